@@ -1,0 +1,136 @@
+//! What can go wrong, where, and what to do about it.
+//!
+//! Every error reads as one line: the place (config key, or file and line), what is wrong with
+//! it, and the remedy. [`Error::exit_code`] says how the program ends: 2 for what a user can
+//! mend by changing the input, 1 for a run that failed by itself.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of anything that can fail on a user's input or a disk.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What was wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The value of a config key cannot be used.
+    #[error("{}`{key}` = {value} {problem}", place(.origin))]
+    Key {
+        /// Where the value was written, when it was not a default.
+        origin: Option<Origin>,
+        /// The key with its section, as `model.heads`.
+        key: String,
+        /// The value as it was given.
+        value: String,
+        /// What is wrong and what would be right, as a clause that follows the value.
+        problem: String,
+    },
+
+    /// A place in a file that cannot be understood.
+    #[error("{}: {problem}", .place)]
+    File {
+        /// File, line and column.
+        place: Place,
+        /// What is wrong there and what to do.
+        problem: String,
+    },
+
+    /// Tensors, masks or lengths that do not fit each other; the message names both shapes.
+    #[error("{0}")]
+    Shape(String),
+
+    /// Any other input that cannot be used.
+    #[error("{0}")]
+    Input(String),
+
+    /// The operating system refused a file operation.
+    #[error("cannot {action} `{}`: {source}", .path.display())]
+    Io {
+        /// What was tried, as `read` or `create`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+
+    /// A run that failed by itself, not through its input: the message says what is kept.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Error {
+    /// A key whose `value` cannot be used; `problem` is a clause that follows the value, as
+    /// "must divide `model.d_model` = 64".
+    pub fn key(key: impl Into<String>, value: impl fmt::Display, problem: impl Into<String>) -> Self {
+        Error::Key { origin: None, key: key.into(), value: value.to_string(), problem: problem.into() }
+    }
+
+    /// A failed file operation: `action` is a verb, as "read".
+    pub fn io(action: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
+        Error::Io { action, path: path.as_ref().to_path_buf(), source }
+    }
+
+    /// A problem at a place in a file.
+    pub fn file(
+        path: impl AsRef<Path>,
+        line: Option<usize>,
+        column: Option<usize>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Error::File {
+            place: Place { path: path.as_ref().to_path_buf(), line, column },
+            problem: problem.into(),
+        }
+    }
+
+    /// The exit code of a program that ends with this error: 2 for input that cannot be used,
+    /// 1 for a run that failed by itself.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Key { .. } | Error::File { .. } | Error::Shape(_) | Error::Input(_) | Error::Io { .. } => {
+                2
+            }
+            Error::Failed(_) => 1,
+        }
+    }
+}
+
+/// A place in a file, printed as `file:line:column` as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, counted from 1.
+    pub line: Option<usize>,
+    /// The column in characters, counted from 1.
+    pub column: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        for number in [self.line, self.column].into_iter().flatten() {
+            write!(f, ":{number}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the value of a config key was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In a config file.
+    File(Place),
+    /// On the command line, by `--set`.
+    CommandLine,
+}
+
+fn place(origin: &Option<Origin>) -> String {
+    match origin {
+        Some(Origin::File(place)) => format!("{place}: "),
+        Some(Origin::CommandLine) => "--set: ".to_string(),
+        None => String::new(),
+    }
+}
