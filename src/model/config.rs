@@ -89,7 +89,8 @@ impl Default for ModelConfig {
 }
 
 /// The sizes that the data give a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sizes {
     /// Number of tokens that exist.
     pub vocab: usize,
