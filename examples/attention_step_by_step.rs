@@ -105,7 +105,7 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
         table("V = x W_value", &WORDS, &["v1", "v2"], &value)?,
     ]);
 
-    say("Scores are dot products of queries and keys; \"journey\" no longer prefers itself by birth.");
+    say("Scores are dot products of queries and keys: who attends to whom is now up to the matrices.");
     let attended = head.forward(x.clone())?;
     show(&[table("scores = Q K^T", &WORDS, &WORDS, &attended.scores)?]);
     say("Divided by the root of the width, 2, they stay small at any width, and the softmax stays soft.");
