@@ -127,7 +127,7 @@ impl Config {
     /// The run's name, or what it is when none was given.
     pub fn name(&self) -> String {
         match self.run.name.as_str() {
-            "" => format!("{}-{}", self.data.name(), self.model.architecture.name().replace('_', "-")),
+            "" => format!("{}-{}", word(self.data.task), word(self.model.architecture)),
             name => name.to_string(),
         }
     }
@@ -155,6 +155,12 @@ fn read(path: &Path) -> Result<String> {
 
 fn quoted(value: &str) -> String {
     format!("\"{value}\"")
+}
+
+/// A variant as it is written in a config, made fit for a file name.
+fn word(variant: impl Serialize) -> String {
+    let value = toml::Value::try_from(variant).ok();
+    value.as_ref().and_then(toml::Value::as_str).unwrap_or("run").replace('_', "-")
 }
 
 /// The values of a config before they are typed, each with the place where it was written.

@@ -6,6 +6,7 @@
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::prelude::*;
+use burn::tensor::activation::log_softmax;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::data::{Batch, Role};
@@ -19,8 +20,8 @@ pub struct DeviceBatch<B: Backend> {
     pub inputs: Inputs<B>,
     /// The true next tokens, `[batch, time]`.
     pub targets: Tensor<B, 2, Int>,
-    /// `true` where a target counts, `[batch, time]`: everywhere but at padding.
-    pub counted: Tensor<B, 2, Bool>,
+    /// `true` where a target is padding and does not count, `[batch, time]`; none where all count.
+    pub hidden: Option<Tensor<B, 2, Bool>>,
     /// How many targets count.
     pub tokens: usize,
 }
@@ -33,8 +34,8 @@ impl<B: Backend> DeviceBatch<B> {
             Tensor::<B, 2, Int>::from_data(TensorData::new(ids, shape), device)
         };
         let shape = [batch.rows, batch.time];
-        let counted = batch.roles.iter().map(|&role| role != Role::Padding).collect::<Vec<_>>();
-        let tokens = counted.iter().filter(|&&counted| counted).count();
+        let hidden = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
+        let tokens = hidden.iter().filter(|&&hidden| !hidden).count();
         let source = batch.source.as_ref().map(|source| {
             let shape = [batch.rows, source.time];
             Source {
@@ -45,7 +46,7 @@ impl<B: Backend> DeviceBatch<B> {
         Self {
             inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
             targets: ids(&batch.targets, shape),
-            counted: Tensor::from_data(TensorData::new(counted, shape), device),
+            hidden: (tokens < hidden.len()).then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
             tokens,
         }
     }
@@ -97,7 +98,13 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
 pub struct Scores<B: Backend> {
     /// The loss of each target in nats, `[batch, time]`.
     pub losses: Tensor<B, 2>,
-    /// The likeliest token at each position, `[batch, time]`.
+    /// `-log p(target)` of each target in nats: `[batch, time, vocab]` and `[batch, time]` to
+/// `[batch, time]`.
+fn losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+    log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg()
+}
+
+/// The likeliest token at each position, `[batch, time]`.
     pub predictions: Tensor<B, 2, Int>,
 }
 
@@ -130,10 +137,11 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
         for batch in step.batches {
             let logits = self.model.forward(batch.inputs);
             if step.measured {
-                let right = count_correct(logits.clone().inner(), batch.targets.clone().inner(), batch.counted.clone().inner());
+                let hidden = batch.hidden.clone().map(Tensor::inner);
+                let right = count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden);
                 correct = Some(add(correct, right));
             }
-            let part = loss::cross_entropy(logits, batch.targets, batch.counted, self.label_smoothing) * share;
+            let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing) * share;
             loss = Some(add(loss, part.clone().inner()));
             gradients.accumulate(self, GradientsParams::from_grads(part.backward(), self));
         }
@@ -149,7 +157,7 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
 
     fn step(&self, batch: ValidBatch<B>) -> Scores<B> {
         let logits = self.model.forward(batch.device.inputs);
-        Scores { losses: loss::each(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
+        Scores { losses: losses(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
     }
 }
 
@@ -160,6 +168,12 @@ fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1
     }
 }
 
+/// `-log p(target)` of each target in nats: `[batch, time, vocab]` and `[batch, time]` to
+/// `[batch, time]`.
+fn losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+    log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg()
+}
+
 /// The likeliest token at each position: `[batch, time, vocab]` to `[batch, time]`.
 fn likeliest<B: Backend>(logits: Tensor<B, 3>) -> Tensor<B, 2, Int> {
     logits.argmax(2).squeeze_dim(2)
@@ -168,7 +182,12 @@ fn likeliest<B: Backend>(logits: Tensor<B, 3>) -> Tensor<B, 2, Int> {
 fn count_correct<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
-    counted: Tensor<B, 2, Bool>,
+    hidden: Option<Tensor<B, 2, Bool>>,
 ) -> Tensor<B, 1> {
-    likeliest(logits).equal(targets).bool_and(counted).float().sum()
+    let right = likeliest(logits).equal(targets);
+    let counted = match hidden {
+        Some(hidden) => right.bool_and(hidden.bool_not()),
+        None => right,
+    };
+    counted.float().sum()
 }
