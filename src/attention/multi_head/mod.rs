@@ -1,0 +1,23 @@
+//! Several heads side by side, each free to look at something else.
+
+mod fused;
+
+pub use fused::{MultiHeadAttention, MultiHeadAttentionConfig};
+
+use crate::{Error, Result};
+
+/// The width of one head.
+///
+/// # Errors
+/// [`Error::Key`] where a number is zero or `heads` does not divide `d_model`.
+pub(crate) fn width_of_head(d_model: usize, heads: usize) -> Result<usize> {
+    for (key, value) in [("model.d_model", d_model), ("model.heads", heads)] {
+        if value == 0 {
+            return Err(Error::key(key, value, "must be at least 1"));
+        }
+    }
+    if !d_model.is_multiple_of(heads) {
+        return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));
+    }
+    Ok(d_model / heads)
+}
