@@ -49,6 +49,15 @@ pub struct DataConfig {
     /// `repeat`: the shortest and the longest period. [4, 8] by default: a model must find the
     /// period in the sample, and still sees it several times.
     pub period: [usize; 2],
+    /// `markov`: how many tokens choose the distribution of the next. 1 by default, 2 needs
+    /// attention.
+    pub order: usize,
+    /// `copy_gap`: after how many tokens a token comes again. `"auto"`: three quarters of the
+    /// length.
+    pub gap: Count,
+    /// `addition`: digits of each number. 3 by default: a million sums, of which a training set
+    /// shows few enough that adding must be learned.
+    pub digits: usize,
 }
 
 impl Default for DataConfig {
@@ -61,6 +70,9 @@ impl Default for DataConfig {
             train_samples: 8192,
             valid_samples: 512,
             period: [4, 8],
+            order: 1,
+            gap: Count::Auto,
+            digits: 3,
         }
     }
 }
@@ -94,6 +106,18 @@ impl DataConfig {
         self.check()?;
         match self.source {
             Source::Sequences => tasks::load(self, seed),
+        }
+    }
+
+    /// As [`load`](Self::load), for an encoder-decoder: a source, and an answer that starts with
+    /// the end token and closes with it. Sources have 1 to `data.length` tokens.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and for data without sources and answers.
+    pub fn load_pairs(&self, seed: u64) -> Result<Dataset> {
+        self.check()?;
+        match self.source {
+            Source::Sequences => tasks::load_pairs(self, seed),
         }
     }
 

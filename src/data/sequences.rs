@@ -23,7 +23,6 @@ impl Sequences {
         Sequences(Kind::Rows { targets: Arc::new(rows), source: None })
     }
 
-    #[allow(dead_code)]
     /// Answers, each beginning with the start token, and the sources that they answer.
     pub(crate) fn pairs(source: Rows, answers: Rows) -> Self {
         assert_eq!(source.len(), answers.len(), "each source has one answer");

@@ -10,10 +10,25 @@
 //! | task | what is drawn |
 //! |---|---|
 //! | [`random`] | independent integers |
+//! | [`arithmetic`] | counting by a step that the sequence draws |
 //! | [`repeat`] | a motif of random period, repeated |
+//! | [`reverse`] | a prefix, then the prefix backwards |
+//! | [`sort`] | a prefix, then the prefix in ascending order |
+//! | [`markov`] | a random walk by a matrix that all sequences share |
+//! | [`recall`] | pairs of key and value, then keys to be answered |
+//! | [`addition`] | two numbers and their sum |
+//! | [`copy_gap`] | tokens that come again after a fixed gap |
 
+pub mod addition;
+pub mod arithmetic;
+pub mod copy_gap;
+pub mod markov;
 pub mod random;
+pub mod recall;
 pub mod repeat;
+pub mod reverse;
+pub mod sort;
+pub mod transduction;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +38,7 @@ use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use super::{Dataset, Floor};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A target is determined when the best predictor gives it at least this probability: 0.99.
 ///
@@ -40,29 +55,94 @@ pub const DETERMINED: f64 = 0.99;
 pub enum Task {
     /// Independent integers: nothing to learn ([`random`]).
     Random,
+    /// Counting by a step that the sequence draws ([`arithmetic`]).
+    Arithmetic,
     /// A motif of random period, repeated ([`repeat`]).
     #[default]
     Repeat,
+    /// A prefix, then the prefix backwards ([`reverse`]).
+    Reverse,
+    /// A prefix, then the prefix in ascending order ([`sort`]).
+    Sort,
+    /// A random walk by a matrix that all sequences share ([`markov`]).
+    Markov,
+    /// Pairs of key and value, then keys to be answered ([`recall`]).
+    Recall,
+    /// Two numbers and their sum ([`addition`]).
+    Addition,
+    /// Tokens that come again after a fixed gap ([`copy_gap`]).
+    CopyGap,
 }
 
 impl Task {
     /// All tasks, in the order in which they are explained.
-    pub const ALL: [Task; 2] = [Task::Random, Task::Repeat];
+    pub const ALL: [Task; 9] = [
+        Task::Random,
+        Task::Arithmetic,
+        Task::Repeat,
+        Task::Reverse,
+        Task::Sort,
+        Task::Markov,
+        Task::Recall,
+        Task::Addition,
+        Task::CopyGap,
+    ];
 
-    /// Checks the keys that the task uses.
-    pub(crate) fn check(self, config: &DataConfig) -> Result<()> {
-        self.build(config).map(drop)
+    /// The name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Random => "random",
+            Task::Arithmetic => "arithmetic",
+            Task::Repeat => "repeat",
+            Task::Reverse => "reverse",
+            Task::Sort => "sort",
+            Task::Markov => "markov",
+            Task::Recall => "recall",
+            Task::Addition => "addition",
+            Task::CopyGap => "copy_gap",
+        }
     }
 
-    /// The task with the sizes of `config`.
+    /// The task with the sizes of `config`; `seed` is the run's.
     ///
     /// # Errors
     /// Names the key whose value the task cannot have.
-    pub fn build(self, config: &DataConfig) -> Result<Box<dyn SequenceTask>> {
+    pub fn build(self, config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
         Ok(match self {
             Task::Random => Box::new(random::Random::new(config)?),
+            Task::Arithmetic => Box::new(arithmetic::Arithmetic::new(config)?),
             Task::Repeat => Box::new(repeat::Repeat::new(config)?),
+            Task::Reverse => Box::new(reverse::reverse(config)?),
+            Task::Sort => Box::new(sort::sort(config)?),
+            Task::Markov => Box::new(markov::Markov::new(config, seed)?),
+            Task::Recall => Box::new(recall::Recall::new(config)?),
+            Task::Addition => Box::new(addition::Addition::new(config)?),
+            Task::CopyGap => Box::new(copy_gap::CopyGap::new(config)?),
         })
+    }
+
+    /// Checks the keys that the task uses.
+    pub(crate) fn check(self, config: &DataConfig) -> Result<()> {
+        match self {
+            // Its matrix takes time to draw.
+            Task::Markov => markov::Markov::check(config),
+            _ => self.build(config, 0).map(drop),
+        }
+    }
+
+    /// What turns a source into its answer, for the tasks that an encoder-decoder can learn.
+    fn answer(self) -> Option<fn(&mut [u32])> {
+        match self {
+            Task::Reverse => Some(reverse::answer),
+            Task::Sort => Some(sort::answer),
+            Task::Random
+            | Task::Arithmetic
+            | Task::Repeat
+            | Task::Markov
+            | Task::Recall
+            | Task::Addition
+            | Task::CopyGap => None,
+        }
     }
 }
 
@@ -87,13 +167,24 @@ pub trait SequenceTask {
 
 /// Draws the sets of the task that `config` names.
 pub(crate) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
-    let task = config.task.build(config)?;
+    let task = config.task.build(config, seed)?;
     let (train, _) = draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
     let (valid, floor) =
         draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
     let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
     Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor })
 }
+
+/// Draws the sets of the task that `config` names in the form for an encoder-decoder.
+pub(crate) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    match config.task.answer() {
+        Some(answer) => Ok(transduction::load_pairs(config, seed, answer)),
+        None => Err(Error::key("data.task", config.task.name(), NO_ANSWER)),
+    }
+}
+
+const NO_ANSWER: &str = "has no source and answer for an encoder-decoder; take `reverse` or `sort`, \
+                         or `model.architecture` = \"decoder\"";
 
 /// Draws a set, and what the best predictor would pay on it, in nats a target.
 fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, f64) {
@@ -205,6 +296,47 @@ mod tests {
 
     fn config(task: Task) -> DataConfig {
         DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
+    }
+
+    #[test]
+    fn names_are_those_of_a_config() {
+        for task in Task::ALL {
+            assert_eq!(serde_json::to_value(task).unwrap(), task.name());
+        }
+    }
+
+    #[test]
+    fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
+        for task in [Task::Reverse, Task::Sort] {
+            let config = DataConfig { task, length: 5, train_samples: 100, ..DataConfig::default() };
+            let dataset = config.load_pairs(0).unwrap();
+            let end = dataset.vocabulary.end().unwrap();
+            assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
+            let mut batch = Batch::default();
+            Loader::new(dataset.train, 100, 0, Order::InOrder).batch(0, 0, &mut batch);
+            let source = batch.source.as_ref().unwrap();
+            let mut lengths = std::collections::BTreeSet::new();
+            for row in 0..100 {
+                let length = source.padding[row * 5..][..5].iter().filter(|&&padding| !padding).count();
+                lengths.insert(length);
+                let mut answer = source.tokens[row * 5..][..length].to_vec();
+                if task == Task::Sort {
+                    answer.sort()
+                } else {
+                    answer.reverse()
+                }
+                let (inputs, targets) = (&batch.inputs[row * 6..][..6], &batch.targets[row * 6..][..6]);
+                assert_eq!(inputs[0], end);
+                assert_eq!(inputs[1..=length], answer);
+                assert_eq!(targets[..length], answer);
+                assert_eq!(targets[length], end);
+                let counted = batch.roles[row * 6..][..6].iter().filter(|&&role| role != Role::Padding);
+                assert_eq!(counted.count(), length + 1);
+            }
+            assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        }
+        let error = config(Task::Markov).load_pairs(0).unwrap_err().to_string();
+        assert!(error.starts_with("`data.task` = markov has no source and answer"), "{error}");
     }
 
     #[test]
