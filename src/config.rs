@@ -79,7 +79,11 @@ impl Config {
     /// Checks everything that can be known before data is read.
     pub fn check(&self) -> Result<()> {
         if self.run.name.contains(['/', '\\']) || self.run.name.starts_with('.') {
-            return Err(Error::key("run.name", quoted(&self.run.name), "must be a plain folder name: use --run DIR for another place"));
+            return Err(Error::key(
+                "run.name",
+                quoted(&self.run.name),
+                "must be a plain folder name: use --run DIR for another place",
+            ));
         }
         self.data.check()?;
         self.model.check()?;
@@ -102,7 +106,8 @@ impl Config {
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
-        let sections = |config: &Self| toml::Table::try_from(config).expect("a config holds only what TOML can say");
+        let sections =
+            |config: &Self| toml::Table::try_from(config).expect("a config holds only what TOML can say");
         let (new, old) = (sections(self), sections(made_with));
         let none = toml::Value::Table(toml::Table::new());
         for section in ["run", "data", "model"] {
@@ -110,7 +115,9 @@ impl Config {
             let keys = new.as_table().into_iter().chain(old.as_table()).flat_map(toml::Table::keys);
             for key in keys {
                 if new.get(key) != old.get(key) {
-                    let shown = |value: Option<&toml::Value>| value.map_or("nothing".to_string(), ToString::to_string);
+                    let shown = |value: Option<&toml::Value>| {
+                        value.map_or("nothing".to_string(), ToString::to_string)
+                    };
                     let problem = format!(
                         "differs from the {} that the run `{}` was made with: only the keys of [training] and \
                          [analysis] may change",
@@ -143,13 +150,19 @@ fn read(path: &Path) -> Result<String> {
         return Err(Error::Input(format!("`{}` is a folder: name the config file in it", path.display())));
     }
     let bytes = fs::read(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::Input(format!("there is no config file `{}`: name one that exists, or leave it out for the default experiment", path.display()))
-        }
+        std::io::ErrorKind::NotFound => Error::Input(format!(
+            "there is no config file `{}`: name one that exists, or leave it out for the default experiment",
+            path.display()
+        )),
         _ => Error::io("read", path, source),
     })?;
     String::from_utf8(bytes).map_err(|error| {
-        Error::file(path, None, None, format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()))
+        Error::file(
+            path,
+            None,
+            None,
+            format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()),
+        )
     })
 }
 
@@ -207,13 +220,20 @@ impl<'a> Source<'a> {
     /// One override: `section.key=value`, the value in TOML's notation or a bare word.
     fn set(&mut self, assignment: &str) -> Result<()> {
         let Some((key, value)) = assignment.split_once('=') else {
-            return Err(Error::Input(format!("--set {assignment}: write section.key=value, as --set data.task=random")));
+            return Err(Error::Input(format!(
+                "--set {assignment}: write section.key=value, as --set data.task=random"
+            )));
         };
         let (key, value) = (key.trim(), value.trim());
         let Some((section, name)) = key.split_once('.') else {
-            return Err(Error::Input(format!("--set {assignment}: `{key}` names no section: write it as section.key")));
+            return Err(Error::Input(format!(
+                "--set {assignment}: `{key}` names no section: write it as section.key"
+            )));
         };
-        let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+        let parsed = format!("value = {value}")
+            .parse::<toml::Table>()
+            .ok()
+            .and_then(|mut table| table.remove("value"));
         let parsed = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
 
         self.origins.insert(key.to_string(), Origin::CommandLine);

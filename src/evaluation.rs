@@ -67,7 +67,8 @@ impl Tally {
             if *role == Role::Padding {
                 continue;
             }
-            let (loss, correct) = (f64::from(losses[index]), predictions[index] == i64::from(batch.targets[index]));
+            let (loss, correct) =
+                (f64::from(losses[index]), predictions[index] == i64::from(batch.targets[index]));
             self.all.add(loss, correct);
             self.positions[index % batch.time].add(loss, correct);
             if *role == Role::Determined {

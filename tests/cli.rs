@@ -49,7 +49,12 @@ fn rows(run: &Path) -> Vec<String> {
     let seconds = reader.headers().unwrap().iter().position(|name| name == "seconds").unwrap();
     let rows = reader.records().map(|row| {
         let row = row.unwrap();
-        row.iter().enumerate().filter(|&(column, _)| column != seconds).map(|(_, value)| value).collect::<Vec<_>>().join(",")
+        row.iter()
+            .enumerate()
+            .filter(|&(column, _)| column != seconds)
+            .map(|(_, value)| value)
+            .collect::<Vec<_>>()
+            .join(",")
     });
     rows.collect()
 }
@@ -75,7 +80,8 @@ fn a_run_leaves_everything_that_explains_it() {
     }
     assert!(run.join("checkpoints").is_dir());
 
-    let summary: serde_json::Value = serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
     assert_eq!(summary["ended"], "completed");
     assert_eq!(summary["steps"], 24, "two epochs of 96 samples in batches of 8");
     assert_eq!(summary["tokens"], 24 * 8 * 12);
@@ -190,7 +196,8 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("diverged at step") && said.contains("training.learning_rate"), "{said}");
     let run = place.path().join("run");
-    let summary: serde_json::Value = serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
     assert_eq!(summary["ended"], "diverged");
     let checkpoints = fs::read_dir(run.join("checkpoints")).unwrap().count();
     assert!(checkpoints >= 1, "a good checkpoint is kept");

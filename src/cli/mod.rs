@@ -38,7 +38,10 @@ pub fn main() -> ExitCode {
         Err(panic) => {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            eprintln!("error: a fault of the program itself, please report it: {}", message.replace('\n', " "));
+            eprintln!(
+                "error: a fault of the program itself, please report it: {}",
+                message.replace('\n', " ")
+            );
             ExitCode::FAILURE
         }
     }

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use super::signals;
 use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops;
 use crate::pictures;
-use crate::training::{self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, thousands};
+use crate::training::{
+    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, thousands,
+};
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -107,12 +109,13 @@ fn tell(outcome: &Outcome, plots: &[PathBuf]) {
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
         println!("  loss      {loss:.4} nats on validation, best at step {step}");
         if let Some(floor) = summary.floor {
-            println!("  floor     {floor:.4} nats, {:.4} below", loss - floor);
+            println!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor);
         }
     }
     if let Some(accuracy) = summary.accuracy {
         let determined = summary.determined_accuracy;
-        let determined = determined.map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
+        let determined = determined
+            .map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
         println!("  accuracy  {:.1} %{determined}", accuracy * 100.0);
     }
     println!("  run       {}", outcome.folder.path().display());

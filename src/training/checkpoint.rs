@@ -96,11 +96,14 @@ pub fn write(
 ) -> Result<()> {
     let checkpoints = folder.checkpoints();
     fs::create_dir_all(&checkpoints).map_err(|error| Error::io("create", &checkpoints, error))?;
-    let hidden = TempDir::with_prefix_in(".writing-", &checkpoints).map_err(|error| Error::io("write into", &checkpoints, error))?;
+    let hidden = TempDir::with_prefix_in(".writing-", &checkpoints)
+        .map_err(|error| Error::io("write into", &checkpoints, error))?;
     let mut manifest = BTreeMap::new();
     let state_json = serde_json::to_vec_pretty(state).expect("a state holds plain values");
     let weights = native::to_bytes(weights, Some(description))?;
-    for (name, bytes) in [(WEIGHTS, weights), (MOMENTS, native::to_bytes(moments, None)?), (STATE, state_json)] {
+    for (name, bytes) in
+        [(WEIGHTS, weights), (MOMENTS, native::to_bytes(moments, None)?), (STATE, state_json)]
+    {
         manifest.insert(name, hash(&bytes));
         write_synced(&hidden.path().join(name), &bytes)?;
     }
@@ -170,7 +173,8 @@ pub fn read(path: &Path) -> Result<Checkpoint> {
             _ => Err(damaged(name, "is damaged: its content does not match the manifest".into())),
         }
     };
-    let state = serde_json::from_slice(&verified(STATE)?).map_err(|error| damaged(STATE, format!("is damaged: {error}")))?;
+    let state = serde_json::from_slice(&verified(STATE)?)
+        .map_err(|error| damaged(STATE, format!("is damaged: {error}")))?;
     Ok(Checkpoint {
         path: path.to_path_buf(),
         weights: native::from_bytes(&verified(WEIGHTS)?, &path.join(WEIGHTS))?,
@@ -211,7 +215,11 @@ pub fn moments_to_tensors<B: Backend>(state: &optimizer::State<B>, names: &[Stri
 }
 
 /// The moments of [`moments_to_tensors`], back on a device.
-pub fn tensors_to_moments<B: Backend>(tensors: Tensors, names: &[String], device: &B::Device) -> Vec<Option<Moments<B>>> {
+pub fn tensors_to_moments<B: Backend>(
+    tensors: Tensors,
+    names: &[String],
+    device: &B::Device,
+) -> Vec<Option<Moments<B>>> {
     let mut tensors = tensors.into_iter().collect::<BTreeMap<_, _>>();
     let mut take = |name: String| tensors.remove(&name).map(|data| Tensor::from_data(data, device));
     names

@@ -164,7 +164,9 @@ impl TrainingConfig {
             }
         }
         let most = 1 << 20;
-        for (key, value) in [("training.batch_size", self.batch_size), ("training.accumulate", self.accumulate)] {
+        for (key, value) in
+            [("training.batch_size", self.batch_size), ("training.accumulate", self.accumulate)]
+        {
             if value > most {
                 return Err(Error::key(key, value, format!("is more than any memory holds: at most {most}")));
             }
@@ -222,6 +224,12 @@ impl TrainingConfig {
             fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
             steps => steps.round() as usize,
         };
-        Schedule { shape: self.schedule, peak: self.learning_rate, floor: self.min_learning_rate, warmup, total }
+        Schedule {
+            shape: self.schedule,
+            peak: self.learning_rate,
+            floor: self.min_learning_rate,
+            warmup,
+            total,
+        }
     }
 }

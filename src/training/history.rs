@@ -82,7 +82,9 @@ impl History {
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io("open"))?;
         let length = file.metadata().map_err(io("read"))?.len();
         if length < bytes {
-            let problem = format!("has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it");
+            let problem = format!(
+                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it"
+            );
             return Err(Error::file(path, None, None, problem));
         }
         file.set_len(bytes).map_err(io("truncate"))?;

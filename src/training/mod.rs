@@ -91,7 +91,6 @@ impl Experiment {
     pub fn dataset(&self) -> Result<Dataset> {
         match self.model.architecture {
             Architecture::OneLayer | Architecture::Decoder => self.data.load(self.seed),
-            Architecture::EncoderDecoder => self.data.load_pairs(self.seed),
         }
     }
 
@@ -132,11 +131,15 @@ pub fn train<B: ops::AutodiffBackend>(
     let trainee = experiment.model::<B>(&dataset, device)?;
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
-        write_atomically(&folder.vocabulary(), dataset.vocabulary.to_json().as_bytes())?;
+        write_atomically(&folder.vocabulary(), vocabulary_json(&dataset).as_bytes())?;
         let samples = Sample::first(&dataset.valid, experiment.samples);
-        write_atomically(&folder.samples(), &serde_json::to_vec(&samples).expect("samples hold plain values"))?;
+        write_atomically(
+            &folder.samples(),
+            &serde_json::to_vec(&samples).expect("samples hold plain values"),
+        )?;
         history::History::create(&folder.metrics())?;
-        let metrics_bytes = folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
+        let metrics_bytes =
+            folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
         let state = State { metrics_bytes, ..State::default() };
         let weights = native::collect(&trainee.model)?;
         checkpoint::write(folder, (&weights, &experiment.description(&dataset)), &Vec::new(), &state)
@@ -156,10 +159,13 @@ pub fn resume<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     let lock = folder.lock()?;
     let dataset = experiment.dataset()?;
-    let known = std::fs::read_to_string(folder.vocabulary()).map_err(|error| Error::io("read", folder.vocabulary(), error))?;
-    if known != dataset.vocabulary.to_json() {
+    let known = std::fs::read_to_string(folder.vocabulary())
+        .map_err(|error| Error::io("read", folder.vocabulary(), error))?;
+    if known != vocabulary_json(&dataset) {
         let path = folder.path().display();
-        return Err(Error::Input(format!("the data no longer has the vocabulary of the run `{path}`: restore the data that it was made with")));
+        return Err(Error::Input(format!(
+            "the data no longer has the vocabulary of the run `{path}`: restore the data that it was made with"
+        )));
     }
     let trainee = experiment.model::<B>(&dataset, device)?;
     go_on(experiment, dataset, trainee, folder, lock, device, control)
@@ -248,8 +254,15 @@ fn go_on<B: ops::AutodiffBackend>(
         .launch(Learner::new(trainee, optimizer, scheduler));
 
     // How it ended.
-    let (run, ended) = strategy.finish().ok_or_else(|| Error::Failed("the training ended without a result".into()))?;
-    let facts = RunFacts { floor, parameters, backend: control.backend.name().to_string(), seed };
+    let (run, ended) =
+        strategy.finish().ok_or_else(|| Error::Failed("the training ended without a result".into()))?;
+    let facts = RunFacts {
+        floor,
+        parameters,
+        steps_per_epoch: epoch_batches as f64 / config.accumulate as f64,
+        backend: control.backend.name().to_string(),
+        seed,
+    };
     let summarize = |ended| Summary::new(&run.state, run.history.rows(), facts, ended);
     match ended {
         Ok(ended) => {
@@ -268,6 +281,10 @@ fn go_on<B: ops::AutodiffBackend>(
             Err(error)
         }
     }
+}
+
+fn vocabulary_json(dataset: &Dataset) -> String {
+    serde_json::to_string_pretty(&dataset.vocabulary).expect("a vocabulary holds plain values")
 }
 
 /// A run that has nothing left to do is not gone on with.

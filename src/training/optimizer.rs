@@ -108,7 +108,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
         // One device trains: several would be added up here.
-        let gradients = gradients.grads.into_iter().next().map(|(gradients, _)| gradients).unwrap_or_default();
+        let gradients =
+            gradients.grads.into_iter().next().map(|(gradients, _)| gradients).unwrap_or_default();
         burn::optim::Optimizer::step(self, rate, module, gradients)
     }
 

@@ -83,7 +83,9 @@ impl Progress {
         if let Shown::Bar(bar) = &self.shown {
             let mut message = standing.train_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}"));
             match (self.valid_loss, self.floor) {
-                (Some(valid), Some(floor)) => message += &format!("  valid {valid:.4}, {:+.4} to the floor", valid - floor),
+                (Some(valid), Some(floor)) => {
+                    message += &format!("  valid {valid:.4}, {:+.4} to the floor", valid - floor)
+                }
                 (Some(valid), None) => message += &format!("  valid {valid:.4}"),
                 (None, Some(floor)) => message += &format!("  floor {floor:.4}"),
                 (None, None) => {}
@@ -163,8 +165,14 @@ mod tests {
 
     #[test]
     fn counts_and_clocks_read_as_people_write_them() {
-        assert_eq!(["7", "999", "1,000", "12,345", "1,234,567"], [7.0, 999.0, 1e3, 12_345.0, 1_234_567.0].map(thousands).each_ref().map(String::as_str));
-        assert_eq!(["0:07", "12:34", "1:02:03"], [7.0, 754.0, 3_723.0].map(clock).each_ref().map(String::as_str));
+        assert_eq!(
+            ["7", "999", "1,000", "12,345", "1,234,567"],
+            [7.0, 999.0, 1e3, 12_345.0, 1_234_567.0].map(thousands).each_ref().map(String::as_str)
+        );
+        assert_eq!(
+            ["0:07", "12:34", "1:02:03"],
+            [7.0, 754.0, 3_723.0].map(clock).each_ref().map(String::as_str)
+        );
         assert_eq!(clock(f64::NAN), "0:00");
         assert_eq!(clock(f64::INFINITY), "0:00");
     }

@@ -29,7 +29,9 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         match self {
             Target::Named(_) => match Path::new(RUNS).metadata() {
-                Ok(data) if !data.is_dir() => Err(Error::Input(format!("`{RUNS}` is a file: move it, or name another place with --run DIR"))),
+                Ok(data) if !data.is_dir() => Err(Error::Input(format!(
+                    "`{RUNS}` is a file: move it, or name another place with --run DIR"
+                ))),
                 _ => Ok(()),
             },
             Target::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
@@ -49,7 +51,10 @@ impl Target {
 }
 
 fn taken(path: &Path) -> Error {
-    Error::Input(format!("the run folder `{}` exists already: name another with --run DIR, or go on with it by --resume", path.display()))
+    Error::Input(format!(
+        "the run folder `{}` exists already: name another with --run DIR, or go on with it by --resume",
+        path.display()
+    ))
 }
 
 /// A run's folder.
@@ -75,7 +80,9 @@ impl RunFolder {
             return Err(Error::Input(format!("there is no run folder `{shown}`: `train` makes one")));
         }
         if !folder.config().is_file() || !folder.checkpoints().is_dir() && !folder.model().is_file() {
-            return Err(Error::Input(format!("`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights")));
+            return Err(Error::Input(format!(
+                "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
+            )));
         }
         Ok(folder)
     }
@@ -90,7 +97,8 @@ impl RunFolder {
             _ => PathBuf::from("."),
         };
         fs::create_dir_all(&parent).map_err(|error| Error::io("create", &parent, error))?;
-        let hidden = TempDir::with_prefix_in(".run-", &parent).map_err(|error| Error::io("write into", &parent, error))?;
+        let hidden = TempDir::with_prefix_in(".run-", &parent)
+            .map_err(|error| Error::io("write into", &parent, error))?;
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -115,7 +123,11 @@ impl RunFolder {
                     return Ok((Self::at(candidate), lock));
                 }
                 // Another process took the name in between.
-                Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => continue,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(Error::io("create", &candidate, error)),
             }
         }
@@ -129,7 +141,8 @@ impl RunFolder {
     pub fn lock(&self) -> Result<Lock> {
         let path = self.path.join("lock");
         let io = |error| Error::io("write", &path, error);
-        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
+        let mut file =
+            File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
         if file.try_lock().is_err() {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
@@ -137,9 +150,15 @@ impl RunFolder {
                 "" => "another process".to_string(),
                 id => format!("process {id}"),
             };
-            return Err(Error::Input(format!("the run folder `{}` is in use by {holder}: wait for it to end", self.path.display())));
+            return Err(Error::Input(format!(
+                "the run folder `{}` is in use by {holder}: wait for it to end",
+                self.path.display()
+            )));
         }
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(io)?;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(io)?;
         Ok(Lock { file })
     }
 
@@ -252,7 +271,10 @@ mod tests {
         })
         .unwrap();
         assert_eq!(fs::read_to_string(folder.config()).unwrap(), "x");
-        assert!(matches!(RunFolder::create(&target, |_| Ok(())), Err(Error::Input(_))), "a folder that exists is not touched");
+        assert!(
+            matches!(RunFolder::create(&target, |_| Ok(())), Err(Error::Input(_))),
+            "a folder that exists is not touched"
+        );
     }
 
     #[test]

@@ -29,7 +29,8 @@ impl Sample {
         (0..count.min(loader.batches()))
             .map(|index| {
                 loader.batch(0, index, &mut batch);
-                let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
+                let end =
+                    batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
                 let source = batch.source.as_ref().map(|source| {
                     let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
                     shown.map(|(&token, _)| token).collect()

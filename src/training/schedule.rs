@@ -125,7 +125,10 @@ mod tests {
             assert_eq!(schedule.at(111), 1e-3);
             assert_eq!(schedule.at(usize::MAX), 1e-3);
         }
-        assert!((schedule(Shape::InverseSqrt).at(43) - 5e-3).abs() < 1e-12, "four times as far is half the rate");
+        assert!(
+            (schedule(Shape::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
+            "four times as far is half the rate"
+        );
         assert_eq!(schedule(Shape::Constant).at(5_000), 1e-2);
     }
 

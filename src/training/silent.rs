@@ -4,8 +4,8 @@
 
 use burn::train::logger::MetricLogger;
 use burn::train::metric::MetricDefinition;
-use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn::train::metric::NumericEntry;
+use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
@@ -34,7 +34,12 @@ impl MetricsRenderer for Silent {
 
 impl MetricLogger for Silent {
     fn log(&mut self, _update: MetricsUpdate, _epoch: usize, _split: &Split) {}
-    fn read_numeric(&mut self, _name: &str, _epoch: usize, _split: &Split) -> Result<Vec<NumericEntry>, String> {
+    fn read_numeric(
+        &mut self,
+        _name: &str,
+        _epoch: usize,
+        _split: &Split,
+    ) -> Result<Vec<NumericEntry>, String> {
         Ok(Vec::new())
     }
     fn log_metric_definition(&mut self, _definition: MetricDefinition) {}

@@ -46,7 +46,8 @@ impl<B: Backend> DeviceBatch<B> {
         Self {
             inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
             targets: ids(&batch.targets, shape),
-            hidden: (tokens < hidden.len()).then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
+            hidden: (tokens < hidden.len())
+                .then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
             tokens,
         }
     }
@@ -98,13 +99,7 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
 pub struct Scores<B: Backend> {
     /// The loss of each target in nats, `[batch, time]`.
     pub losses: Tensor<B, 2>,
-    /// `-log p(target)` of each target in nats: `[batch, time, vocab]` and `[batch, time]` to
-/// `[batch, time]`.
-fn losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-    log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg()
-}
-
-/// The likeliest token at each position, `[batch, time]`.
+    /// The likeliest token at each position, `[batch, time]`.
     pub predictions: Tensor<B, 2, Int>,
 }
 

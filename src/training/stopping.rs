@@ -83,8 +83,16 @@ mod tests {
     #[test]
     fn patience_counts_validations_without_enough_improvement() {
         let config = TrainingConfig { patience: 2, min_delta: 0.1, ..Default::default() };
-        assert_eq!(stops_at(&[3.0, 2.0, 1.95, 1.91, 1.0], &config), Some(3), "0.05 and 0.09 are no improvement");
-        assert_eq!(stops_at(&[3.0, 2.0, 1.95, 1.8, 1.75, 1.75], &config), Some(5), "an improvement starts anew");
+        assert_eq!(
+            stops_at(&[3.0, 2.0, 1.95, 1.91, 1.0], &config),
+            Some(3),
+            "0.05 and 0.09 are no improvement"
+        );
+        assert_eq!(
+            stops_at(&[3.0, 2.0, 1.95, 1.8, 1.75, 1.75], &config),
+            Some(5),
+            "an improvement starts anew"
+        );
         let accuracy = TrainingConfig { watch: Watch::ValidAccuracy, ..config };
         assert_eq!(stops_at(&[3.0, 2.0, 1.95, 1.91, 1.0], &accuracy), Some(3));
         let off = TrainingConfig::default();

@@ -162,7 +162,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let (done, last) = (self.state.step, self.state.step == self.total);
             let log = done.is_multiple_of(self.config.log_every) || last;
             let validate = done.is_multiple_of(self.validate_every) || last;
-            let save = last || self.config.checkpoint_every > 0 && done.is_multiple_of(self.config.checkpoint_every);
+            let save =
+                last || self.config.checkpoint_every > 0 && done.is_multiple_of(self.config.checkpoint_every);
             let stop = self.should_stop(interrupter);
             if log || validate || save || stop.is_some() {
                 self.read(log.then(|| learner.lr_current()))?;
@@ -331,7 +332,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
 }
 
 /// Scores a model on every batch of a set.
-pub fn evaluate<B: ops::Backend>(model: &Trainee<B>, batches: impl Iterator<Item = ValidBatch<B>>) -> Evaluation {
+pub fn evaluate<B: ops::Backend>(
+    model: &Trainee<B>,
+    batches: impl Iterator<Item = ValidBatch<B>>,
+) -> Evaluation {
     let mut tally = Tally::default();
     for batch in batches {
         let host = batch.host.clone();

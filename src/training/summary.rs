@@ -29,6 +29,8 @@ pub struct Summary {
     pub parameters: usize,
     /// Steps done.
     pub steps: usize,
+    /// Steps that one pass over the training set takes.
+    pub steps_per_epoch: f64,
     /// Targets trained on.
     pub tokens: u64,
     /// Seconds of training, validations and checkpoints apart.
@@ -60,6 +62,7 @@ impl Summary {
             determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
             parameters: run.parameters,
             steps: state.step,
+            steps_per_epoch: run.steps_per_epoch,
             tokens: state.tokens,
             seconds: state.seconds,
             tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
@@ -80,7 +83,9 @@ impl Summary {
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let path = folder.summary();
         let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
-        serde_json::from_slice(&bytes).map_err(|error| Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {error}")))
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {error}"))
+        })
     }
 }
 
@@ -91,6 +96,8 @@ pub struct RunFacts {
     pub floor: Option<f64>,
     /// Trained numbers in the model.
     pub parameters: usize,
+    /// Steps that one pass over the training set takes.
+    pub steps_per_epoch: f64,
     /// The backend's name.
     pub backend: String,
     /// The seed.

@@ -38,7 +38,9 @@ pub type Tensors = Vec<(String, TensorData)>;
 pub fn collect<B: Backend, M: Module<B>>(module: &M) -> Result<Tensors> {
     let read = |snapshot: TensorSnapshot| {
         let name = snapshot.full_path();
-        let data = snapshot.to_data().map_err(|error| Error::Failed(format!("cannot read `{name}` from the device: {error:?}")))?;
+        let data = snapshot
+            .to_data()
+            .map_err(|error| Error::Failed(format!("cannot read `{name}` from the device: {error:?}")))?;
         Ok((name, data.convert::<f32>()))
     };
     module.collect(None, None, true).into_iter().map(read).collect()
@@ -69,7 +71,9 @@ pub fn apply<B: Backend, M: Module<B>>(mut module: M, tensors: Tensors, origin: 
         let shape = data.shape.to_vec();
         match expected.get(name) {
             None => problems.push(format!("`{name}` is left over")),
-            Some(expected) if *expected != shape => problems.push(format!("`{name}` is {shape:?}, not {expected:?}")),
+            Some(expected) if *expected != shape => {
+                problems.push(format!("`{name}` is {shape:?}, not {expected:?}"))
+            }
             Some(_) => {}
         }
     }
@@ -95,7 +99,9 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
     let unwritable = |error| Error::Failed(format!("the weights cannot be written: {error}"));
     let views = tensors
         .iter()
-        .map(|(name, data)| Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?)))
+        .map(|(name, data)| {
+            Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?))
+        })
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .map_err(unwritable)?;
     let metadata = description.map(|description| {
@@ -108,7 +114,8 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
 /// Named tensors out of the bytes of a safetensors file; `path` is named in errors.
 pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors> {
     let damaged = |problem: String| Error::file(path, None, None, problem);
-    let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(format!("is no whole safetensors file: {error}")))?;
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|error| damaged(format!("is no whole safetensors file: {error}")))?;
     let read = |(name, view): (String, TensorView)| {
         if view.dtype() != Dtype::F32 {
             return Err(damaged(format!("`{name}` is {:?}: 32-bit floats are expected", view.dtype())));
@@ -125,11 +132,14 @@ pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors> {
 pub fn load_model<B: ops::Backend>(path: &Path, device: &B::Device) -> Result<(Model<B>, Description)> {
     let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
     let tensors = from_bytes(&bytes, path)?;
-    let foreign = |problem: String| Error::file(path, None, None, format!("does not say what model it holds: {problem}"));
+    let foreign = |problem: String| {
+        Error::file(path, None, None, format!("does not say what model it holds: {problem}"))
+    };
     let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| foreign(error.to_string()))?;
     let json = metadata.metadata().as_ref().and_then(|entries| entries.get(DESCRIPTION));
     let json = json.ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
-    let description = serde_json::from_str::<Description>(json).map_err(|error| foreign(error.to_string()))?;
+    let description =
+        serde_json::from_str::<Description>(json).map_err(|error| foreign(error.to_string()))?;
     let model = description.model.init(description.sizes, device)?;
     Ok((apply(model, tensors, path)?, description))
 }
