@@ -27,7 +27,8 @@ pub fn draw(folder: &RunFolder, backend: BackendName) -> Result<Vec<PathBuf>> {
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let samples = Sample::read(folder)?;
     let sample = samples.get(config.analysis.sample).or(samples.first());
-    let sample = sample.ok_or_else(|| Error::file(folder.samples(), None, None, "holds no sample to draw"))?;
+    let sample =
+        sample.ok_or_else(|| Error::file(folder.samples(), None, None, "holds no sample to draw"))?;
     let view = backend::run(backend, Look { folder, sample })?;
 
     let plots = folder.plots();
@@ -72,7 +73,9 @@ fn loss_curve(folder: &RunFolder) -> Result<LossCurve> {
         training: points(Split::Train, |row| row.loss),
         validation: points(Split::Valid, |row| row.loss),
         learning_rate: points(Split::Train, |row| row.learning_rate),
-        epoch_ends: (1..=epochs).map(|epoch| (epoch as f64 * summary.steps_per_epoch).ceil() as u64).collect(),
+        epoch_ends: (1..=epochs)
+            .map(|epoch| (epoch as f64 * summary.steps_per_epoch).ceil() as u64)
+            .collect(),
         floor: summary.floor,
     })
 }
@@ -108,10 +111,12 @@ fn predictions(
     sequence: &str,
 ) -> Predictions {
     let targets = sample.targets.iter().zip(&view.predictions).zip(&sample.roles);
-    let steps = targets.filter(|&(_, &role)| role != Role::Padding).map(|((&truth, &predicted), &role)| PredictedToken {
-        truth: vocabulary.token(truth),
-        predicted: vocabulary.token(predicted),
-        determined: role == Role::Determined,
+    let steps = targets.filter(|&(_, &role)| role != Role::Padding).map(|((&truth, &predicted), &role)| {
+        PredictedToken {
+            truth: vocabulary.token(truth),
+            predicted: vocabulary.token(predicted),
+            determined: role == Role::Determined,
+        }
     });
     Predictions { run: folder.name(), sequence: sequence.to_string(), steps: steps.collect() }
 }

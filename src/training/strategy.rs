@@ -64,13 +64,20 @@ pub struct Run<B: ops::AutodiffBackend> {
     /// What a person sees.
     pub progress: Progress,
     /// Step outputs that were not read yet.
-    pub unread: Vec<(StepOutput<B::InnerBackend>, Tensor<B::InnerBackend, 1>)>,
+    pub unread: Vec<Unread<B::InnerBackend>>,
     /// The last training loss that was read.
     pub train_loss: Option<f64>,
     /// The step of the last checkpoint.
     pub saved: Option<usize>,
     /// When this part of the run began, and what the state counted then.
     pub pace: Pace,
+}
+
+/// What a step left on the device: read when somebody asks.
+#[derive(Debug)]
+pub struct Unread<B: Backend> {
+    output: StepOutput<B>,
+    gradient_norm: Tensor<B, 1>,
 }
 
 /// How fast this part of a run goes.
@@ -192,8 +199,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.tokens += output.tokens as u64;
         let mut optimizer = self.optimizer.state();
         self.state.updates = optimizer.step;
-        if let Some(norm) = optimizer.gradient_norm.take() {
-            self.unread.push((output, norm));
+        if let Some(gradient_norm) = optimizer.gradient_norm.take() {
+            self.unread.push(Unread { output, gradient_norm });
         }
         drop(optimizer);
         self.state.seconds += begun.elapsed().as_secs_f64();
@@ -217,10 +224,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
     /// If a loss or a gradient is not finite: the message names the step.
     fn read(&mut self, row_rate: Option<f64>) -> Result<()> {
         let unread = std::mem::take(&mut self.unread);
-        let Some((last, _)) = unread.last() else { return Ok(()) };
-        let (last_step, last_tokens, last_correct) = (last.step, last.tokens, last.correct.clone());
-        let steps = unread.iter().map(|(output, _)| output.step).collect::<Vec<_>>();
-        let (losses, norms) = unread.into_iter().map(|(output, norm)| (output.loss, norm)).unzip();
+        let Some(last) = unread.last().map(|unread| unread.output.clone()) else { return Ok(()) };
+        let steps = unread.iter().map(|unread| unread.output.step).collect::<Vec<_>>();
+        let (losses, norms) =
+            unread.into_iter().map(|unread| (unread.output.loss, unread.gradient_norm)).unzip();
         let begun = Instant::now();
         let (losses, norms) = (to_host(Tensor::cat(losses, 0)), to_host(Tensor::cat(norms, 0)));
         // On a device that works ahead, the wait for its results is the time of its steps.
@@ -241,14 +248,14 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (loss, norm) = (losses[losses.len() - 1], norms[norms.len() - 1]);
         self.train_loss = Some(loss);
         if let Some(learning_rate) = row_rate {
-            let correct = last_correct.map_or(f64::NAN, |correct| to_host(correct)[0]);
+            let correct = last.correct.map_or(f64::NAN, |correct| to_host(correct)[0]);
             let clipped = std::mem::take(&mut self.state.clipped_since_row);
             self.history.push(Row {
-                step: last_step + 1,
-                epoch: self.epoch(last_step + 1),
+                step: last.step + 1,
+                epoch: self.epoch(last.step + 1),
                 split: Split::Train,
                 loss,
-                accuracy: correct / last_tokens as f64,
+                accuracy: correct / last.tokens as f64,
                 learning_rate,
                 gradient_norm: Some(norm),
                 tokens: self.state.tokens,
