@@ -8,11 +8,13 @@ use super::Model;
 use super::block::BlockConfig;
 use super::decoder::Decoder;
 use super::embedding::{Embeddings, token_embedding};
+use super::encoder::Encoder;
+use super::encoder_decoder::EncoderDecoder;
 use super::initialisation::Initialisation;
 use super::one_layer::OneLayerDecoder;
 use super::residual::NormPlacement;
 use crate::ops::Gelu;
-use crate::position::{PositionScheme, PositionSizes};
+use crate::position::{Direction, PositionScheme, PositionSizes};
 use crate::{Error, Result};
 
 /// Which parts the model is made of.
@@ -24,6 +26,8 @@ pub enum Architecture {
     /// A stack of causal blocks, as GPT-2.
     #[default]
     Decoder,
+    /// A stack that reads a source, and one that writes its answer.
+    EncoderDecoder,
 }
 
 /// The section `[model]`.
@@ -122,6 +126,7 @@ impl ModelConfig {
             }
         }
         self.block().attention().check()?;
+        self.position.check(self.d_model, self.heads)?;
         for (key, value) in [
             ("model.norm_epsilon", self.norm_epsilon),
             ("model.embedding_norm_epsilon", self.embedding_norm_epsilon),
@@ -146,12 +151,17 @@ impl ModelConfig {
                 sizes.vocab, sizes.context
             )));
         }
+        if self.architecture == Architecture::EncoderDecoder && sizes.source_context.unwrap_or(0) == 0 {
+            return Err(Error::Shape("an encoder-decoder needs sources of at least one token".to_string()));
+        }
         let parameters = self.parameters(sizes);
         if parameters > MOST_PARAMETERS {
             let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
             return Err(Error::key("model.d_model", self.d_model, problem));
         }
         let block = self.block();
+        let places = self.position_sizes(sizes.context, Direction::Causal);
+        let source_places = self.position_sizes(sizes.source_context.unwrap_or(0), Direction::Both);
         let model = match self.architecture {
             Architecture::OneLayer => Model::OneLayer(OneLayerDecoder {
                 embedding: token_embedding(sizes.vocab, self.d_model, device),
@@ -160,8 +170,21 @@ impl ModelConfig {
             }),
             Architecture::Decoder => Model::Decoder(Decoder {
                 embedding: self.embeddings(sizes.vocab, device),
-                position: self.position.init(self.position_sizes(sizes.context), device),
+                position: self.position.init(places, device)?,
                 blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
+                norm: block.final_norm(device),
+                head: (!self.tie_embeddings).then(|| self.head(sizes.vocab).init(device)),
+            }),
+            Architecture::EncoderDecoder => Model::EncoderDecoder(EncoderDecoder {
+                encoder: Encoder {
+                    embedding: self.embeddings(sizes.vocab, device),
+                    position: self.position.init(source_places, device)?,
+                    blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
+                    norm: block.final_norm(device),
+                },
+                embedding: self.embeddings(sizes.vocab, device),
+                position: self.position.init(places, device)?,
+                blocks: (0..self.layers).map(|_| block.init_cross(device)).collect::<Result<_>>()?,
                 norm: block.final_norm(device),
                 head: (!self.tie_embeddings).then(|| self.head(sizes.vocab).init(device)),
             }),
@@ -172,17 +195,23 @@ impl ModelConfig {
     /// How many parameters [`Self::init`] makes, counted without making them.
     pub fn parameters(&self, sizes: Sizes) -> usize {
         let block = self.block();
+        let places = self.position_sizes(sizes.context, Direction::Causal);
+        let source_places = self.position_sizes(sizes.source_context.unwrap_or(0), Direction::Both);
         let table = sizes.vocab * self.d_model;
-        let head = (self.d_model + usize::from(self.bias)) * sizes.vocab;
+        let embeddings = table + if self.embedding_norm { 2 * self.d_model } else { 0 };
+        let untied_head = (self.d_model + usize::from(self.bias)) * sizes.vocab;
+        let head = if self.tie_embeddings { 0 } else { untied_head };
+        let stack = |block_parameters: usize, places: PositionSizes| {
+            embeddings
+                + self.position.parameters(places)
+                + self.layers * block_parameters
+                + block.final_norm_parameters()
+        };
         match self.architecture {
-            Architecture::OneLayer => table + block.attention().parameters() + head,
-            Architecture::Decoder => {
-                table
-                    + if self.embedding_norm { 2 * self.d_model } else { 0 }
-                    + self.position.parameters(self.position_sizes(sizes.context))
-                    + self.layers * block.parameters()
-                    + block.final_norm_parameters()
-                    + if self.tie_embeddings { 0 } else { head }
+            Architecture::OneLayer => table + block.attention().parameters() + untied_head,
+            Architecture::Decoder => stack(block.parameters(), places) + head,
+            Architecture::EncoderDecoder => {
+                stack(block.parameters(), source_places) + stack(block.cross_parameters(), places) + head
             }
         }
     }
@@ -206,8 +235,8 @@ impl ModelConfig {
         LinearConfig::new(self.d_model, vocab).with_bias(self.bias)
     }
 
-    fn position_sizes(&self, context: usize) -> PositionSizes {
-        PositionSizes { d_model: self.d_model, heads: self.heads, context }
+    fn position_sizes(&self, context: usize, direction: Direction) -> PositionSizes {
+        PositionSizes { d_model: self.d_model, heads: self.heads, context, direction }
     }
 }
 

@@ -4,8 +4,11 @@
 
 pub mod block;
 mod config;
+pub mod cross_block;
 pub mod decoder;
 pub mod embedding;
+pub mod encoder;
+pub mod encoder_decoder;
 pub mod feed_forward;
 mod initialisation;
 pub mod loss;
@@ -14,6 +17,8 @@ mod residual;
 
 pub use config::{Architecture, ModelConfig, Sizes};
 pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use encoder_decoder::EncoderDecoder;
 pub use initialisation::Initialisation;
 pub use one_layer::OneLayerDecoder;
 pub use residual::NormPlacement;
@@ -24,12 +29,15 @@ use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 use crate::{Error, Result, ops};
 
 /// Any of the architectures.
+#[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
 #[derive(Module, Debug)]
 pub enum Model<B: Backend> {
     /// Embedding, causal attention, head.
     OneLayer(OneLayerDecoder<B>),
     /// A stack of causal blocks.
     Decoder(Decoder<B>),
+    /// An encoder, and a decoder that attends to its memory.
+    EncoderDecoder(EncoderDecoder<B>),
 }
 
 /// What a model reads.
@@ -57,6 +65,17 @@ impl<B: Backend> Inputs<B> {
     }
 }
 
+/// The attention weights of a forward pass, a tensor a layer in the order of the layers.
+#[derive(Debug, Clone)]
+pub struct AttentionMaps<B: Backend> {
+    /// Causal self-attention, `[batch, heads, time, time]`.
+    pub causal: Vec<Tensor<B, 4>>,
+    /// The encoder's self-attention, `[batch, heads, source_time, source_time]`.
+    pub encoder: Vec<Tensor<B, 4>>,
+    /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
+    pub cross: Vec<Tensor<B, 4>>,
+}
+
 impl<B: ops::Backend> Model<B> {
     /// Whether the model can read these inputs. That all ids lie below the vocabulary is to be
     /// checked where the ids are made.
@@ -68,12 +87,17 @@ impl<B: ops::Backend> Model<B> {
         if batch == 0 || time == 0 {
             return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
         }
-        match self {
-            Model::OneLayer(_) => no_source(inputs),
-            Model::Decoder(decoder) => {
-                no_source(inputs)?;
-                decoder.check(time)
-            }
+        match (self, &inputs.source) {
+            (Model::OneLayer(_), None) => Ok(()),
+            (Model::Decoder(model), None) => model.check(time),
+            (Model::EncoderDecoder(model), Some(source)) => model.check(source, batch, time),
+            (Model::EncoderDecoder(_), None) => Err(Error::Shape(
+                "an encoder-decoder needs a source to answer, but there is none".to_string(),
+            )),
+            (Model::OneLayer(_) | Model::Decoder(_), Some(source)) => Err(Error::Shape(format!(
+                "a source of {:?} was given, but only an encoder-decoder reads one",
+                source.tokens.dims()
+            ))),
         }
     }
 
@@ -82,7 +106,7 @@ impl<B: ops::Backend> Model<B> {
     /// # Panics
     /// Where [`Self::check`] gives an error, with its message.
     pub fn forward(&self, inputs: Inputs<B>) -> Tensor<B, 3> {
-        self.run(inputs, None)
+        self.run(inputs, None).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// [`Self::forward`], with the causal self-attention's weights of each layer,
@@ -91,27 +115,29 @@ impl<B: ops::Backend> Model<B> {
     /// # Panics
     /// As [`Self::forward`].
     pub fn forward_with_attention(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, Vec<Tensor<B, 4>>) {
-        let mut maps = Vec::new();
-        let logits = self.run(inputs, Some(&mut maps));
+        let (logits, maps) = self.forward_with_maps(inputs);
+        (logits, maps.causal)
+    }
+
+    /// [`Self::forward`], with the weights of every attention in the model.
+    ///
+    /// # Panics
+    /// As [`Self::forward`].
+    pub fn forward_with_maps(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, AttentionMaps<B>) {
+        let mut maps = AttentionMaps { causal: Vec::new(), encoder: Vec::new(), cross: Vec::new() };
+        let logits = self.run(inputs, Some(&mut maps)).unwrap_or_else(|error| panic!("{error}"));
         (logits, maps)
     }
 
-    fn run(&self, inputs: Inputs<B>, maps: Option<&mut Vec<Tensor<B, 4>>>) -> Tensor<B, 3> {
-        let logits = self.check(&inputs).and_then(|()| match self {
-            Model::OneLayer(model) => model.forward(inputs.tokens, maps),
-            Model::Decoder(model) => model.forward(inputs.tokens, maps),
-        });
-        logits.unwrap_or_else(|error| panic!("{error}"))
-    }
-}
-
-fn no_source<B: Backend>(inputs: &Inputs<B>) -> Result<()> {
-    match &inputs.source {
-        None => Ok(()),
-        Some(source) => Err(Error::Shape(format!(
-            "a source of {:?} was given, but only an encoder-decoder reads one",
-            source.tokens.dims()
-        ))),
+    fn run(&self, inputs: Inputs<B>, maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
+        self.check(&inputs)?;
+        let Inputs { tokens, source } = inputs;
+        match (self, source) {
+            (Model::EncoderDecoder(model), Some(source)) => model.forward(tokens, source, maps),
+            (Model::OneLayer(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
+            (Model::Decoder(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
+            (Model::EncoderDecoder(_), None) => unreachable!("refused by the check"),
+        }
     }
 }
 

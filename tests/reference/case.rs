@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use burn::module::Param;
 use burn::nn::{Embedding, Linear};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
 use safetensors::{Dtype, SafeTensors};
 
 /// One case: tensors named `input.*`, `weight.*` and `expected.*`.
@@ -55,6 +55,16 @@ impl Case {
 
     pub fn int<B: Backend, const D: usize>(&self, key: &str) -> Tensor<B, D, Int> {
         Tensor::from_data(self.data(key), &Default::default())
+    }
+
+    /// A padding tensor, in which the files hold 1 for what is hidden.
+    pub fn hidden<B: Backend, const D: usize>(&self, key: &str) -> Tensor<B, D, Bool> {
+        self.int(key).equal_elem(1)
+    }
+
+    /// How many tensors are named `{prefix}i{suffix}`, for any number `i`.
+    pub fn count(&self, prefix: &str, suffix: &str) -> usize {
+        (0..).take_while(|i| self.tensors.contains_key(&format!("{prefix}{i}{suffix}"))).count()
     }
 
     /// A linear layer from PyTorch's layout, `[out, in]`; without a bias where the case has none.

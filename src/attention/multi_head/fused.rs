@@ -17,6 +17,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
+use crate::attention::{check_dropout, check_width};
 use crate::ops::{self, AttentionOptions, Mask, ScorePosition};
 use crate::{Error, Result};
 
@@ -68,10 +69,7 @@ impl MultiHeadAttentionConfig {
             let problem = format!("must divide `model.heads` = {}", self.heads);
             return Err(Error::key("model.key_value_heads", shared, problem));
         }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(Error::key("model.dropout", self.dropout, "must lie in [0, 1)"));
-        }
-        Ok(())
+        check_dropout(self.dropout)
     }
 
     /// The module, with Burn's lazy initialisation.
@@ -168,13 +166,8 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         position: &ScorePosition<B>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
-        let [batch, time, d_input] = input.dims();
-        let d_model = self.heads * self.d_head;
-        if d_input != d_model {
-            return Err(Error::Shape(format!(
-                "the input is [{batch}, {time}, {d_input}], but this attention takes [batch, time, {d_model}]"
-            )));
-        }
+        let [batch, time, _] = input.dims();
+        check_width("input", input.dims(), self.heads * self.d_head)?;
         mask.check(batch, time, time)?;
         position.check(self.heads, self.d_head, time, time)?;
 

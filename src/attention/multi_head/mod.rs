@@ -1,8 +1,24 @@
 //! Several heads side by side, each free to look at something else.
+//!
+//! Three ways to the same numbers, each faster than the one before:
+//!
+//! | module | how |
+//! |---|---|
+//! | [`StackedHeads`] | a list of single heads, run one after the other |
+//! | [`SplitHeads`] | one matrix each for queries, keys and values, split into heads |
+//! | [`MultiHeadAttention`] | one matrix for all three |
+//!
+//! `StackedHeads` = `SplitHeads` = `MultiHeadAttention`: the conversions between them keep the
+//! outputs equal.
 
+mod convert;
 mod fused;
+mod split;
+mod stacked;
 
 pub use fused::{MultiHeadAttention, MultiHeadAttentionConfig};
+pub use split::{SplitHeads, SplitHeadsConfig};
+pub use stacked::{StackedHeads, StackedHeadsConfig};
 
 use crate::{Error, Result};
 
