@@ -91,6 +91,7 @@ impl Experiment {
     pub fn dataset(&self) -> Result<Dataset> {
         match self.model.architecture {
             Architecture::OneLayer | Architecture::Decoder => self.data.load(self.seed),
+            Architecture::EncoderDecoder => self.data.load_pairs(self.seed),
         }
     }
 
