@@ -105,7 +105,7 @@ mod tests {
 
     /// 11 rows of different lengths: row `r` counts up from 100 r.
     fn ragged() -> Sequences {
-        let mut rows = Rows::new(2000);
+        let mut rows = Rows::default();
         for row in 0..11 {
             rows.push(&(100 * row..100 * row + 2 + row % 5).collect::<Vec<u32>>());
         }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn stream(ids: u32, length: usize) -> Sequences {
-        let mut stream = Ids::new(1 << 20);
+        let mut stream = Ids::default();
         stream.extend(&(0..ids).collect::<Vec<u32>>());
         Sequences::windows(Arc::new(stream), 2..ids as usize, length)
     }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn sources_are_padded_and_hidden_beside_their_answers() {
-        let (mut sources, mut answers) = (Rows::new(10), Rows::new(10));
+        let (mut sources, mut answers) = (Rows::default(), Rows::default());
         for (source, answer) in [(&[1, 2, 3][..], &[9, 3, 2, 1, 9][..]), (&[4], &[9, 4, 9])] {
             sources.push(source);
             answers.push(answer);

@@ -10,6 +10,8 @@
 //! | [`sequences`] | the token ids of one split, in rows or as a stream cut into windows |
 //! | [`batch`] | what a step sees: inputs, targets, and the role of each target |
 //! | [`loader`] | the order of an epoch, a pure function of (seed, epoch) |
+//! | `text` | the user's texts, as characters or by a tokenizer |
+//! | `table` | the user's tables, a sequence a line or a column in windows |
 //! | [`vocabulary`] | what an id stands for |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
@@ -18,15 +20,17 @@ pub mod config;
 pub mod loader;
 pub mod seed;
 pub mod sequences;
+mod table;
 pub mod tasks;
+mod text;
 pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
-pub use config::{Count, DataConfig, Source};
+pub use config::{Column, Count, DataConfig, Source, Tokens, Values};
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;
 pub use tasks::Task;
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{Notation, Vocabulary};
 
 /// What a run trains and validates on.
 #[derive(Debug, Clone)]

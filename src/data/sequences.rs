@@ -29,7 +29,6 @@ impl Sequences {
         Sequences(Kind::Rows { targets: Arc::new(answers), source: Some(Arc::new(source)) })
     }
 
-    #[allow(dead_code)]
     /// Windows of `length` targets of the part `range` of a stream.
     pub(crate) fn windows(ids: Arc<Ids>, range: Range<usize>, length: usize) -> Self {
         assert!(length > 0 && range.len() > 1 && range.end <= ids.len(), "a stream has a target");
@@ -132,7 +131,7 @@ fn fill_row(into: &mut Batch, row: usize, ids: &Ids, range: Range<usize>, roles:
 }
 
 /// Samples of possibly different lengths, one after the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Rows {
     ids: Ids,
     /// The role of each id as a target; none where all are undetermined.
@@ -143,18 +142,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, for ids below `vocab`.
-    pub(crate) fn new(vocab: usize) -> Self {
-        Rows { ids: Ids::new(vocab), roles: None, ends: Vec::new(), longest: 0 }
-    }
-
     /// Makes room for `rows` rows of together `ids` ids.
     pub(crate) fn reserve(&mut self, rows: usize, ids: usize) {
         self.ids.reserve(ids);
         self.ends.reserve(rows);
     }
 
-    #[allow(dead_code)]
     /// Adds a row whose targets are all undetermined.
     pub(crate) fn push(&mut self, row: &[u32]) {
         assert!(self.roles.is_none(), "either all rows have roles or none");
@@ -223,26 +216,40 @@ pub(crate) enum Ids {
     U32(Vec<u32>),
 }
 
-impl Ids {
-    /// No ids yet, all below `vocab`.
-    pub(crate) fn new(vocab: usize) -> Self {
-        if vocab <= 1 << 16 { Ids::U16(Vec::new()) } else { Ids::U32(Vec::new()) }
+impl Default for Ids {
+    fn default() -> Self {
+        Ids::U16(Vec::new())
     }
+}
 
-    /// Makes room for exactly `more` ids: a stream that doubled its memory while it grows would
-    /// hold up to three times of what it needs.
+impl Ids {
+    /// Makes room for `more` ids.
     pub(crate) fn reserve(&mut self, more: usize) {
         match self {
-            Ids::U16(ids) => ids.reserve_exact(more),
-            Ids::U32(ids) => ids.reserve_exact(more),
+            Ids::U16(ids) => ids.reserve(more),
+            Ids::U32(ids) => ids.reserve(more),
         }
     }
 
-    /// Adds ids, which fit the vocabulary.
+    /// Adds ids; all are widened when the first comes that needs it.
     pub(crate) fn extend(&mut self, more: &[u32]) {
         match self {
-            Ids::U16(ids) => ids.extend(more.iter().map(|&id| id as u16)),
+            Ids::U16(ids) if more.iter().all(|&id| id <= u16::MAX.into()) => {
+                ids.extend(more.iter().map(|&id| id as u16));
+            }
+            Ids::U16(ids) => {
+                *self = Ids::U32(ids.iter().copied().map(u32::from).chain(more.iter().copied()).collect());
+            }
             Ids::U32(ids) => ids.extend_from_slice(more),
+        }
+    }
+
+    /// Gives each id another one.
+    pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
+        // As many ids are needed as before, so what fitted fits.
+        match self {
+            Ids::U16(ids) => ids.iter_mut().for_each(|id| *id = by(u32::from(*id)) as u16),
+            Ids::U32(ids) => ids.iter_mut().for_each(|id| *id = by(*id)),
         }
     }
 
@@ -263,5 +270,23 @@ impl Ids {
             }
             Ids::U32(ids) => into.copy_from_slice(&ids[range]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_narrow_until_one_needs_more() {
+        let mut ids = Ids::default();
+        ids.extend(&[3, 65_535]);
+        assert!(matches!(ids, Ids::U16(_)));
+        ids.extend(&[7, 65_536]);
+        assert!(matches!(ids, Ids::U32(_)));
+        ids.extend(&[11]);
+        let mut copy = [0; 4];
+        ids.copy(1..5, &mut copy);
+        assert_eq!((ids.len(), copy), (5, [65_535, 7, 65_536, 11]));
     }
 }

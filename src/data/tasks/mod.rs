@@ -190,7 +190,7 @@ const NO_ANSWER: &str = "has no source and answer for an encoder-decoder; take `
 fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, f64) {
     let mut sample = vec![0; task.tokens()];
     let mut probabilities = vec![0.0; task.tokens() - 1];
-    let mut rows = Rows::new(task.vocabulary().size());
+    let mut rows = Rows::default();
     rows.reserve(samples, samples * sample.len());
     let mut paid = 0.0;
     for _ in 0..samples {

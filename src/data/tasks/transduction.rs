@@ -94,7 +94,7 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32]))
     let draw = |samples: usize, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
         let end = config.symbols() as u32;
-        let (mut sources, mut answers) = (Rows::new(vocabulary.size()), Rows::new(vocabulary.size()));
+        let (mut sources, mut answers) = (Rows::default(), Rows::default());
         let (mut source, mut answered) = (Vec::new(), Vec::new());
         for _ in 0..samples {
             let length = random.random_range(1..=config.length as u32);

@@ -1,22 +1,15 @@
 //! What an id stands for: an integer, a character, a symbol, or a piece of text.
-//!
-//! A vocabulary is stored as `vocabulary.json` beside the weights, and is then all that is needed
-//! to read a prompt and to print what a model answers. The file names its kind:
-//!
-//! ```json
-//! {"kind": "integers", "integers": 16, "special": ["|"]}
-//! {"kind": "characters", "characters": "\n !,.abc"}
-//! {"kind": "symbols", "symbols": ["up", "down"], "end": null}
-//! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }}
-//! ```
+
+mod stored;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
+
+use self::stored::Stored;
 
 use crate::error::{Error, Result};
 
@@ -36,11 +29,31 @@ pub struct Vocabulary(Arc<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    Integers { integers: usize, special: Vec<String> },
-    Characters { characters: Vec<char>, ids: HashMap<char, u32> },
-    Symbols { symbols: Vec<String>, ids: HashMap<String, u32>, end: Option<u32> },
-    Tokenizer { tokenizer: Box<Tokenizer>, size: usize, end: Option<u32> },
+    Integers {
+        integers: usize,
+        special: Vec<String>,
+    },
+    /// Characters, and the id of each code point up to the largest of them.
+    Characters {
+        characters: Vec<char>,
+        ids: Vec<u32>,
+    },
+    Symbols {
+        symbols: Vec<String>,
+        ids: HashMap<String, u32>,
+        end: Option<u32>,
+    },
+    /// A tokenizer, and what stands in its file.
+    Tokenizer {
+        tokenizer: Box<Tokenizer>,
+        json: serde_json::Value,
+        size: usize,
+        end: Option<u32>,
+    },
 }
+
+/// In a table of ids, the code point of no character.
+const NO_ID: u32 = u32::MAX;
 
 /// How a prompt for the vocabulary is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +79,13 @@ impl Vocabulary {
         let mut characters: Vec<char> = characters.into_iter().collect();
         characters.sort_unstable();
         characters.dedup();
-        if characters.is_empty() {
+        let Some(&last) = characters.last() else {
             return Err(Error::Input("a vocabulary needs at least one character".into()));
+        };
+        let mut ids = vec![NO_ID; last as usize + 1];
+        for (&character, id) in characters.iter().zip(0..) {
+            ids[character as usize] = id;
         }
-        let ids = characters.iter().copied().zip(0..).collect();
         Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids })))
     }
 
@@ -96,11 +112,31 @@ impl Vocabulary {
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
     }
 
+    /// The tokens of a tokenizer, given as the contents of its `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it is no tokenizer, or as [`tokenizer`](Self::tokenizer).
+    pub(crate) fn tokenizer_json(json: serde_json::Value) -> Result<Self> {
+        // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
+        let parsed = std::panic::catch_unwind(|| serde_json::from_value(json));
+        let problem = match parsed {
+            Ok(Ok(tokenizer)) => return Self::tokenizer(tokenizer),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a part of it is damaged".to_string(),
+        };
+        Err(Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library")))
+    }
+
     /// The tokens of a tokenizer.
     ///
     /// # Errors
-    /// When it has none.
-    pub fn tokenizer(tokenizer: Tokenizer) -> Result<Self> {
+    /// When it has none, or cannot be stored.
+    pub fn tokenizer(mut tokenizer: Tokenizer) -> Result<Self> {
+        // Texts are read whole; how long a sequence is, the model says.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
+        let json = serde_json::to_value(&tokenizer)
+            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         let tokens = tokenizer.get_vocab(true);
         // Ids need not be dense: a model must have room for the largest.
         let Some(largest) = tokens.values().max() else {
@@ -108,21 +144,7 @@ impl Vocabulary {
         };
         let size = *largest as usize + 1;
         let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
-        Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), size, end })))
-    }
-
-    /// Reads a `vocabulary.json`.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is no vocabulary.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            let problem =
-                format!("no vocabulary ({error}); take the file from the run that made the weights");
-            Error::file(path, None, None, problem)
-        })
+        Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), json, size, end })))
     }
 
     /// Ids are below this number.
@@ -163,15 +185,19 @@ impl Vocabulary {
     /// When something in it is not in the vocabulary: names it and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match &*self.0 {
-            Kind::Integers { .. } => self.encode_words(text, |word| self.integer(word)),
-            Kind::Symbols { ids, .. } => self.encode_words(text, |word| ids.get(word).copied()),
+            Kind::Integers { .. } | Kind::Symbols { .. } => self.encode_words(text),
             Kind::Characters { ids, .. } => {
-                let encoded = text.chars().zip(1..).map(|(character, position)| {
-                    ids.get(&character).copied().ok_or_else(|| {
-                        self.unknown(&character.escape_debug().to_string(), "character", position)
-                    })
-                });
-                encoded.collect()
+                let mut encoded = Vec::with_capacity(text.len());
+                for character in text.chars() {
+                    match ids.get(character as usize) {
+                        Some(&id) if id != NO_ID => encoded.push(id),
+                        _ => {
+                            let shown = character.escape_debug().to_string();
+                            return Err(self.unknown(&shown, "character", encoded.len() + 1));
+                        }
+                    }
+                }
+                Ok(encoded)
             }
             Kind::Tokenizer { tokenizer, .. } => match tokenizer.encode_fast(text, false) {
                 Ok(encoding) => Ok(encoding.get_ids().to_vec()),
@@ -180,22 +206,43 @@ impl Vocabulary {
         }
     }
 
-    fn integer(&self, word: &str) -> Option<u32> {
-        let Kind::Integers { integers, special } = &*self.0 else { return None };
-        match special.iter().position(|name| name == word) {
-            Some(at) => Some((integers + at) as u32),
-            None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
+    /// The ids of each text, by a tokenizer in parallel.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub(crate) fn encode_all(&self, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        match &*self.0 {
+            Kind::Tokenizer { tokenizer, .. } => {
+                let texts = texts.iter().map(String::as_str).collect();
+                match tokenizer.encode_batch_fast(texts, false) {
+                    Ok(encoded) => Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect()),
+                    Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
+                }
+            }
+            _ => texts.iter().map(|text| self.encode(text)).collect(),
         }
     }
 
-    fn encode_words(&self, text: &str, id: impl Fn(&str) -> Option<u32>) -> Result<Vec<u32>> {
+    /// The id of an integer or a symbol.
+    pub(crate) fn word(&self, word: &str) -> Option<u32> {
+        match &*self.0 {
+            Kind::Integers { integers, special } => match special.iter().position(|name| name == word) {
+                Some(at) => Some((integers + at) as u32),
+                None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
+            },
+            Kind::Symbols { ids, .. } => ids.get(word).copied(),
+            Kind::Characters { .. } | Kind::Tokenizer { .. } => None,
+        }
+    }
+
+    fn encode_words(&self, text: &str) -> Result<Vec<u32>> {
         let mut encoded = Vec::new();
         for (word, position) in text.split_whitespace().zip(1..) {
-            match id(word) {
+            match self.word(word) {
                 Some(id) => encoded.push(id),
                 None if matches!(&*self.0, Kind::Symbols { .. }) => {
                     let characters: Option<Vec<u32>> =
-                        word.chars().map(|character| id(character.encode_utf8(&mut [0; 4]))).collect();
+                        word.chars().map(|character| self.word(character.encode_utf8(&mut [0; 4]))).collect();
                     encoded.extend(characters.ok_or_else(|| self.unknown(word, "token", position))?);
                 }
                 None => return Err(self.unknown(word, "token", position)),
@@ -291,56 +338,22 @@ impl fmt::Display for Vocabulary {
 
 impl PartialEq for Vocabulary {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || Stored::from(self.clone()) == Stored::from(other.clone())
-    }
-}
-
-/// The form in `vocabulary.json`.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-enum Stored {
-    Integers { integers: usize, special: Vec<String> },
-    Characters { characters: String },
-    Symbols { symbols: Vec<String>, end: Option<u32> },
-    Tokenizer { tokenizer: serde_json::Value },
-}
-
-impl From<Vocabulary> for Stored {
-    fn from(vocabulary: Vocabulary) -> Self {
-        match &*vocabulary.0 {
-            Kind::Integers { integers, special } => {
-                Stored::Integers { integers: *integers, special: special.clone() }
-            }
-            Kind::Characters { characters, .. } => {
-                Stored::Characters { characters: characters.iter().collect() }
-            }
-            Kind::Symbols { symbols, end, .. } => Stored::Symbols { symbols: symbols.clone(), end: *end },
-            Kind::Tokenizer { tokenizer, .. } => Stored::Tokenizer {
-                tokenizer: serde_json::to_value(tokenizer).expect("a tokenizer has only string keys"),
-            },
-        }
-    }
-}
-
-impl TryFrom<Stored> for Vocabulary {
-    type Error = Error;
-
-    fn try_from(stored: Stored) -> Result<Self> {
-        match stored {
-            Stored::Integers { integers, special } => {
-                let special: Vec<&str> = special.iter().map(String::as_str).collect();
-                match integers.checked_add(special.len()) {
-                    Some(1..=0x1_0000_0000) => Ok(Vocabulary::integers(integers, &special)),
-                    _ => Err(Error::Input(format!("{integers} integers are no vocabulary"))),
+        Arc::ptr_eq(&self.0, &other.0)
+            || match (&*self.0, &*other.0) {
+                (
+                    Kind::Integers { integers, special },
+                    Kind::Integers { integers: other, special: other_special },
+                ) => integers == other && special == other_special,
+                (Kind::Characters { characters, .. }, Kind::Characters { characters: other, .. }) => {
+                    characters == other
                 }
+                (
+                    Kind::Symbols { symbols, end, .. },
+                    Kind::Symbols { symbols: other, end: other_end, .. },
+                ) => symbols == other && end == other_end,
+                (Kind::Tokenizer { json, .. }, Kind::Tokenizer { json: other, .. }) => json == other,
+                _ => false,
             }
-            Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
-            Stored::Symbols { symbols, end } => Vocabulary::symbols(symbols, end),
-            Stored::Tokenizer { tokenizer } => match serde_json::from_value(tokenizer) {
-                Ok(tokenizer) => Vocabulary::tokenizer(tokenizer),
-                Err(error) => Err(Error::Input(format!("the tokenizer does not parse: {error}"))),
-            },
-        }
     }
 }
 
