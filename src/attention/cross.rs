@@ -178,3 +178,35 @@ impl<B: ops::Backend> CrossAttention<B> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    fn zeros(shape: [usize; 3]) -> Tensor<NdArray, 3> {
+        Tensor::zeros(shape, &Default::default())
+    }
+
+    #[test]
+    fn inputs_that_do_not_fit_name_their_shapes() {
+        let attention = CrossAttentionConfig::new(6, 2).init::<NdArray>(&Default::default()).unwrap();
+        let attend = |query, key, value| {
+            let result = attention.forward(zeros(query), zeros(key), zeros(value), &Mask::none());
+            result.map(|output| output.dims()).map_err(|error| error.to_string())
+        };
+        assert_eq!(attend([2, 3, 6], [2, 5, 6], [2, 5, 6]), Ok([2, 3, 6]));
+        let message = attend([2, 3, 6], [2, 5, 7], [2, 5, 6]).unwrap_err();
+        assert_eq!(message, "the key is [2, 5, 7], but its last axis must be 6");
+        let message = attend([2, 3, 6], [3, 5, 6], [3, 5, 6]).unwrap_err();
+        assert!(message.contains("[2, 3, 6]") && message.contains("[3, 5, 6]"), "{message}");
+        let message = attend([2, 3, 6], [2, 5, 6], [2, 7, 6]).unwrap_err();
+        assert!(message.contains("[2, 5, 6]") && message.contains("[2, 7, 6]"), "{message}");
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_are_refused() {
+        let error = CrossAttentionConfig::new(6, 4).init::<NdArray>(&Default::default()).unwrap_err();
+        assert_eq!(error.to_string(), "`model.heads` = 4 must divide `model.d_model` = 6");
+    }
+}

@@ -29,3 +29,23 @@ pub fn padding<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -
     let places = Tensor::<B, 1, Int>::arange(0..time as i64, device).reshape([1, time]);
     places.expand([batch, time]).greater_equal(lengths.expand([batch, time]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn padding_begins_where_each_sequence_ends() {
+        let padding = padding::<NdArray>(&[2, 0, 3], 3, &Default::default());
+        let expected = [[false, false, true], [true, true, true], [false, false, false]];
+        padding.into_data().assert_eq(&expected.into(), true);
+    }
+
+    #[test]
+    fn the_future_lies_above_the_diagonal() {
+        let future = future::<NdArray>(3, &Default::default());
+        let expected = [[false, true, true], [false, false, true], [false, false, false]];
+        future.into_data().assert_eq(&expected.into(), true);
+    }
+}

@@ -95,3 +95,65 @@ fn draw<B: Backend, const D: usize>(
     };
     Param::initialized(id, value.require_grad())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, Model, ModelConfig, Sizes};
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn model(initialisation: Initialisation) -> Model<B> {
+        let config = ModelConfig { d_model: 128, heads: 4, layers: 8, initialisation, ..Default::default() };
+        config.init(Sizes { vocab: 101, context: 103, source_context: None }, &Default::default()).unwrap()
+    }
+
+    /// Standard deviation around zero.
+    fn deviation<const D: usize>(parameter: &Param<Tensor<B, D>>) -> f64 {
+        f64::from(parameter.val().powf_scalar(2.0).mean().sqrt().into_scalar())
+    }
+
+    #[test]
+    fn normal_draws_what_gpt2_draws() {
+        let Model::Decoder(model) = model(Initialisation::Normal) else { panic!() };
+        let block = &model.blocks[5];
+        let close = |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.05, "{value}");
+        close(deviation(&model.embedding.token.weight), 0.02);
+        close(deviation(&block.attention.qkv.weight), 0.02);
+        close(deviation(&block.feed_forward.up.weight), 0.02);
+        close(deviation(&model.head.as_ref().unwrap().weight), 0.02);
+        // Two sub-layers a block: 0.02 / sqrt(16).
+        close(deviation(&block.attention.output.weight), 0.005);
+        close(deviation(&block.feed_forward.down.weight), 0.005);
+        assert_eq!(deviation(block.attention.qkv.bias.as_ref().unwrap()), 0.0);
+        assert_eq!(deviation(&block.attention_norm.gamma), 1.0);
+    }
+
+    #[test]
+    fn uniform_draws_what_pytorch_draws() {
+        let Model::Decoder(model) = model(Initialisation::Uniform) else { panic!() };
+        let bound = 1.0 / 128f64.sqrt();
+        for parameter in [&model.blocks[0].attention.qkv.weight, &model.blocks[0].feed_forward.up.weight] {
+            let largest = f64::from(parameter.val().abs().max().into_scalar());
+            assert!(largest <= bound * 1.0001 && largest > bound * 0.99, "{largest}");
+        }
+    }
+
+    #[test]
+    fn no_parameter_is_left_to_be_drawn_later() {
+        struct Drawn;
+        impl ModuleVisitor<B> for Drawn {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+                assert!(param.is_initialized());
+            }
+        }
+        let sizes = Sizes { vocab: 5, context: 7, source_context: Some(3) };
+        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+            for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+                let config = ModelConfig { architecture, initialisation, ..ModelConfig::default() };
+                config.init::<B>(sizes, &Default::default()).unwrap().visit(&mut Drawn);
+            }
+        }
+    }
+}

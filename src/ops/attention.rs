@@ -222,3 +222,73 @@ fn spread_bias<B: backend::Backend>(
     let column = (query - key + (key_time as i64 - 1)).reshape([query_time * key_time]);
     by_distance.select(1, column).reshape([heads, query_time, key_time])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Distribution, TensorData, Tolerance};
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
+        Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default())
+    }
+
+    fn options(mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
+        AttentionOptions { heads: 3, key_value_heads: 3, mask, position, dropout: 0.0 }
+    }
+
+    #[test]
+    fn a_bias_by_distance_lands_on_its_pair() {
+        let (query_time, key_time) = (2, 5);
+        let bias = random([3, query_time + key_time - 1]);
+        // Without queries the scores are the bias alone.
+        let (_, weights) = attention_with_weights(
+            Tensor::zeros([1, query_time, 12], &Default::default()),
+            random([1, key_time, 12]),
+            random([1, key_time, 12]),
+            options(Mask::none(), ScorePosition::Bias(bias.clone())),
+        );
+        let bias: Vec<f32> = bias.into_data().to_vec().unwrap();
+        let mut expected = Vec::new();
+        for head in 0..3 {
+            for query in 0..query_time {
+                let column = |key: usize| head * (query_time + key_time - 1) + query + key_time - 1 - key;
+                let row: Vec<f32> = (0..key_time).map(|key| bias[column(key)].exp()).collect();
+                let sum: f32 = row.iter().sum();
+                expected.extend(row.iter().map(|x| x / sum));
+            }
+        }
+        let expected = TensorData::new(expected, [1, 3, query_time, key_time]);
+        weights.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
+    }
+
+    #[test]
+    fn the_last_queries_stand_at_the_last_places() {
+        let (last, time) = (2, 7);
+        let (query, key, value) = (random([5, time, 12]), random([5, time, 12]), random([5, time, 12]));
+        let rotation = ScorePosition::Rotation { cosine: random([time, 2]), sine: random([time, 2]) };
+        let bias = random([3, 2 * time - 1]);
+        // The last queries' distances are the later columns.
+        let shorter = ScorePosition::Bias(bias.clone().narrow(1, time - last, time + last - 1));
+        for (all, few) in [(rotation.clone(), rotation), (ScorePosition::Bias(bias), shorter)] {
+            let attend = |query, position| {
+                attention(query, key.clone(), value.clone(), options(Mask::causal(), position))
+            };
+            let all = attend(query.clone(), all).narrow(1, time - last, last);
+            let few = attend(query.clone().narrow(1, time - last, last), few);
+            few.into_data().assert_approx_eq::<f32>(&all.into_data(), Tolerance::absolute(1e-5));
+        }
+    }
+
+    #[test]
+    fn tables_of_the_wrong_size_name_both_shapes() {
+        let bias = ScorePosition::Bias(random([3, 9]));
+        assert!(bias.check(3, 4, 5, 5).is_ok());
+        let message = bias.check(3, 4, 5, 7).unwrap_err().to_string();
+        assert_eq!(message, "the table of the bias by distance is [3, 9], but it must be [3, 11]");
+        let rotation = ScorePosition::Rotation { cosine: random([5, 2]), sine: random([5, 3]) };
+        assert!(rotation.check(3, 4, 5, 5).is_err());
+    }
+}

@@ -132,3 +132,53 @@ pub fn masked_softmax<B: backend::Backend>(scores: Tensor<B, 4>, mask: &Mask<B>)
     let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
     if mask.may_hide_all() { weights.mask_fill(hidden, 0.0) } else { weights }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn bools<const D: usize>(values: &[u8], shape: [usize; D]) -> Tensor<B, D, Bool> {
+        let values: Vec<bool> = values.iter().map(|&value| value == 1).collect();
+        Tensor::from_data(burn::tensor::TensorData::new(values, shape), &Default::default())
+    }
+
+    fn hidden(mask: &Mask<B>, query_time: usize, key_time: usize) -> Vec<u8> {
+        let hidden = mask.hidden(query_time, key_time, &Default::default()).unwrap();
+        hidden.into_data().to_vec::<bool>().unwrap().into_iter().map(u8::from).collect()
+    }
+
+    #[test]
+    fn the_future_of_the_last_queries_is_hidden() {
+        assert_eq!(hidden(&Mask::causal(), 3, 3), [0, 1, 1, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(hidden(&Mask::causal(), 2, 5), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_any_part_hides_is_hidden() {
+        let mask = Mask::causal()
+            .hide_keys(bools(&[1, 0, 0, 0, 0, 0], [2, 3]))
+            .hide_queries(bools(&[0, 0, 0, 1, 0, 0], [2, 3]));
+        let first = [1, 1, 1, 1, 0, 1, 1, 0, 0];
+        let second = [1, 1, 1, 0, 0, 1, 0, 0, 0];
+        assert_eq!(hidden(&mask, 3, 3), [first, second].concat());
+        let pairs = Mask::none().hide_pairs(bools(&[0, 1, 1, 0, 0, 0], [1, 2, 3]));
+        assert_eq!(hidden(&pairs, 2, 3), [0, 1, 1, 0, 0, 0]);
+        assert!(Mask::<B>::none().hidden(2, 3, &Default::default()).is_none());
+    }
+
+    #[test]
+    fn a_mask_of_the_wrong_size_names_both_shapes() {
+        let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
+        assert!(keys.check(2, 5, 3).is_ok());
+        let message = keys.check(2, 3, 5).unwrap_err().to_string();
+        assert_eq!(message, "the mask of keys [batch, key_time] is [2, 3], but it must be [2, 5]");
+        let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
+        assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
+        let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
+        assert!(queries.check(2, 5, 3).is_err());
+        assert!(Mask::<B>::causal().check(1, 3, 2).unwrap_err().to_string().contains("3 queries"));
+    }
+}

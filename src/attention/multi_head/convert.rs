@@ -29,7 +29,7 @@ impl<B: Backend> StackedHeads<B> {
             bias: None,
         };
         SplitHeads {
-            output: self.output.clone().unwrap_or_else(identity),
+            output: self.output.as_ref().map_or_else(identity, copy),
             dropout: self.heads.first().map_or(self.dropout.clone(), |head| head.dropout.clone()),
             output_dropout: self.dropout.clone(),
             heads: self.heads.len(),
@@ -63,7 +63,7 @@ impl<B: Backend> SplitHeads<B> {
         };
         Ok(StackedHeads {
             heads: (0..self.heads).map(head).collect(),
-            output: Some(self.output.clone()),
+            output: Some(copy(&self.output)),
             dropout: self.output_dropout.clone(),
         })
     }
@@ -83,7 +83,7 @@ impl<B: Backend> SplitHeads<B> {
         }
         Ok(MultiHeadAttention {
             qkv: columns_joined(vec![&self.query, &self.key, &self.value]),
-            output: self.output.clone(),
+            output: copy(&self.output),
             dropout: self.dropout.clone(),
             output_dropout: self.output_dropout.clone(),
             heads: self.heads,
@@ -109,12 +109,17 @@ impl<B: Backend> MultiHeadAttention<B> {
             query: columns(&self.qkv, 0, query),
             key: spread(query),
             value: spread(query + shared),
-            output: self.output.clone(),
+            output: copy(&self.output),
             dropout: self.dropout.clone(),
             output_dropout: self.output_dropout.clone(),
             heads: self.heads,
         }
     }
+}
+
+/// The same layer. A plain clone of a parameter that was never read would draw numbers of its own.
+fn copy<B: Backend>(layer: &Linear<B>) -> Linear<B> {
+    columns_joined(vec![layer])
 }
 
 /// A layer whose outputs are those of the given layers side by side. Where one has a bias and
