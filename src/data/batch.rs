@@ -1,0 +1,72 @@
+//! What a step sees: inputs, targets, and the role of each target.
+
+/// What a target is to the loss and to the accuracy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Role {
+    /// Fills the batch where a sequence has ended; counted nowhere.
+    Padding = 0,
+    /// Counted; even a perfect model can be surprised by it.
+    Undetermined = 1,
+    /// Counted; a perfect model knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
+    Determined = 2,
+}
+
+/// Some samples side by side, in row-major order `[rows, time]`.
+///
+/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. Where the role is
+/// [`Role::Padding`], input and target are 0, a valid id that stands for nothing; padding is
+/// always at the end of a row, so causal attention keeps it from every counted position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Samples in the batch.
+    pub rows: usize,
+    /// Positions of the longest sample in the batch.
+    pub time: usize,
+    /// Tokens that the model reads, `[rows, time]`.
+    pub inputs: Vec<u32>,
+    /// Tokens that it has to predict, `[rows, time]`.
+    pub targets: Vec<u32>,
+    /// What each target counts as, `[rows, time]`.
+    pub roles: Vec<Role>,
+    /// The sequences to be answered, for encoder-decoder data.
+    pub source: Option<SourceBatch>,
+}
+
+impl Batch {
+    /// Sets the sizes and makes every position padding, keeping the memory.
+    pub(crate) fn clear(&mut self, rows: usize, time: usize) {
+        self.rows = rows;
+        self.time = time;
+        for ids in [&mut self.inputs, &mut self.targets] {
+            ids.clear();
+            ids.resize(rows * time, 0);
+        }
+        self.roles.clear();
+        self.roles.resize(rows * time, Role::Padding);
+    }
+}
+
+/// The sources of a batch: what an encoder reads, `[rows, time]`, with as many rows as the
+/// [`Batch`] that holds it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceBatch {
+    /// Positions of the longest source in the batch.
+    pub time: usize,
+    /// Tokens, 0 where `padding` is true.
+    pub tokens: Vec<u32>,
+    /// True where a shorter source has ended: hidden from attention.
+    pub padding: Vec<bool>,
+}
+
+impl SourceBatch {
+    /// Sets the sizes and makes every position padding, keeping the memory.
+    pub(crate) fn clear(&mut self, rows: usize, time: usize) {
+        self.time = time;
+        self.tokens.clear();
+        self.tokens.resize(rows * time, 0);
+        self.padding.clear();
+        self.padding.resize(rows * time, true);
+    }
+}

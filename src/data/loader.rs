@@ -1,0 +1,218 @@
+//! The order of an epoch, a pure function of (seed, epoch).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::RngExt;
+use rand::seq::SliceRandom;
+
+use super::batch::Batch;
+use super::seed::{Purpose, generator};
+use super::sequences::Sequences;
+
+/// In which order samples come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// For training. Rows: each once an epoch, in an order drawn from (seed, epoch). A stream:
+    /// windows at random offsets drawn from (seed, epoch, batch), so that in time every offset is
+    /// seen.
+    Shuffled,
+    /// For validation: each sample once, as it stands; a stream in windows side by side, of
+    /// which the last may be shorter.
+    InOrder,
+}
+
+/// Makes the batches of a split.
+///
+/// Any batch can be asked for at any time and from any thread, and is the same each time: a run
+/// resumes in the middle of an epoch without reading what came before.
+#[derive(Debug)]
+pub struct Loader {
+    sequences: Sequences,
+    batch_size: usize,
+    seed: u64,
+    order: Order,
+    /// The order of the epoch asked for last.
+    permutation: Mutex<Option<(usize, Arc<[u32]>)>>,
+}
+
+impl Loader {
+    /// Batches of `batch_size` samples.
+    ///
+    /// # Panics
+    /// When `batch_size` is zero.
+    pub fn new(sequences: Sequences, batch_size: usize, seed: u64, order: Order) -> Self {
+        assert!(batch_size > 0, "a batch has at least one sample");
+        Loader { sequences, batch_size, seed, order, permutation: Mutex::new(None) }
+    }
+
+    /// The split that the batches are made of.
+    pub fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    /// Batches an epoch.
+    pub fn batches(&self) -> usize {
+        self.sequences.len().div_ceil(self.batch_size)
+    }
+
+    /// Writes batch `index` of `epoch` into `into`, whose memory is used again.
+    ///
+    /// The last batch of an epoch holds what is left; windows at random offsets always fill it.
+    ///
+    /// # Panics
+    /// When `index` is not below [`batches`](Self::batches).
+    pub fn batch(&self, epoch: usize, index: usize, into: &mut Batch) {
+        assert!(index < self.batches(), "batch {index} of {}", self.batches());
+        let first = index * self.batch_size;
+        let samples = first..self.sequences.len().min(first + self.batch_size);
+        match (self.order, self.sequences.window_starts()) {
+            (Order::InOrder, _) => self.sequences.fill(samples, into),
+            (Order::Shuffled, None) => {
+                let permutation = self.permutation(epoch);
+                self.sequences.fill(permutation[samples].iter().map(|&sample| sample as usize), into);
+            }
+            (Order::Shuffled, Some(starts)) => {
+                let draw = |row| {
+                    generator(self.seed, Purpose::Windows, [epoch as u64, (first + row) as u64])
+                        .random_range(starts.clone())
+                };
+                self.sequences.fill_windows((0..self.batch_size).map(draw), into);
+            }
+        }
+    }
+
+    /// The order of an epoch; drawn once for as long as the same epoch is asked for.
+    fn permutation(&self, epoch: usize) -> Arc<[u32]> {
+        let mut cached = self.permutation.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some((of, permutation)) if *of == epoch => permutation.clone(),
+            _ => {
+                let mut samples: Vec<u32> = (0..self.sequences.len() as u32).collect();
+                samples.shuffle(&mut generator(self.seed, Purpose::Order, [epoch as u64, 0]));
+                let permutation: Arc<[u32]> = samples.into();
+                *cached = Some((epoch, permutation.clone()));
+                permutation
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Role;
+    use crate::data::sequences::{Ids, Rows};
+
+    /// 11 rows of different lengths: row `r` counts up from 100 r.
+    fn ragged() -> Sequences {
+        let mut rows = Rows::default();
+        for row in 0..11 {
+            rows.push(&(100 * row..100 * row + 2 + row % 5).collect::<Vec<u32>>());
+        }
+        Sequences::rows(rows)
+    }
+
+    fn stream(ids: u32, length: usize) -> Sequences {
+        let mut stream = Ids::default();
+        stream.extend(&(0..ids).collect::<Vec<u32>>());
+        Sequences::windows(Arc::new(stream), 2..ids as usize, length)
+    }
+
+    fn batches(loader: &Loader, epoch: usize) -> Vec<Batch> {
+        let batch = |index| {
+            let mut batch = Batch::default();
+            loader.batch(epoch, index, &mut batch);
+            batch
+        };
+        (0..loader.batches()).map(batch).collect()
+    }
+
+    #[test]
+    fn an_epoch_holds_every_row_once_and_its_order_follows_seed_and_epoch() {
+        let loader = Loader::new(ragged(), 3, 7, Order::Shuffled);
+        let order = |loader: &Loader, epoch| -> Vec<u32> {
+            let first =
+                |batch: &Batch| batch.inputs.chunks(batch.time).map(|row| row[0] / 100).collect::<Vec<_>>();
+            batches(loader, epoch).iter().flat_map(first).collect()
+        };
+        let first = order(&loader, 0);
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..11).collect::<Vec<_>>());
+        assert_ne!(first, sorted);
+        assert_ne!(first, order(&loader, 1));
+        assert_eq!(first, order(&loader, 0));
+        assert_eq!(first, order(&Loader::new(ragged(), 5, 7, Order::Shuffled), 0));
+        assert_ne!(first, order(&Loader::new(ragged(), 3, 8, Order::Shuffled), 0));
+    }
+
+    #[test]
+    fn targets_follow_inputs_and_the_rest_of_a_shorter_row_is_padding() {
+        let mut batch = Batch::default();
+        Loader::new(ragged(), 3, 0, Order::InOrder).batch(0, 0, &mut batch);
+        assert_eq!((batch.rows, batch.time), (3, 3));
+        assert_eq!(batch.inputs, [0, 0, 0, 100, 101, 0, 200, 201, 202]);
+        assert_eq!(batch.targets, [1, 0, 0, 101, 102, 0, 201, 202, 203]);
+        let padded = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
+        assert_eq!(padded, [false, true, true, false, false, true, false, false, false]);
+    }
+
+    #[test]
+    fn windows_in_order_hold_every_target_of_the_stream_once() {
+        let sequences = stream(40, 7);
+        let mut targets = Vec::new();
+        for batch in batches(&Loader::new(sequences.clone(), 4, 0, Order::InOrder), 0) {
+            for (target, role) in batch.targets.iter().zip(&batch.roles) {
+                if *role != Role::Padding {
+                    targets.push(*target);
+                }
+            }
+        }
+        assert_eq!(targets, (3..40).collect::<Vec<_>>());
+        assert_eq!(sequences.targets(), 37);
+    }
+
+    #[test]
+    fn windows_at_random_offsets_start_everywhere_and_do_not_depend_on_the_batch_size() {
+        let row_starts = |batch_size, epochs| -> Vec<u32> {
+            let loader = Loader::new(stream(23, 7), batch_size, 5, Order::Shuffled);
+            let starts = |batch: Batch| batch.inputs.chunks(7).map(|row| row[0]).collect::<Vec<_>>();
+            (0..epochs).flat_map(|epoch| batches(&loader, epoch)).flat_map(starts).collect()
+        };
+        let mut seen = row_starts(3, 100);
+        assert_eq!(row_starts(1, 1), seen[..3]);
+        seen.sort_unstable();
+        seen.dedup();
+        // From the first id of the part to the last place with seven targets after it.
+        assert_eq!(seen, (2..=15).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_stream_shorter_than_a_window_is_one_shorter_window() {
+        let sequences = stream(6, 7);
+        assert_eq!((sequences.len(), sequences.time()), (1, 3));
+        for order in [Order::Shuffled, Order::InOrder] {
+            let mut batch = Batch::default();
+            Loader::new(sequences.clone(), 1, 0, order).batch(0, 0, &mut batch);
+            assert_eq!((batch.inputs, batch.targets), (vec![2, 3, 4], vec![3, 4, 5]));
+        }
+    }
+
+    #[test]
+    fn sources_are_padded_and_hidden_beside_their_answers() {
+        let (mut sources, mut answers) = (Rows::default(), Rows::default());
+        for (source, answer) in [(&[1, 2, 3][..], &[9, 3, 2, 1, 9][..]), (&[4], &[9, 4, 9])] {
+            sources.push(source);
+            answers.push(answer);
+        }
+        let sequences = Sequences::pairs(sources, answers);
+        assert_eq!((sequences.source_time(), sequences.time()), (Some(3), 4));
+        let mut batch = Batch::default();
+        Loader::new(sequences, 2, 0, Order::InOrder).batch(0, 0, &mut batch);
+        let source = batch.source.unwrap();
+        assert_eq!((source.time, source.tokens), (3, vec![1, 2, 3, 4, 0, 0]));
+        assert_eq!(source.padding, [false, false, false, false, true, true]);
+        assert_eq!(batch.inputs, [9, 3, 2, 1, 9, 4, 0, 0]);
+        assert_eq!(batch.targets, [3, 2, 1, 9, 4, 9, 0, 0]);
+    }
+}

@@ -1,0 +1,292 @@
+//! The token ids of one split, in rows or as a stream cut into windows.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::batch::{Batch, Role};
+
+/// One split of the data. Cheap to clone: clones share the ids.
+#[derive(Debug, Clone)]
+pub struct Sequences(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// Each sample stands by itself.
+    Rows { targets: Arc<Rows>, source: Option<Arc<Rows>> },
+    /// Samples are windows of one long stream.
+    Windows(Windows),
+}
+
+impl Sequences {
+    /// Samples that stand by themselves.
+    pub(crate) fn rows(rows: Rows) -> Self {
+        Sequences(Kind::Rows { targets: Arc::new(rows), source: None })
+    }
+
+    /// Answers, each beginning with the start token, and the sources that they answer.
+    pub(crate) fn pairs(source: Rows, answers: Rows) -> Self {
+        assert_eq!(source.len(), answers.len(), "each source has one answer");
+        Sequences(Kind::Rows { targets: Arc::new(answers), source: Some(Arc::new(source)) })
+    }
+
+    /// Windows of `length` targets of the part `range` of a stream.
+    pub(crate) fn windows(ids: Arc<Ids>, range: Range<usize>, length: usize) -> Self {
+        assert!(length > 0 && range.len() > 1 && range.end <= ids.len(), "a stream has a target");
+        Sequences(Kind::Windows(Windows { ids, range, length }))
+    }
+
+    /// Samples an epoch. A stream has as many as windows side by side cover it.
+    #[expect(clippy::len_without_is_empty, reason = "a split is never empty")]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Kind::Rows { targets, .. } => targets.len(),
+            Kind::Windows(windows) => windows.targets().div_ceil(windows.length),
+        }
+    }
+
+    /// Positions of the longest input.
+    pub fn time(&self) -> usize {
+        match &self.0 {
+            Kind::Rows { targets, .. } => targets.longest - 1,
+            Kind::Windows(windows) => windows.length.min(windows.targets()),
+        }
+    }
+
+    /// Positions of the longest source, for encoder-decoder data.
+    pub fn source_time(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Rows { source, .. } => source.as_ref().map(|source| source.longest),
+            Kind::Windows(_) => None,
+        }
+    }
+
+    /// Targets an epoch that the loss counts.
+    pub fn targets(&self) -> usize {
+        match &self.0 {
+            Kind::Rows { targets, .. } => targets.ids.len() - targets.len(),
+            Kind::Windows(windows) => windows.targets(),
+        }
+    }
+
+    /// The places from which a full window can start, where the samples are windows of a stream.
+    pub(crate) fn window_starts(&self) -> Option<Range<usize>> {
+        match &self.0 {
+            Kind::Rows { .. } => None,
+            Kind::Windows(windows) => Some(0..windows.targets() - self.time() + 1),
+        }
+    }
+
+    /// Fills `into` with the samples of the given numbers, which are below [`len`](Self::len).
+    pub(crate) fn fill(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
+        match &self.0 {
+            Kind::Rows { targets, source } => {
+                let time = samples.clone().map(|sample| targets.range(sample).len()).max().unwrap_or(1) - 1;
+                into.clear(samples.len(), time);
+                for (row, sample) in samples.clone().enumerate() {
+                    fill_row(into, row, &targets.ids, targets.range(sample), targets.roles.as_deref());
+                }
+                match source {
+                    Some(source) => source.fill_source(samples, into),
+                    None => into.source = None,
+                }
+            }
+            Kind::Windows(windows) => {
+                self.fill_windows(samples.map(|sample| sample * windows.length), into);
+            }
+        }
+    }
+
+    /// Fills `into` with the windows of a stream that start at the given places.
+    ///
+    /// # Panics
+    /// Where the samples are no windows: ask [`window_starts`](Self::window_starts) first.
+    pub(crate) fn fill_windows(
+        &self,
+        starts: impl ExactSizeIterator<Item = usize> + Clone,
+        into: &mut Batch,
+    ) {
+        let Kind::Windows(windows) = &self.0 else { panic!("rows have no windows") };
+        let range = |start: usize| {
+            let start = windows.range.start + start;
+            start..(start + windows.length + 1).min(windows.range.end)
+        };
+        let time = starts.clone().map(|start| range(start).len()).max().unwrap_or(1) - 1;
+        into.clear(starts.len(), time);
+        into.source = None;
+        for (row, start) in starts.enumerate() {
+            fill_row(into, row, &windows.ids, range(start), None);
+        }
+    }
+}
+
+/// Writes the sample that lies at `range` into a row whose positions are all padding.
+fn fill_row(into: &mut Batch, row: usize, ids: &Ids, range: Range<usize>, roles: Option<&[Role]>) {
+    let at = row * into.time..row * into.time + range.len() - 1;
+    ids.copy(range.start..range.end - 1, &mut into.inputs[at.clone()]);
+    ids.copy(range.start + 1..range.end, &mut into.targets[at.clone()]);
+    match roles {
+        Some(roles) => into.roles[at].copy_from_slice(&roles[range.start + 1..range.end]),
+        None => into.roles[at].fill(Role::Undetermined),
+    }
+}
+
+/// Samples of possibly different lengths, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    ids: Ids,
+    /// The role of each id as a target; none where all are undetermined.
+    roles: Option<Vec<Role>>,
+    /// Where each row ends.
+    ends: Vec<usize>,
+    longest: usize,
+}
+
+impl Rows {
+    /// Makes room for `rows` rows of together `ids` ids.
+    pub(crate) fn reserve(&mut self, rows: usize, ids: usize) {
+        self.ids.reserve(ids);
+        self.ends.reserve(rows);
+    }
+
+    /// Adds a row whose targets are all undetermined.
+    pub(crate) fn push(&mut self, row: &[u32]) {
+        assert!(self.roles.is_none(), "either all rows have roles or none");
+        self.ids.extend(row);
+        self.end_row(row.len());
+    }
+
+    /// Adds a row with the role of each of its targets: `roles[i]` is that of `row[i + 1]`.
+    pub(crate) fn push_with_roles(&mut self, row: &[u32], roles: impl ExactSizeIterator<Item = Role>) {
+        assert_eq!(roles.len() + 1, row.len(), "each target has a role");
+        let all = self.roles.get_or_insert_default();
+        assert_eq!(all.len(), self.ids.len(), "either all rows have roles or none");
+        // The first id of a row is no target.
+        all.push(Role::Padding);
+        all.extend(roles);
+        self.ids.extend(row);
+        self.end_row(row.len());
+    }
+
+    fn end_row(&mut self, length: usize) {
+        self.ends.push(self.ids.len());
+        self.longest = self.longest.max(length);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn range(&self, row: usize) -> Range<usize> {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        start..self.ends[row]
+    }
+
+    fn fill_source(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
+        let time = samples.clone().map(|sample| self.range(sample).len()).max().unwrap_or(0);
+        let source = into.source.get_or_insert_default();
+        source.clear(samples.len(), time);
+        for (row, sample) in samples.enumerate() {
+            let range = self.range(sample);
+            let at = row * time..row * time + range.len();
+            self.ids.copy(range, &mut source.tokens[at.clone()]);
+            source.padding[at].fill(false);
+        }
+    }
+}
+
+/// A part of a stream, cut into windows.
+#[derive(Debug, Clone)]
+struct Windows {
+    ids: Arc<Ids>,
+    range: Range<usize>,
+    length: usize,
+}
+
+impl Windows {
+    fn targets(&self) -> usize {
+        self.range.len() - 1
+    }
+}
+
+/// Token ids in the narrowest type that holds them: half the memory for all but the largest
+/// vocabularies.
+#[derive(Debug)]
+pub(crate) enum Ids {
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Ids::U16(Vec::new())
+    }
+}
+
+impl Ids {
+    /// Makes room for `more` ids.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        match self {
+            Ids::U16(ids) => ids.reserve(more),
+            Ids::U32(ids) => ids.reserve(more),
+        }
+    }
+
+    /// Adds ids; all are widened when the first comes that needs it.
+    pub(crate) fn extend(&mut self, more: &[u32]) {
+        match self {
+            Ids::U16(ids) if more.iter().all(|&id| id <= u16::MAX.into()) => {
+                ids.extend(more.iter().map(|&id| id as u16));
+            }
+            Ids::U16(ids) => {
+                *self = Ids::U32(ids.iter().copied().map(u32::from).chain(more.iter().copied()).collect());
+            }
+            Ids::U32(ids) => ids.extend_from_slice(more),
+        }
+    }
+
+    /// Gives each id another one.
+    pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
+        // As many ids are needed as before, so what fitted fits.
+        match self {
+            Ids::U16(ids) => ids.iter_mut().for_each(|id| *id = by(u32::from(*id)) as u16),
+            Ids::U32(ids) => ids.iter_mut().for_each(|id| *id = by(*id)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Ids::U16(ids) => ids.len(),
+            Ids::U32(ids) => ids.len(),
+        }
+    }
+
+    /// Copies the ids at `range` into a slice of the same length.
+    pub(crate) fn copy(&self, range: Range<usize>, into: &mut [u32]) {
+        match self {
+            Ids::U16(ids) => {
+                for (to, &from) in into.iter_mut().zip(&ids[range]) {
+                    *to = from.into();
+                }
+            }
+            Ids::U32(ids) => into.copy_from_slice(&ids[range]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_narrow_until_one_needs_more() {
+        let mut ids = Ids::default();
+        ids.extend(&[3, 65_535]);
+        assert!(matches!(ids, Ids::U16(_)));
+        ids.extend(&[7, 65_536]);
+        assert!(matches!(ids, Ids::U32(_)));
+        ids.extend(&[11]);
+        let mut copy = [0; 4];
+        ids.copy(1..5, &mut copy);
+        assert_eq!((ids.len(), copy), (5, [65_535, 7, 65_536, 11]));
+    }
+}

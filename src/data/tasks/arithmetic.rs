@@ -1,0 +1,93 @@
+//! Counting by a step that each sequence draws for itself: `x_t = x_0 + t · step mod vocab`.
+//!
+//! First and second token tell the step (from 1 to `vocab - 1`, each equally likely), and all
+//! that follows is known. With 10 integers and a step of 3:
+//!
+//! ```text
+//! 4 7 0 3 6 9 2 …
+//!   ? ↑ ↑ ↑ ↑ ↑      the second token shows the step
+//! ```
+//!
+//! **Mechanism of a solved model:** a head that attends to the previous token, and a feed-forward
+//! network that adds the difference of both to the present one, as `2 x_t - x_{t-1}`. Addition
+//! modulo a number is learned by rotating: in small models the embeddings are seen to become
+//! waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability").
+//!
+//! **Floor:** the first target is one of `vocab - 1` integers, every other one is known, so it is
+//! `ln(vocab - 1) / length` in expectation and on every set.
+
+use rand::RngExt;
+
+use super::SequenceTask;
+use crate::data::config::DataConfig;
+use crate::data::seed::ChaCha8Rng;
+use crate::data::vocabulary::Vocabulary;
+use crate::error::Result;
+
+/// The task `arithmetic`.
+#[derive(Debug, Clone)]
+pub struct Arithmetic {
+    vocab: usize,
+    length: usize,
+}
+
+impl Arithmetic {
+    /// `data.length` targets below `data.vocab`.
+    ///
+    /// # Errors
+    /// None: every vocabulary and length that a config can have will do.
+    pub fn new(config: &DataConfig) -> Result<Self> {
+        Ok(Arithmetic { vocab: config.symbols(), length: config.length })
+    }
+}
+
+impl SequenceTask for Arithmetic {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::integers(self.vocab, &[])
+    }
+
+    fn tokens(&self) -> usize {
+        self.length + 1
+    }
+
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        let vocab = self.vocab as u32;
+        let mut x = random.random_range(0..vocab);
+        let step = random.random_range(1..vocab);
+        for token in sample {
+            *token = x;
+            x = (x + step) % vocab;
+        }
+    }
+
+    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
+        probabilities.fill(1.0);
+        probabilities[0] = 1.0 / (self.vocab as f64 - 1.0);
+    }
+
+    fn expected_floor(&self) -> f64 {
+        (self.vocab as f64 - 1.0).ln() / self.length as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::agrees;
+
+    #[test]
+    fn the_floor_agrees_with_all_starts_and_steps_written_out() {
+        for (vocab, length) in [(5, 7), (2, 3), (3, 1)] {
+            let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
+            let mut all = Vec::new();
+            for start in 0..vocab {
+                for step in 1..vocab {
+                    let sample = (0..=length as u32).map(|t| (start + t * step) % vocab).collect();
+                    all.push((sample, 1.0 / (vocab * (vocab - 1)) as f64));
+                }
+            }
+            agrees(&Arithmetic::new(&config).unwrap(), &all);
+        }
+    }
+}

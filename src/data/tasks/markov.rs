@@ -1,0 +1,237 @@
+//! A random walk: each token is drawn from a distribution that the one or two before it choose.
+//!
+//! The transition matrix is drawn from the run's seed and shared by all sequences: for each
+//! context of `data.order` tokens a distribution of the next, drawn evenly from all
+//! distributions (a flat Dirichlet). The first `data.order` tokens are independent and uniform.
+//! With 3 integers and order 1, say:
+//!
+//! ```text
+//! after 0:  0.1 0.2 0.7
+//! after 1:  0.5 0.4 0.1      1 0 2 0 2 0 1 …
+//! after 2:  0.6 0.1 0.3
+//! ```
+//!
+//! **Mechanism of a solved model:** a table. With order 1 the embedding and the head hold it, and
+//! no attention is needed; with order 2 a head fetches the previous token, and the feed-forward
+//! network looks the pair up.
+//!
+//! **Floor:** a target `x_t` with `t >= order` has the probability that the matrix says, an
+//! earlier one `1 / V`. In expectation the target costs the entropy of its row, averaged over the
+//! distribution `π_t` of contexts at that place, which starts uniform and is moved on by the
+//! matrix: the sum over places is exact, and its mean nears the *entropy rate* of the chain as
+//! the length grows. Hardly any target is determined.
+
+use rand::RngExt;
+
+use super::SequenceTask;
+use crate::data::config::DataConfig;
+use crate::data::seed::{ChaCha8Rng, Purpose, generator};
+use crate::data::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+
+/// The most entries of a transition matrix: 2^22, or 32 MB.
+const LARGEST: usize = 1 << 22;
+
+/// The task `markov`.
+#[derive(Debug, Clone)]
+pub struct Markov {
+    vocab: usize,
+    length: usize,
+    order: usize,
+    /// `[contexts, vocab]`: the sum of the probabilities up to each token, so that a draw is a
+    /// search. The last token of a context is the last digit of its row.
+    cumulative: Vec<f64>,
+}
+
+impl Markov {
+    /// Draws the matrix.
+    ///
+    /// # Errors
+    /// When the order is zero or above the length, or the matrix too large.
+    pub fn new(config: &DataConfig, seed: u64) -> Result<Self> {
+        Self::check(config)?;
+        let (vocab, order) = (config.symbols(), config.order);
+        let mut random = generator(seed, Purpose::Task, [0, 0]);
+        let mut cumulative = vec![0.0; vocab.pow(order as u32 + 1)];
+        for row in cumulative.chunks_exact_mut(vocab) {
+            // Exponential variates over their sum are a flat Dirichlet.
+            row.fill_with(|| -(1.0 - random.random::<f64>()).ln());
+            let total: f64 = row.iter().sum();
+            let mut sum = 0.0;
+            for entry in row.iter_mut() {
+                sum += *entry / total;
+                *entry = sum;
+            }
+            row[vocab - 1] = 1.0;
+        }
+        Ok(Markov { vocab, length: config.length, order, cumulative })
+    }
+
+    pub(super) fn check(config: &DataConfig) -> Result<()> {
+        let (vocab, order) = (config.symbols(), config.order);
+        if order == 0 || order > config.length {
+            let problem = format!("must be from 1 to `data.length` = {}", config.length);
+            return Err(Error::key("data.order", order, problem));
+        }
+        match u32::try_from(order).ok().and_then(|order| vocab.checked_pow(order + 1)) {
+            Some(..=LARGEST) => Ok(()),
+            _ => {
+                let problem = format!(
+                    "with `data.vocab` = {vocab} needs a matrix of more than {LARGEST} entries; \
+                     lower either"
+                );
+                Err(Error::key("data.order", order, problem))
+            }
+        }
+    }
+
+    /// The row of the matrix for a context of `order` tokens.
+    fn row(&self, context: &[u32]) -> &[f64] {
+        let row = context.iter().fold(0, |row, &token| row * self.vocab + token as usize);
+        &self.cumulative[row * self.vocab..][..self.vocab]
+    }
+}
+
+/// The probability of a token in a cumulative row.
+fn probability(row: &[f64], token: usize) -> f64 {
+    row[token] - if token == 0 { 0.0 } else { row[token - 1] }
+}
+
+impl SequenceTask for Markov {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::integers(self.vocab, &[])
+    }
+
+    fn tokens(&self) -> usize {
+        self.length + 1
+    }
+
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        for position in 0..sample.len() {
+            sample[position] = match position.checked_sub(self.order) {
+                None => random.random_range(0..self.vocab as u32),
+                Some(start) => {
+                    let at: f64 = random.random();
+                    self.row(&sample[start..position]).partition_point(|&sum| sum <= at) as u32
+                }
+            };
+        }
+    }
+
+    fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
+        for (position, given) in (1..sample.len()).zip(probabilities) {
+            *given = match position.checked_sub(self.order) {
+                None => 1.0 / self.vocab as f64,
+                Some(start) => probability(self.row(&sample[start..position]), sample[position] as usize),
+            };
+        }
+    }
+
+    fn expected_floor(&self) -> f64 {
+        let vocab = self.vocab;
+        let rows = || self.cumulative.chunks_exact(vocab);
+        let surprise = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
+        let entropy = |row: &[f64]| (0..vocab).map(|token| surprise(probability(row, token))).sum::<f64>();
+        let entropies: Vec<f64> = rows().map(entropy).collect();
+        let contexts = entropies.len();
+        // The distribution of contexts, and what a target costs there.
+        let mut now = vec![1.0 / contexts as f64; contexts];
+        let mut next = vec![0.0; contexts];
+        let mut total = (self.order as f64 - 1.0) * (vocab as f64).ln();
+        for position in self.order..=self.length {
+            let cost: f64 = now.iter().zip(&entropies).map(|(p, entropy)| p * entropy).sum();
+            total += cost;
+            next.fill(0.0);
+            for (context, (row, p)) in rows().zip(&now).enumerate() {
+                // The oldest token of the context falls out, the new one comes in.
+                let shifted = context % (contexts / vocab) * vocab;
+                for token in 0..vocab {
+                    next[shifted + token] += p * probability(row, token);
+                }
+            }
+            let change: f64 = now.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
+            std::mem::swap(&mut now, &mut next);
+            if change < 1e-12 {
+                // In equilibrium: all that follows costs the same.
+                total += cost * (self.length - position) as f64;
+                break;
+            }
+        }
+        total / self.length as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::{agrees, all_sequences};
+
+    fn config(vocab: usize, length: usize, order: usize) -> DataConfig {
+        DataConfig { vocab: Count::Of(vocab), length, order, ..DataConfig::default() }
+    }
+
+    #[test]
+    fn the_floor_agrees_with_all_walks_written_out() {
+        for (vocab, length, order) in [(3, 5, 1), (2, 7, 2), (3, 3, 3)] {
+            let markov = Markov::new(&config(vocab, length, order), 11).unwrap();
+            let step = |walk: &[u32]| {
+                let (context, next) = (&walk[..order], walk[order] as usize);
+                let row = context.iter().fold(0, |row, &token| row * vocab + token as usize);
+                let sum = |token| markov.cumulative[row * vocab + token];
+                if next == 0 { sum(0) } else { sum(next) - sum(next - 1) }
+            };
+            let all: Vec<_> = all_sequences(vocab as u32, length + 1)
+                .into_iter()
+                .map(|walk| {
+                    let steps: f64 = walk.windows(order + 1).map(step).product();
+                    (walk, steps / vocab.pow(order as u32) as f64)
+                })
+                .collect();
+            agrees(&markov, &all);
+        }
+    }
+
+    #[test]
+    fn the_floor_of_a_long_walk_nears_the_entropy_rate() {
+        // Entropy rate: the stationary distribution by many steps, one at a time.
+        let markov = Markov::new(&config(7, 100_000, 1), 3).unwrap();
+        let mut now = [1.0 / 7.0; 7];
+        for _ in 0..1000 {
+            let mut next = [0.0; 7];
+            for (from, p) in now.iter().enumerate() {
+                for (to, next) in next.iter_mut().enumerate() {
+                    *next += p * probability(markov.row(&[from as u32]), to);
+                }
+            }
+            now = next;
+        }
+        let mut rate = 0.0;
+        for (from, p) in now.iter().enumerate() {
+            for to in 0..7 {
+                let q = probability(markov.row(&[from as u32]), to);
+                rate -= p * q * q.ln();
+            }
+        }
+        assert!((markov.expected_floor() - rate).abs() < 1e-5);
+    }
+
+    #[test]
+    fn the_matrix_follows_the_seed_and_its_rows_are_distributions() {
+        let matrix = |seed| Markov::new(&config(5, 3, 2), seed).unwrap().cumulative;
+        assert_eq!(matrix(1), matrix(1));
+        assert_ne!(matrix(1), matrix(2));
+        for row in matrix(1).chunks(5) {
+            assert!(row[0] >= 0.0 && row.is_sorted() && row[4] == 1.0, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_needs_too_large_a_matrix_is_refused() {
+        let refused = |config: DataConfig| Markov::check(&config).unwrap_err().to_string();
+        assert_eq!(refused(config(16, 8, 0)), "`data.order` = 0 must be from 1 to `data.length` = 8");
+        assert_eq!(refused(config(16, 8, 9)), "`data.order` = 9 must be from 1 to `data.length` = 8");
+        assert!(refused(config(1000, 8, 2)).starts_with("`data.order` = 2 with `data.vocab` = 1000 needs"));
+        assert!(refused(config(2, 100, 64)).starts_with("`data.order` = 64 with `data.vocab` = 2 needs"));
+    }
+}

@@ -1,0 +1,377 @@
+//! Sequence tasks whose best possible predictor is known.
+//!
+//! Each task draws sequences `x_0 … x_n` from a distribution of its own. The best predictor of
+//! `x_t` knows that distribution and the tokens before: it gives each token its probability
+//! `P(x_t | x_0 … x_{t-1})`, and no model can have a lower loss in expectation than its
+//! `-ln P`. That is the task's *floor*, known here in two ways: in expectation, which is the
+//! entropy of `x_1 … x_n` given `x_0` divided by `n`, and on the very sequences of a validation
+//! set, which differ from the expectation by chance as much as a run's loss on them does.
+//!
+//! | task | what is drawn |
+//! |---|---|
+//! | [`random`] | independent integers |
+//! | [`arithmetic`] | counting by a step that the sequence draws |
+//! | [`repeat`] | a motif of random period, repeated |
+//! | [`reverse`] | a prefix, then the prefix backwards |
+//! | [`sort`] | a prefix, then the prefix in ascending order |
+//! | [`markov`] | a random walk by a matrix that all sequences share |
+//! | [`recall`] | pairs of key and value, then keys to be answered |
+//! | [`addition`] | two numbers and their sum |
+//! | [`copy_gap`] | tokens that come again after a fixed gap |
+
+pub mod addition;
+pub mod arithmetic;
+pub mod copy_gap;
+pub mod markov;
+pub mod random;
+pub mod recall;
+pub mod repeat;
+pub mod reverse;
+pub mod sort;
+pub mod transduction;
+
+use serde::{Deserialize, Serialize};
+
+use super::batch::Role;
+use super::config::DataConfig;
+use super::seed::{ChaCha8Rng, Purpose, generator};
+use super::sequences::{Rows, Sequences};
+use super::vocabulary::Vocabulary;
+use super::{Dataset, Floor};
+use crate::error::{Error, Result};
+
+/// A target is determined when the best predictor gives it at least this probability: 0.99.
+///
+/// With one, the probability is exactly 1 in most tasks (the answer of `sort`). It is a little less
+/// where a rare coincidence can imitate the pattern: a motif of `repeat` that has been seen to
+/// come again could still be chance. At 0.99 the token is what every good predictor names, so
+/// an accuracy of 100 % on determined targets can be reached, and a model that misses one has
+/// not learned something that can be learned.
+pub const DETERMINED: f64 = 0.99;
+
+/// The sequence tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Independent integers: nothing to learn ([`random`]).
+    Random,
+    /// Counting by a step that the sequence draws ([`arithmetic`]).
+    Arithmetic,
+    /// A motif of random period, repeated ([`repeat`]).
+    #[default]
+    Repeat,
+    /// A prefix, then the prefix backwards ([`reverse`]).
+    Reverse,
+    /// A prefix, then the prefix in ascending order ([`sort`]).
+    Sort,
+    /// A random walk by a matrix that all sequences share ([`markov`]).
+    Markov,
+    /// Pairs of key and value, then keys to be answered ([`recall`]).
+    Recall,
+    /// Two numbers and their sum ([`addition`]).
+    Addition,
+    /// Tokens that come again after a fixed gap ([`copy_gap`]).
+    CopyGap,
+}
+
+impl Task {
+    /// All tasks, in the order in which they are explained.
+    pub const ALL: [Task; 9] = [
+        Task::Random,
+        Task::Arithmetic,
+        Task::Repeat,
+        Task::Reverse,
+        Task::Sort,
+        Task::Markov,
+        Task::Recall,
+        Task::Addition,
+        Task::CopyGap,
+    ];
+
+    /// The name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Random => "random",
+            Task::Arithmetic => "arithmetic",
+            Task::Repeat => "repeat",
+            Task::Reverse => "reverse",
+            Task::Sort => "sort",
+            Task::Markov => "markov",
+            Task::Recall => "recall",
+            Task::Addition => "addition",
+            Task::CopyGap => "copy_gap",
+        }
+    }
+
+    /// The task with the sizes of `config`; `seed` is the run's.
+    ///
+    /// # Errors
+    /// Names the key whose value the task cannot have.
+    pub fn build(self, config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
+        Ok(match self {
+            Task::Random => Box::new(random::Random::new(config)?),
+            Task::Arithmetic => Box::new(arithmetic::Arithmetic::new(config)?),
+            Task::Repeat => Box::new(repeat::Repeat::new(config)?),
+            Task::Reverse => Box::new(reverse::reverse(config)?),
+            Task::Sort => Box::new(sort::sort(config)?),
+            Task::Markov => Box::new(markov::Markov::new(config, seed)?),
+            Task::Recall => Box::new(recall::Recall::new(config)?),
+            Task::Addition => Box::new(addition::Addition::new(config)?),
+            Task::CopyGap => Box::new(copy_gap::CopyGap::new(config)?),
+        })
+    }
+
+    /// Checks the keys that the task uses.
+    pub(crate) fn check(self, config: &DataConfig) -> Result<()> {
+        match self {
+            // Its matrix takes time to draw.
+            Task::Markov => markov::Markov::check(config),
+            _ => self.build(config, 0).map(drop),
+        }
+    }
+
+    /// What turns a source into its answer, for the tasks that an encoder-decoder can learn.
+    fn answer(self) -> Option<fn(&mut [u32])> {
+        match self {
+            Task::Reverse => Some(reverse::answer),
+            Task::Sort => Some(sort::answer),
+            Task::Random
+            | Task::Arithmetic
+            | Task::Repeat
+            | Task::Markov
+            | Task::Recall
+            | Task::Addition
+            | Task::CopyGap => None,
+        }
+    }
+}
+
+/// A distribution of sequences, and the predictor that knows it.
+pub trait SequenceTask {
+    /// What the ids stand for.
+    fn vocabulary(&self) -> Vocabulary;
+
+    /// Tokens in a sample, one more than it has targets.
+    fn tokens(&self) -> usize;
+
+    /// Draws a sample: fills a slice of [`tokens`](Self::tokens) ids.
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]);
+
+    /// The probability that the best predictor gives to each target of a sample:
+    /// `probabilities[t]` is `P(x_{t+1} | x_0 … x_t)`.
+    fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
+
+    /// The mean of `-ln P` over the targets, in expectation, in nats a target.
+    fn expected_floor(&self) -> f64;
+}
+
+/// Draws the sets of the task that `config` names.
+pub(crate) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    let task = config.task.build(config, seed)?;
+    let (train, _) = draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
+    let (valid, floor) =
+        draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
+    let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
+    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor })
+}
+
+/// Draws the sets of the task that `config` names in the form for an encoder-decoder.
+pub(crate) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    match config.task.answer() {
+        Some(answer) => Ok(transduction::load_pairs(config, seed, answer)),
+        None => Err(Error::key("data.task", config.task.name(), NO_ANSWER)),
+    }
+}
+
+const NO_ANSWER: &str = "has no source and answer for an encoder-decoder; take `reverse` or `sort`, \
+                         or `model.architecture` = \"decoder\"";
+
+/// Draws a set, and what the best predictor would pay on it, in nats a target.
+fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, f64) {
+    let mut sample = vec![0; task.tokens()];
+    let mut probabilities = vec![0.0; task.tokens() - 1];
+    let mut rows = Rows::default();
+    rows.reserve(samples, samples * sample.len());
+    let mut paid = 0.0;
+    for _ in 0..samples {
+        task.draw(&mut random, &mut sample);
+        task.probabilities(&sample, &mut probabilities);
+        paid -= probabilities.iter().map(|p| p.ln()).sum::<f64>();
+        rows.push_with_roles(&sample, probabilities.iter().map(|&p| role(p)));
+    }
+    (Sequences::rows(rows), paid / (samples * probabilities.len()) as f64)
+}
+
+fn role(probability: f64) -> Role {
+    if probability >= DETERMINED { Role::Determined } else { Role::Undetermined }
+}
+
+#[cfg(test)]
+pub(crate) mod enumeration {
+    //! The best predictor by brute force: all that a task can draw, written out with its
+    //! probability. What the predictor gives to a target is the share of the sequences that
+    //! agree with the tokens up to it among those that agree with the tokens before it.
+
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Checks a task against all that it can draw, given as (sequence, probability); a sequence
+    /// may stand more than once.
+    pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
+        let total: f64 = all.iter().map(|(_, p)| p).sum();
+        assert!((total - 1.0).abs() < 1e-9, "the enumeration sums to {total}");
+        let mut prefixes: HashMap<&[u32], f64> = HashMap::new();
+        for (sequence, p) in all {
+            assert_eq!(sequence.len(), task.tokens());
+            for end in 1..=sequence.len() {
+                *prefixes.entry(&sequence[..end]).or_default() += p;
+            }
+        }
+        // What the predictor gives, sequence by sequence.
+        let mut expected = 0.0;
+        let mut given = vec![0.0; task.tokens() - 1];
+        for (sequence, p) in all {
+            task.probabilities(sequence, &mut given);
+            for (time, &given) in given.iter().enumerate() {
+                let right = prefixes[&sequence[..time + 2]] / prefixes[&sequence[..=time]];
+                assert!((given - right).abs() < 1e-9, "{sequence:?} at {time}: {given}, not {right}");
+                expected -= p * right.ln() / (task.tokens() - 1) as f64;
+            }
+        }
+        // The floor in expectation.
+        let floor = task.expected_floor();
+        assert!((floor - expected).abs() < 1e-3, "expected floor {floor}, not {expected}");
+        // What is drawn has the distribution that was written out: chi-square over sequences,
+        // with five standard deviations of room, and nothing else is ever drawn.
+        let whole: Vec<(&[u32], f64)> =
+            prefixes.iter().filter(|(s, _)| s.len() == task.tokens()).map(|(s, p)| (*s, *p)).collect();
+        let draws = 100 * whole.len().max(50);
+        let mut counts: HashMap<Vec<u32>, f64> = HashMap::new();
+        let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
+        let mut sample = vec![0; task.tokens()];
+        for _ in 0..draws {
+            task.draw(&mut random, &mut sample);
+            assert!(prefixes.contains_key(&sample[..]), "{sample:?} cannot be drawn");
+            *counts.entry(sample.clone()).or_default() += 1.0;
+        }
+        let (mut square, mut freedom, mut rare, mut rare_counts) = (0.0, -1.0, 0.0, 0.0);
+        for (sequence, p) in whole {
+            let (right, count) = (p * draws as f64, counts.get(sequence).copied().unwrap_or(0.0));
+            if right < 5.0 {
+                (rare, rare_counts) = (rare + right, rare_counts + count);
+            } else {
+                square += (count - right).powi(2) / right;
+                freedom += 1.0;
+            }
+        }
+        if rare > 0.0 {
+            square += (rare_counts - rare).powi(2) / rare;
+            freedom += 1.0;
+        }
+        let freedom: f64 = freedom;
+        assert!(square <= freedom + 5.0 * (2.0 * freedom).sqrt(), "chi-square {square} for {freedom}");
+        // Every id is in the vocabulary.
+        let size = task.vocabulary().size() as u32;
+        assert!(all.iter().all(|(sequence, _)| sequence.iter().all(|&id| id < size)));
+    }
+
+    /// All sequences of `length` ids below `vocab`.
+    pub fn all_sequences(vocab: u32, length: usize) -> Vec<Vec<u32>> {
+        let mut all = vec![vec![]];
+        for _ in 0..length {
+            all = all
+                .iter()
+                .flat_map(|start| (0..vocab).map(move |id| [start.as_slice(), &[id]].concat()))
+                .collect();
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Batch, Loader, Order};
+
+    fn config(task: Task) -> DataConfig {
+        DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
+    }
+
+    #[test]
+    fn names_are_those_of_a_config() {
+        for task in Task::ALL {
+            assert_eq!(serde_json::to_value(task).unwrap(), task.name());
+        }
+    }
+
+    #[test]
+    fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
+        for task in [Task::Reverse, Task::Sort] {
+            let config = DataConfig { task, length: 5, train_samples: 100, ..DataConfig::default() };
+            let dataset = config.load_pairs(0).unwrap();
+            let end = dataset.vocabulary.end().unwrap();
+            assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
+            let mut batch = Batch::default();
+            Loader::new(dataset.train, 100, 0, Order::InOrder).batch(0, 0, &mut batch);
+            let source = batch.source.as_ref().unwrap();
+            let mut lengths = std::collections::BTreeSet::new();
+            for row in 0..100 {
+                let length = source.padding[row * 5..][..5].iter().filter(|&&padding| !padding).count();
+                lengths.insert(length);
+                let mut answer = source.tokens[row * 5..][..length].to_vec();
+                if task == Task::Sort {
+                    answer.sort()
+                } else {
+                    answer.reverse()
+                }
+                let (inputs, targets) = (&batch.inputs[row * 6..][..6], &batch.targets[row * 6..][..6]);
+                assert_eq!(inputs[0], end);
+                assert_eq!(inputs[1..=length], answer);
+                assert_eq!(targets[..length], answer);
+                assert_eq!(targets[length], end);
+                let counted = batch.roles[row * 6..][..6].iter().filter(|&&role| role != Role::Padding);
+                assert_eq!(counted.count(), length + 1);
+            }
+            assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        }
+        let error = config(Task::Markov).load_pairs(0).unwrap_err().to_string();
+        assert!(error.starts_with("`data.task` = markov has no source and answer"), "{error}");
+    }
+
+    #[test]
+    fn every_task_works_with_the_default_sizes_and_stays_within_its_vocabulary() {
+        for task in Task::ALL {
+            let dataset = config(task).load(3).unwrap();
+            assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
+            let (loader, mut batch) = (Loader::new(dataset.train, 11, 0, Order::InOrder), Batch::default());
+            loader.batch(0, 0, &mut batch);
+            dataset.vocabulary.check(&batch.inputs).unwrap();
+            dataset.vocabulary.check(&batch.targets).unwrap();
+        }
+    }
+
+    #[test]
+    fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
+        for task in Task::ALL {
+            let floor = config(task).load(7).unwrap().floor.unwrap();
+            let difference = (floor.expected - floor.valid).abs();
+            assert!(difference < 0.02, "{task:?}: {floor:?}");
+        }
+    }
+
+    #[test]
+    fn training_and_validation_sets_differ_and_both_follow_the_seed() {
+        let rows = |dataset: Dataset| {
+            [dataset.train, dataset.valid].map(|set| {
+                let mut batch = Batch::default();
+                Loader::new(set, 5, 0, Order::InOrder).batch(0, 0, &mut batch);
+                batch
+            })
+        };
+        let [train, valid] = rows(config(Task::Random).load(3).unwrap());
+        assert_ne!(train, valid);
+        assert_eq!([train.clone(), valid], rows(config(Task::Random).load(3).unwrap()));
+        assert_ne!(train, rows(config(Task::Random).load(4).unwrap())[0]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Pairs of a key and a value, then keys: *associative recall*.
+//!
+//! Keys are the lower half of the vocabulary, values the upper half. The first half of a sample
+//! shows pairs of different keys, each with a random value; the second half asks for some of these
+//! keys, each equally likely and possibly again, and answers with the value. With 8 integers:
+//!
+//! ```text
+//! 2 7  0 5  3 5    0 5  3 5  0 5  2
+//!   ?  ? ?  ? ?    ? ↑  ? ↑  ? ↑  ?      what follows a key is known once it has been shown
+//! ```
+//!
+//! **Mechanism of a solved model:** as in [`repeat`](super::repeat), a head that tells each value
+//! which key stood before it, and one that looks for the present key among them. Unlike there,
+//! nothing but the key helps: the order of the questions is random (Arora et al. 2023, "Zoology").
+//!
+//! **Floor:** of `K` keys and `V` values, with `n` pairs, then `m` answered questions, the free
+//! targets are the keys after the first one, of which a pair more leaves one fewer to choose from,
+//! the values, and the keys asked for: `Σ_{i=1}^{n-1} ln(K - i) + n ln V + q ln n` nats, where
+//! `q` is `m`, or `m + 1` where a last key has no room for its answer. It is the same for every
+//! sample, in expectation and on every set.
+
+use rand::RngExt;
+use rand::seq::index;
+
+use super::SequenceTask;
+use crate::data::config::DataConfig;
+use crate::data::seed::ChaCha8Rng;
+use crate::data::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+
+/// The task `recall`.
+#[derive(Debug, Clone)]
+pub struct Recall {
+    vocab: usize,
+    keys: usize,
+    pairs: usize,
+    tokens: usize,
+}
+
+impl Recall {
+    /// As many pairs as there are keys for, in at most half of `data.length + 1` tokens.
+    ///
+    /// # Errors
+    /// When the length has no room for a pair and a question.
+    pub fn new(config: &DataConfig) -> Result<Self> {
+        let (vocab, tokens) = (config.symbols(), config.length + 1);
+        if tokens < 4 {
+            return Err(Error::key(
+                "data.length",
+                config.length,
+                "must be 3 or above: a pair, a key, its value",
+            ));
+        }
+        let keys = vocab / 2;
+        Ok(Recall { vocab, keys, pairs: keys.min(tokens / 4), tokens })
+    }
+
+    fn values(&self) -> usize {
+        self.vocab - self.keys
+    }
+}
+
+impl SequenceTask for Recall {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::integers(self.vocab, &[])
+    }
+
+    fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        let (shown, asked) = sample.split_at_mut(2 * self.pairs);
+        let keys = index::sample(random, self.keys, self.pairs);
+        for (pair, key) in shown.chunks_exact_mut(2).zip(keys) {
+            pair[0] = key as u32;
+            pair[1] = random.random_range(self.keys as u32..self.vocab as u32);
+        }
+        for question in asked.chunks_mut(2) {
+            let pair = 2 * random.random_range(0..self.pairs as u32) as usize;
+            question.copy_from_slice(&shown[pair..pair + question.len()]);
+        }
+    }
+
+    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
+        for (position, probability) in (1..).zip(probabilities) {
+            let is_key = position % 2 == 0;
+            let choices = match position / 2 {
+                pair if pair < self.pairs && is_key => self.keys - pair,
+                pair if pair < self.pairs => self.values(),
+                _ if is_key => self.pairs,
+                _ => 1,
+            };
+            *probability = 1.0 / choices as f64;
+        }
+    }
+
+    fn expected_floor(&self) -> f64 {
+        let keys: f64 = (1..self.pairs).map(|shown| ((self.keys - shown) as f64).ln()).sum();
+        let values = self.pairs as f64 * (self.values() as f64).ln();
+        let questions = (self.tokens - 2 * self.pairs).div_ceil(2) as f64 * (self.pairs as f64).ln();
+        (keys + values + questions) / (self.tokens - 1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::agrees;
+
+    /// All samples of two pairs, the keys being 0 .. keys, and their probabilities.
+    fn two_pairs(keys: u32, vocab: u32, tokens: usize) -> Vec<(Vec<u32>, f64)> {
+        let mut all = Vec::new();
+        for (a, b) in (0..keys).flat_map(|a| (0..keys).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            for (x, y) in (keys..vocab).flat_map(|x| (keys..vocab).map(move |y| (x, y))) {
+                let mut samples = vec![vec![a, x, b, y]];
+                while samples[0].len() < tokens {
+                    let ask = |sample: Vec<u32>| [[a, x], [b, y]].map(|pair| [&sample[..], &pair].concat());
+                    samples = samples.into_iter().flat_map(ask).collect();
+                }
+                let values = f64::from((vocab - keys).pow(2));
+                let p = 1.0 / (f64::from(keys * (keys - 1)) * values * samples.len() as f64);
+                all.extend(samples.into_iter().map(|sample| (sample[..tokens].to_vec(), p)));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_floor_agrees_with_all_pairs_and_questions_written_out() {
+        // Three keys for two pairs, an odd end; and as many pairs as keys, an even one.
+        for (vocab, length, keys) in [(7, 8, 3), (5, 9, 2), (5, 10, 2)] {
+            let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
+            agrees(&Recall::new(&config).unwrap(), &two_pairs(keys, vocab, length + 1));
+        }
+    }
+
+    #[test]
+    fn a_single_key_can_be_asked_for() {
+        let config = DataConfig { vocab: Count::Of(2), length: 3, ..DataConfig::default() };
+        agrees(&Recall::new(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
+        let error = Recall::new(&DataConfig { length: 2, ..config }).unwrap_err().to_string();
+        assert_eq!(error, "`data.length` = 2 must be 3 or above: a pair, a key, its value");
+    }
+}

@@ -1,0 +1,245 @@
+//! A motif of random period, repeated to the end.
+//!
+//! The period `p` is drawn evenly from `data.period`, then `p` independent integers, then these
+//! come again and again. With a period of 3:
+//!
+//! ```text
+//! 7 1 4 7 1 4 7 1 …
+//! ? ? ? ? ↑ ↑ ↑ ↑    known once the motif has been seen to come again
+//! ```
+//!
+//! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and
+//! induction heads"). A head of the first layer tells each position what stood before it; a head
+//! of the second looks for the position whose predecessor is the present token, and copies what
+//! stands there. One layer cannot do both.
+//!
+//! **Floor:** the best predictor weighs all periods. Let `w_p` be its weight of period `p` after
+//! `n` tokens, at first the same for all. Under period `p` the next token is `x_{n-p}` for sure
+//! when `n >= p`, and any of the `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. So
+//!
+//! ```text
+//! P(y | x_0 … x_{n-1}) = Σ_p w_p q_p(y),      then   w_p ← w_p q_p(x_n) / P(x_n)
+//! ```
+//!
+//! The product over a sample telescopes to `P(x_0 … x_{N-1}) = mean over p of V^-min(N, p)` where
+//! only periods count that the whole sample agrees with, so the sum of `-ln P` is one logarithm.
+//! Its expectation is the mean over the periods and over motifs; motifs are sampled, period by
+//! period, until the standard error is below 1e-4 nats (almost all of the variance lies between
+//! periods, so a few hundred motifs do).
+//!
+//! **Determined** targets follow from the same weights: those to which they give 0.99. A motif of
+//! 4 that has come again for one token out of 16 may be chance, for two hardly.
+
+use rand::RngExt;
+
+use super::SequenceTask;
+use crate::data::config::DataConfig;
+use crate::data::seed::{ChaCha8Rng, Purpose, generator};
+use crate::data::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+
+/// The standard error, in nats a target, at which the expectation is known well enough.
+const STANDARD_ERROR: f64 = 1e-4;
+
+/// The task `repeat`.
+#[derive(Debug, Clone)]
+pub struct Repeat {
+    vocab: usize,
+    length: usize,
+    shortest: usize,
+    longest: usize,
+}
+
+impl Repeat {
+    /// `data.length` targets below `data.vocab`, with periods from `data.period`.
+    ///
+    /// # Errors
+    /// When the periods are not in ascending order, zero, or longer than the sequence.
+    pub fn new(config: &DataConfig) -> Result<Self> {
+        let [shortest, longest] = config.period;
+        let problem = if shortest == 0 {
+            Some("must start at 1 or above".to_string())
+        } else if shortest > longest {
+            Some("must name the shortest period, then the longest".to_string())
+        } else if longest > config.length {
+            Some(format!("must end at or below `data.length` = {}", config.length))
+        } else {
+            None
+        };
+        match problem {
+            Some(problem) => Err(Error::key("data.period", format!("[{shortest}, {longest}]"), problem)),
+            None => Ok(Repeat { vocab: config.symbols(), length: config.length, shortest, longest }),
+        }
+    }
+
+    fn periods(&self) -> std::ops::RangeInclusive<usize> {
+        self.shortest..=self.longest
+    }
+
+    fn draw_with_period(&self, period: usize, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        for position in 0..sample.len() {
+            sample[position] = match position.checked_sub(period) {
+                Some(earlier) => sample[earlier],
+                None => random.random_range(0..self.vocab as u32),
+            };
+        }
+    }
+
+    /// `-ln P(x_1 … x_{N-1} | x_0)`: what the best predictor pays for a whole sample.
+    fn cost(&self, sample: &[u32]) -> f64 {
+        let vocab = self.vocab as f64;
+        let agrees = |period: usize| sample.iter().zip(sample.iter().skip(period)).all(|(a, b)| a == b);
+        // In units of the shortest period's likelihood, so that nothing overflows.
+        let likelihood: f64 = self
+            .periods()
+            .filter(|&period| agrees(period))
+            .map(|period| vocab.powi(self.shortest as i32 - period.min(sample.len()) as i32))
+            .sum();
+        let mean = likelihood / self.periods().count() as f64;
+        // x_0 is any integer, and is given.
+        (self.shortest as f64 - 1.0) * vocab.ln() - mean.ln()
+    }
+}
+
+impl SequenceTask for Repeat {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::integers(self.vocab, &[])
+    }
+
+    fn tokens(&self) -> usize {
+        self.length + 1
+    }
+
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        let period = random.random_range(self.shortest as u32..=self.longest as u32) as usize;
+        self.draw_with_period(period, random, sample);
+    }
+
+    fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
+        let any = 1.0 / self.vocab as f64;
+        // (period, weight) of what is still possible.
+        let mut weights: Vec<(usize, f64)> = self.periods().map(|period| (period, 1.0)).collect();
+        let mut total = weights.len() as f64;
+        for (position, probability) in (1..sample.len()).zip(probabilities) {
+            let before = total;
+            total = 0.0;
+            weights.retain_mut(|(period, weight)| {
+                match position.checked_sub(*period) {
+                    Some(earlier) if sample[earlier] != sample[position] => return false,
+                    Some(_) => {}
+                    None => *weight *= any,
+                }
+                total += *weight;
+                true
+            });
+            *probability = total / before;
+            // Back to a sum of one, before the weights underflow.
+            weights.iter_mut().for_each(|(_, weight)| *weight /= total);
+            total = 1.0;
+        }
+    }
+
+    fn expected_floor(&self) -> f64 {
+        // At least this many motifs a period, and at most; a multiple of it is drawn at a time.
+        const ROUND: usize = 64;
+        const MOST: usize = 1 << 16;
+        let targets = self.length as f64;
+        let mut random = generator(0, Purpose::Expectation, [0, 0]);
+        let mut sample = vec![0; self.tokens()];
+        // Of each period the sum of the costs and of their squares.
+        let mut sums: Vec<(f64, f64)> = self.periods().map(|_| (0.0, 0.0)).collect();
+        let strata = sums.len() as f64;
+        let mut drawn = 0;
+        loop {
+            for (period, (sum, squares)) in self.periods().zip(&mut sums) {
+                for _ in 0..ROUND {
+                    self.draw_with_period(period, &mut random, &mut sample);
+                    let cost = self.cost(&sample) / targets;
+                    *sum += cost;
+                    *squares += cost * cost;
+                }
+            }
+            drawn += ROUND;
+            let count = drawn as f64;
+            let mean = sums.iter().map(|(sum, _)| sum / count).sum::<f64>() / strata;
+            let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
+            let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
+            if drawn >= MOST || (drawn >= 4 * ROUND && error < STANDARD_ERROR) {
+                return mean;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::{Batch, Loader, Order, Role};
+
+    fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
+        Repeat::new(&DataConfig { vocab: Count::Of(vocab), length, period, ..DataConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn the_floor_agrees_with_all_motifs_written_out() {
+        for (vocab, length, [shortest, longest]) in [(3, 7, [1, 4]), (2, 11, [3, 5]), (5, 3, [2, 3])] {
+            let mut all = Vec::new();
+            for period in shortest..=longest {
+                let motifs = all_sequences(vocab, period);
+                let p = 1.0 / (motifs.len() * (longest - shortest + 1)) as f64;
+                let repeated =
+                    |motif: &Vec<u32>| (0..=length).map(|position| motif[position % period]).collect();
+                all.extend(motifs.iter().map(|motif| (repeated(motif), p)));
+            }
+            agrees(&repeat(vocab as usize, length, [shortest, longest]), &all);
+        }
+    }
+
+    #[test]
+    fn the_cost_of_a_sample_is_the_sum_over_its_targets() {
+        let task = repeat(2, 29, [2, 7]);
+        let mut random = generator(0, Purpose::TrainingSet, [0, 0]);
+        let (mut sample, mut probabilities) = (vec![0; 30], vec![0.0; 29]);
+        for _ in 0..100 {
+            task.draw(&mut random, &mut sample);
+            task.probabilities(&sample, &mut probabilities);
+            let sum: f64 = probabilities.iter().map(|p| -p.ln()).sum();
+            assert!((task.cost(&sample) - sum).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_long_sample_with_long_periods_has_a_finite_floor() {
+        let task = repeat(100_000, 4096, [1000, 1010]);
+        let floor = task.expected_floor();
+        let right = 1004.0 * 100_000f64.ln() / 4096.0;
+        assert!((floor - right).abs() < 1e-2, "{floor}, not about {right}");
+    }
+
+    #[test]
+    fn tokens_are_determined_once_the_motif_has_been_seen_to_come_again() {
+        let config = DataConfig { train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
+        let dataset = config.load(0).unwrap();
+        let mut batch = Batch::default();
+        Loader::new(dataset.valid, 1000, 0, Order::InOrder).batch(0, 0, &mut batch);
+        for row in 0..1000 {
+            let roles = &batch.roles[row * 32..(row + 1) * 32];
+            // The first four targets at least cannot be known, and two tokens after the longest
+            // period nearly all can.
+            assert!(roles[..4].iter().all(|&role| role == Role::Undetermined));
+            assert!(roles[14..].iter().all(|&role| role == Role::Determined));
+        }
+    }
+
+    #[test]
+    fn periods_that_no_sample_can_have_are_refused() {
+        for (period, remedy) in
+            [([0, 3], "must start at 1"), ([5, 3], "shortest"), ([3, 33], "`data.length` = 32")]
+        {
+            let error = DataConfig { period, ..DataConfig::default() }.check().unwrap_err().to_string();
+            assert!(error.starts_with("`data.period` = [") && error.contains(remedy), "{error}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A sequence, a separator, and the sequence backwards.
+//!
+//! ```text
+//! 7 1 4 4 | 4 4 1 7
+//! ```
+//!
+//! **Mechanism of a solved model:** one head that looks back ever further: the answer at position
+//! `n + k` stands at `n - k`. With learned or sinusoidal positions a position attends to its
+//! mirror image, and the heatmap shows an anti-diagonal.
+//!
+//! Samples, the form for an encoder-decoder, and the **floor** are those of
+//! [`transduction`](super::transduction).
+
+use super::transduction::Transduction;
+use crate::data::config::DataConfig;
+use crate::error::Result;
+
+/// The task `reverse`.
+///
+/// # Errors
+/// As [`Transduction::new`].
+pub fn reverse(config: &DataConfig) -> Result<Transduction> {
+    Transduction::new(config, answer)
+}
+
+/// Turns a sequence round.
+pub(super) fn answer(sequence: &mut [u32]) {
+    sequence.reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::{agrees, all_sequences};
+
+    #[test]
+    fn the_floor_agrees_with_all_prefixes_written_out() {
+        for (vocab, length, prefix) in [(3, 7, 3), (2, 10, 5), (5, 2, 1)] {
+            let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
+            let all: Vec<_> = all_sequences(vocab, prefix)
+                .into_iter()
+                .map(|start| {
+                    let backwards = start.iter().rev();
+                    let sample = start.iter().chain([&vocab]).chain(backwards).copied().collect();
+                    (sample, f64::from(vocab).powi(-(prefix as i32)))
+                })
+                .collect();
+            agrees(&reverse(&config).unwrap(), &all);
+        }
+    }
+
+    #[test]
+    fn a_length_without_room_for_an_answer_is_refused() {
+        let error = reverse(&DataConfig { length: 1, ..DataConfig::default() }).unwrap_err().to_string();
+        assert_eq!(error, "`data.length` = 1 must be 2 or above: a prefix and its answer");
+    }
+}

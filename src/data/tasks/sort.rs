@@ -1,0 +1,51 @@
+//! A sequence, a separator, and the sequence in ascending order.
+//!
+//! ```text
+//! 7 1 4 4 | 1 4 4 7
+//! ```
+//!
+//! **Mechanism of a solved model:** each position of the answer attends to the smallest of the
+//! integers that are not below the present one, which a head finds by an order among its keys.
+//! Repeated integers must be counted: a second head, or the feed-forward network, sees how many of
+//! the present one the answer has already.
+//!
+//! Samples, the form for an encoder-decoder, and the **floor** are those of
+//! [`transduction`](super::transduction).
+
+use super::transduction::Transduction;
+use crate::data::config::DataConfig;
+use crate::error::Result;
+
+/// The task `sort`.
+///
+/// # Errors
+/// As [`Transduction::new`].
+pub fn sort(config: &DataConfig) -> Result<Transduction> {
+    Transduction::new(config, answer)
+}
+
+/// Sorts a sequence.
+pub(super) fn answer(sequence: &mut [u32]) {
+    sequence.sort_unstable();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::config::Count;
+    use crate::data::tasks::enumeration::{agrees, all_sequences};
+
+    #[test]
+    fn the_floor_agrees_with_all_prefixes_written_out() {
+        let config = DataConfig { vocab: Count::Of(3), length: 9, ..DataConfig::default() };
+        let all: Vec<_> = all_sequences(3, 4)
+            .into_iter()
+            .map(|start| {
+                let ascending = (0..3).flat_map(|id| start.iter().filter(move |&&x| x == id));
+                let sample = start.iter().chain([&3]).chain(ascending).copied().collect();
+                (sample, 1.0 / 81.0)
+            })
+            .collect();
+        agrees(&sort(&config).unwrap(), &all);
+    }
+}

@@ -1,0 +1,116 @@
+//! What `reverse` and `sort` share: a sequence that is answered by another one of the same length.
+//!
+//! For a decoder both stand in one sample, with a separator `|` between them:
+//!
+//! ```text
+//! 3 1 2 | 1 2 3
+//!   ? ? ↑ ↑ ↑ ↑      the prefix is free, all that follows is known
+//! ```
+//!
+//! The prefix has half of `data.length` integers, so the separator comes where the model expects
+//! it. For an encoder-decoder the sequence is the source, of 1 to `data.length` integers (each
+//! length equally likely), and the answer stands between two end tokens: the first one starts
+//! it, the last one says that it is complete.
+//!
+//! ```text
+//! source  3 1 2
+//! input   <end> 1 2 3
+//! target  1 2 3 <end>
+//! ```
+//!
+//! **Floor:** with a prefix of `n` integers below `V` there are `2 n` targets, and `n - 1` of them
+//! are free: `(n - 1) ln V / 2 n` nats in expectation and on every set. An encoder-decoder is
+//! only asked for the answer: its floor is zero.
+
+use rand::RngExt;
+
+use super::SequenceTask;
+use crate::data::batch::Role;
+use crate::data::config::DataConfig;
+use crate::data::seed::{ChaCha8Rng, Purpose, generator};
+use crate::data::sequences::{Rows, Sequences};
+use crate::data::vocabulary::{END, Vocabulary};
+use crate::data::{Dataset, Floor};
+use crate::error::{Error, Result};
+
+/// Sequences and their answers.
+#[derive(Debug, Clone)]
+pub struct Transduction {
+    symbols: usize,
+    prefix: usize,
+    /// Turns a copy of the sequence into its answer.
+    answer: fn(&mut [u32]),
+}
+
+impl Transduction {
+    /// Prefixes of half of `data.length` integers below `data.vocab`, and what `answer` makes of
+    /// them.
+    ///
+    /// # Errors
+    /// When the length has no room for a prefix and its answer.
+    pub fn new(config: &DataConfig, answer: fn(&mut [u32])) -> Result<Self> {
+        if config.length < 2 {
+            return Err(Error::key(
+                "data.length",
+                config.length,
+                "must be 2 or above: a prefix and its answer",
+            ));
+        }
+        Ok(Transduction { symbols: config.symbols(), prefix: config.length / 2, answer })
+    }
+}
+
+impl SequenceTask for Transduction {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::integers(self.symbols, &["|"])
+    }
+
+    fn tokens(&self) -> usize {
+        2 * self.prefix + 1
+    }
+
+    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
+        let (prefix, rest) = sample.split_at_mut(self.prefix);
+        prefix.fill_with(|| random.random_range(0..self.symbols as u32));
+        rest[0] = self.symbols as u32;
+        rest[1..].copy_from_slice(prefix);
+        (self.answer)(&mut rest[1..]);
+    }
+
+    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
+        let (prefix, rest) = probabilities.split_at_mut(self.prefix - 1);
+        prefix.fill(1.0 / self.symbols as f64);
+        rest.fill(1.0);
+    }
+
+    fn expected_floor(&self) -> f64 {
+        (self.prefix as f64 - 1.0) * (self.symbols as f64).ln() / (2 * self.prefix) as f64
+    }
+}
+
+/// Draws the sets for an encoder-decoder: sources and what `answer` makes of them.
+pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32])) -> Dataset {
+    let vocabulary = Vocabulary::integers(config.symbols(), &[END]);
+    let draw = |samples: usize, purpose| {
+        let mut random = generator(seed, purpose, [0, 0]);
+        let end = config.symbols() as u32;
+        let (mut sources, mut answers) = (Rows::default(), Rows::default());
+        let (mut source, mut answered) = (Vec::new(), Vec::new());
+        for _ in 0..samples {
+            let length = random.random_range(1..=config.length as u32);
+            source.clear();
+            source.extend((0..length).map(|_| random.random_range(0..end)));
+            answered.clear();
+            answered.push(end);
+            answered.extend(&source);
+            answer(&mut answered[1..]);
+            answered.push(end);
+            sources.push(&source);
+            answers.push_with_roles(&answered, (1..answered.len()).map(|_| Role::Determined));
+        }
+        Sequences::pairs(sources, answers)
+    };
+    let train = draw(config.train_samples, Purpose::TrainingSet);
+    let valid = draw(config.valid_samples, Purpose::ValidationSet);
+    Dataset { train, valid, floor: Some(Floor { expected: 0.0, valid: 0.0 }), vocabulary }
+}

@@ -1,0 +1,459 @@
+//! What an id stands for: an integer, a character, a symbol, or a piece of text.
+
+mod stored;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokenizers::Tokenizer;
+
+use self::stored::Stored;
+
+use crate::error::{Error, Result};
+
+/// The name of the token that ends a sequence, in the vocabularies that this crate makes.
+///
+/// It also stands before the first token of an answer, where a decoder needs something to start
+/// from: what ends one sequence begins the next (as in fairseq).
+pub const END: &str = "<end>";
+
+/// Names of the token that ends a text in common tokenizers.
+const TEXT_ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", END];
+
+/// What the ids below [`size`](Self::size) stand for. Cheap to clone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
+pub struct Vocabulary(Arc<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    Integers {
+        integers: usize,
+        special: Vec<String>,
+    },
+    /// Characters, and the id of each code point up to the largest of them.
+    Characters {
+        characters: Vec<char>,
+        ids: Vec<u32>,
+    },
+    Symbols {
+        symbols: Vec<String>,
+        ids: HashMap<String, u32>,
+        end: Option<u32>,
+    },
+    /// A tokenizer, and what stands in its file.
+    Tokenizer {
+        tokenizer: Box<Tokenizer>,
+        json: serde_json::Value,
+        size: usize,
+        end: Option<u32>,
+    },
+}
+
+/// In a table of ids, the code point of no character.
+const NO_ID: u32 = u32::MAX;
+
+/// How a prompt for the vocabulary is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    /// As text, every character of which counts.
+    Text,
+    /// As words with spaces between them, as `3 1 4`.
+    Words,
+}
+
+impl Vocabulary {
+    /// The integers below `integers`, each its own id, then the special tokens by name.
+    pub fn integers(integers: usize, special: &[&str]) -> Self {
+        let special = special.iter().map(|name| name.to_string()).collect();
+        Vocabulary(Arc::new(Kind::Integers { integers, special }))
+    }
+
+    /// The given characters in ascending order, without repetition.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn characters(characters: impl IntoIterator<Item = char>) -> Result<Self> {
+        let mut characters: Vec<char> = characters.into_iter().collect();
+        characters.sort_unstable();
+        characters.dedup();
+        let Some(&last) = characters.last() else {
+            return Err(Error::Input("a vocabulary needs at least one character".into()));
+        };
+        let mut ids = vec![NO_ID; last as usize + 1];
+        for (&character, id) in characters.iter().zip(0..) {
+            ids[character as usize] = id;
+        }
+        Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids })))
+    }
+
+    /// Named symbols in the given order; `end` is the id of the one that ends a sequence.
+    ///
+    /// # Errors
+    /// When there are none, when one stands twice, or when `end` is not among them.
+    pub fn symbols(symbols: Vec<String>, end: Option<u32>) -> Result<Self> {
+        let mut ids = HashMap::with_capacity(symbols.len());
+        for (symbol, id) in symbols.iter().zip(0..) {
+            if ids.insert(symbol.clone(), id).is_some() {
+                return Err(Error::Input(format!("the symbol `{symbol}` stands twice in the vocabulary")));
+            }
+        }
+        if symbols.is_empty() {
+            return Err(Error::Input("a vocabulary needs at least one symbol".into()));
+        }
+        if let Some(end) = end.filter(|&end| end as usize >= symbols.len()) {
+            return Err(Error::Input(format!(
+                "the end token {end} is outside the vocabulary of {} symbols",
+                symbols.len()
+            )));
+        }
+        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
+    }
+
+    /// The tokens of a tokenizer, given as the contents of its `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it is no tokenizer, or as [`tokenizer`](Self::tokenizer).
+    pub(crate) fn tokenizer_json(json: serde_json::Value) -> Result<Self> {
+        // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
+        let parsed = std::panic::catch_unwind(|| serde_json::from_value(json));
+        let problem = match parsed {
+            Ok(Ok(tokenizer)) => return Self::tokenizer(tokenizer),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a part of it is damaged".to_string(),
+        };
+        Err(Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library")))
+    }
+
+    /// The tokens of a tokenizer.
+    ///
+    /// # Errors
+    /// When it has none, or cannot be stored.
+    pub fn tokenizer(mut tokenizer: Tokenizer) -> Result<Self> {
+        // Texts are read whole; how long a sequence is, the model says.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
+        let json = serde_json::to_value(&tokenizer)
+            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
+        let tokens = tokenizer.get_vocab(true);
+        // Ids need not be dense: a model must have room for the largest.
+        let Some(largest) = tokens.values().max() else {
+            return Err(Error::Input("the tokenizer has no tokens".into()));
+        };
+        let size = *largest as usize + 1;
+        let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
+        Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), json, size, end })))
+    }
+
+    /// Ids are below this number.
+    pub fn size(&self) -> usize {
+        match &*self.0 {
+            Kind::Integers { integers, special } => integers + special.len(),
+            Kind::Characters { characters, .. } => characters.len(),
+            Kind::Symbols { symbols, .. } => symbols.len(),
+            Kind::Tokenizer { size, .. } => *size,
+        }
+    }
+
+    /// The id of the token that ends a sequence, where the data has one. It also stands before
+    /// the first token of an answer.
+    pub fn end(&self) -> Option<u32> {
+        match &*self.0 {
+            Kind::Integers { integers, special } => {
+                special.iter().position(|name| name == END).map(|at| (integers + at) as u32)
+            }
+            Kind::Characters { .. } => None,
+            Kind::Symbols { end, .. } | Kind::Tokenizer { end, .. } => *end,
+        }
+    }
+
+    /// How a prompt is written.
+    pub fn notation(&self) -> Notation {
+        match &*self.0 {
+            Kind::Integers { .. } | Kind::Symbols { .. } => Notation::Words,
+            Kind::Characters { .. } | Kind::Tokenizer { .. } => Notation::Text,
+        }
+    }
+
+    /// The ids of a text: of its characters or tokens, or of its words where ids stand for
+    /// integers or symbols. Words that are all made of one-character symbols need no spaces:
+    /// `12+34=`.
+    ///
+    /// # Errors
+    /// When something in it is not in the vocabulary: names it and its position.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match &*self.0 {
+            Kind::Integers { .. } | Kind::Symbols { .. } => self.encode_words(text),
+            Kind::Characters { ids, .. } => {
+                let mut encoded = Vec::with_capacity(text.len());
+                for character in text.chars() {
+                    match ids.get(character as usize) {
+                        Some(&id) if id != NO_ID => encoded.push(id),
+                        _ => {
+                            let shown = character.escape_debug().to_string();
+                            return Err(self.unknown(&shown, "character", encoded.len() + 1));
+                        }
+                    }
+                }
+                Ok(encoded)
+            }
+            Kind::Tokenizer { tokenizer, .. } => match tokenizer.encode_fast(text, false) {
+                Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+                Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
+            },
+        }
+    }
+
+    /// The ids of each text, by a tokenizer in parallel.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub(crate) fn encode_all(&self, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        match &*self.0 {
+            Kind::Tokenizer { tokenizer, .. } => {
+                let texts = texts.iter().map(String::as_str).collect();
+                match tokenizer.encode_batch_fast(texts, false) {
+                    Ok(encoded) => Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect()),
+                    Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
+                }
+            }
+            _ => texts.iter().map(|text| self.encode(text)).collect(),
+        }
+    }
+
+    /// The id of an integer or a symbol.
+    pub(crate) fn word(&self, word: &str) -> Option<u32> {
+        match &*self.0 {
+            Kind::Integers { integers, special } => match special.iter().position(|name| name == word) {
+                Some(at) => Some((integers + at) as u32),
+                None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
+            },
+            Kind::Symbols { ids, .. } => ids.get(word).copied(),
+            Kind::Characters { .. } | Kind::Tokenizer { .. } => None,
+        }
+    }
+
+    fn encode_words(&self, text: &str) -> Result<Vec<u32>> {
+        let mut encoded = Vec::new();
+        for (word, position) in text.split_whitespace().zip(1..) {
+            match self.word(word) {
+                Some(id) => encoded.push(id),
+                None if matches!(&*self.0, Kind::Symbols { .. }) => {
+                    let characters: Option<Vec<u32>> =
+                        word.chars().map(|character| self.word(character.encode_utf8(&mut [0; 4]))).collect();
+                    encoded.extend(characters.ok_or_else(|| self.unknown(word, "token", position))?);
+                }
+                None => return Err(self.unknown(word, "token", position)),
+            }
+        }
+        Ok(encoded)
+    }
+
+    fn unknown(&self, what: &str, unit: &str, position: usize) -> Error {
+        Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
+    }
+
+    /// Checks ids that were given as numbers.
+    ///
+    /// # Errors
+    /// Names the first id that is outside the vocabulary, and its position.
+    pub fn check(&self, ids: &[u32]) -> Result<()> {
+        match ids.iter().zip(1..).find(|(id, _)| **id as usize >= self.size()) {
+            Some((id, position)) => {
+                let last = self.size().saturating_sub(1);
+                let problem =
+                    format!("`{id}` (token {position}) is outside the vocabulary: ids run from 0 to {last}");
+                Err(Error::Input(problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The text that ids stand for, in the notation that [`encode`](Self::encode) reads. An id
+    /// outside the vocabulary becomes `\u{fffd}`.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        match &*self.0 {
+            Kind::Integers { .. } | Kind::Symbols { .. } => {
+                let words: Vec<String> = ids.iter().map(|&id| self.token(id)).collect();
+                words.join(" ")
+            }
+            Kind::Characters { characters, .. } => {
+                let character = |id: &u32| characters.get(*id as usize).copied();
+                ids.iter().map(|id| character(id).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+            }
+            Kind::Tokenizer { tokenizer, .. } => tokenizer.decode(ids, false).unwrap_or_default(),
+        }
+    }
+
+    /// A label for one id, in which every character can be seen: a space is `␣`, a line break
+    /// `\n`.
+    pub fn token(&self, id: u32) -> String {
+        let replacement = || char::REPLACEMENT_CHARACTER.to_string();
+        match &*self.0 {
+            Kind::Integers { integers, special } => match (id as usize).checked_sub(*integers) {
+                None => id.to_string(),
+                Some(at) => special.get(at).cloned().unwrap_or_else(replacement),
+            },
+            Kind::Symbols { symbols, .. } => symbols.get(id as usize).cloned().unwrap_or_else(replacement),
+            Kind::Characters { .. } => visible(&self.decode(&[id])),
+            Kind::Tokenizer { tokenizer, .. } => match self.decode(&[id]) {
+                // A part of a character, or a token that decodes to nothing: its own name.
+                text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
+                    tokenizer.id_to_token(id).unwrap_or_else(replacement)
+                }
+                text => visible(&text),
+            },
+        }
+    }
+}
+
+/// The text with each space and control character as something that can be seen.
+fn visible(text: &str) -> String {
+    let mut label = String::new();
+    for character in text.chars() {
+        match character {
+            ' ' => label.push('␣'),
+            other if other.is_control() => label.extend(other.escape_default()),
+            other => label.push(other),
+        }
+    }
+    label
+}
+
+impl fmt::Display for Vocabulary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Kind::Integers { integers, special } => {
+                write!(f, "{integers} integers")?;
+                special.iter().try_for_each(|name| write!(f, " and `{name}`"))
+            }
+            Kind::Characters { characters, .. } => write!(f, "{} characters", characters.len()),
+            Kind::Symbols { symbols, .. } => write!(f, "{} symbols", symbols.len()),
+            Kind::Tokenizer { size, .. } => write!(f, "{size} tokens"),
+        }
+    }
+}
+
+impl PartialEq for Vocabulary {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || match (&*self.0, &*other.0) {
+                (
+                    Kind::Integers { integers, special },
+                    Kind::Integers { integers: other, special: other_special },
+                ) => integers == other && special == other_special,
+                (Kind::Characters { characters, .. }, Kind::Characters { characters: other, .. }) => {
+                    characters == other
+                }
+                (
+                    Kind::Symbols { symbols, end, .. },
+                    Kind::Symbols { symbols: other, end: other_end, .. },
+                ) => symbols == other && end == other_end,
+                (Kind::Tokenizer { json, .. }, Kind::Tokenizer { json: other, .. }) => json == other,
+                _ => false,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(symbols: &[&str], end: Option<u32>) -> Result<Vocabulary> {
+        Vocabulary::symbols(symbols.iter().map(|symbol| symbol.to_string()).collect(), end)
+    }
+
+    /// A byte-level tokenizer of a few tokens with holes in their ids.
+    fn tokenizer() -> Vocabulary {
+        let json = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+            "added_tokens": [{"id": 6, "content": "<|endoftext|>", "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true}],
+            "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "ByteLevel",
+                "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "vocab": {"a": 0, "b": 1, "ab": 3, "\u0120": 4, "<|endoftext|>": 6}, "merges": [["a", "b"]]}}"#;
+        let stored = format!(r#"{{"kind": "tokenizer", "tokenizer": {json}}}"#);
+        serde_json::from_str(&stored).unwrap()
+    }
+
+    #[test]
+    fn every_kind_reads_what_it_writes_and_survives_its_file() {
+        let vocabularies = [
+            (Vocabulary::integers(5, &["|", END]), "3 0 | 4 <end>", vec![3, 0, 5, 4, 6]),
+            (Vocabulary::characters("hello wörld\n".chars()).unwrap(), "röd\n", vec![7, 9, 2, 0]),
+            (symbols(&["up", "down", "."], Some(2)).unwrap(), "down up .", vec![1, 0, 2]),
+            (tokenizer(), "abba", vec![3, 1, 0]),
+        ];
+        for (vocabulary, text, ids) in vocabularies {
+            assert_eq!(vocabulary.encode(text).unwrap(), ids);
+            assert_eq!(vocabulary.decode(&ids), text);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), serde_json::to_vec(&vocabulary).unwrap()).unwrap();
+            let again = Vocabulary::read(file.path()).unwrap();
+            assert_eq!(again, vocabulary);
+            assert_eq!(again.size(), vocabulary.size());
+            assert_eq!(again.end(), vocabulary.end());
+            assert_eq!(again.encode(text).unwrap(), ids);
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_with_its_position() {
+        let unknown = |vocabulary: Vocabulary, text| vocabulary.encode(text).unwrap_err().to_string();
+        assert_eq!(
+            unknown(Vocabulary::integers(5, &["|"]), "3 | 5"),
+            "`5` (token 3) is not in the vocabulary of 5 integers and `|`"
+        );
+        assert_eq!(
+            unknown(Vocabulary::characters("ab".chars()).unwrap(), "abßa"),
+            "`ß` (character 3) is not in the vocabulary of 2 characters"
+        );
+        assert_eq!(
+            unknown(symbols(&["1", "+"], None).unwrap(), "1 + 1x"),
+            "`1x` (token 3) is not in the vocabulary of 2 symbols"
+        );
+        assert_eq!(
+            Vocabulary::integers(5, &[]).check(&[4, 5]).unwrap_err().to_string(),
+            "`5` (token 2) is outside the vocabulary: ids run from 0 to 4"
+        );
+    }
+
+    #[test]
+    fn words_of_one_character_symbols_need_no_spaces() {
+        let vocabulary = symbols(&["1", "2", "+", "="], None).unwrap();
+        assert_eq!(vocabulary.encode("12 +1=").unwrap(), [0, 1, 2, 0, 3]);
+    }
+
+    #[test]
+    fn labels_show_every_character() {
+        let vocabulary = Vocabulary::characters("a \n\u{7}".chars()).unwrap();
+        let labels: Vec<String> = (0..5).map(|id| vocabulary.token(id)).collect();
+        assert_eq!(labels, ["\\u{7}", "\\n", "␣", "a", "\u{fffd}"]);
+        assert_eq!(tokenizer().token(4), "␣");
+    }
+
+    #[test]
+    fn a_tokenizer_with_holes_in_its_ids_has_room_for_the_largest() {
+        let vocabulary = tokenizer();
+        assert_eq!(vocabulary.size(), 7);
+        assert_eq!(vocabulary.end(), Some(6));
+        assert_eq!(vocabulary.token(5), "\u{fffd}");
+    }
+
+    #[test]
+    fn a_vocabulary_that_contradicts_itself_is_refused() {
+        for wrong in [
+            r#"{"kind": "integers", "integers": 0, "special": []}"#,
+            r#"{"kind": "integers", "integers": 18446744073709551615, "special": ["a"]}"#,
+            r#"{"kind": "characters", "characters": ""}"#,
+            r#"{"kind": "symbols", "symbols": ["a", "a"], "end": null}"#,
+            r#"{"kind": "symbols", "symbols": ["a", "b"], "end": 2}"#,
+            r#"{"kind": "tokenizer", "tokenizer": {}}"#,
+        ] {
+            assert!(serde_json::from_str::<Vocabulary>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

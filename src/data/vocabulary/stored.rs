@@ -1,0 +1,108 @@
+//! A vocabulary as a file.
+//!
+//! It is stored as `vocabulary.json` beside the weights, and is then all that is needed to read a
+//! prompt and to print what a model answers. The file names its kind:
+//!
+//! ```json
+//! {"kind": "integers", "integers": 16, "special": ["|"]}
+//! {"kind": "characters", "characters": "\n !,.abc"}
+//! {"kind": "symbols", "symbols": ["up", "down"], "end": null}
+//! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }}
+//! ```
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, Vocabulary};
+use crate::error::{Error, Result};
+
+impl Vocabulary {
+    /// Reads a `vocabulary.json`.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no vocabulary.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let problem =
+                format!("no vocabulary ({error}); take the file from the run that made the weights");
+            Error::file(path, None, None, problem)
+        })
+    }
+}
+
+/// The form in `vocabulary.json`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Stored {
+    Integers { integers: usize, special: Vec<String> },
+    Characters { characters: String },
+    Symbols { symbols: Vec<String>, end: Option<u32> },
+    Tokenizer { tokenizer: serde_json::Value },
+}
+
+impl From<Vocabulary> for Stored {
+    fn from(vocabulary: Vocabulary) -> Self {
+        match &*vocabulary.0 {
+            Kind::Integers { integers, special } => {
+                Stored::Integers { integers: *integers, special: special.clone() }
+            }
+            Kind::Characters { characters, .. } => {
+                Stored::Characters { characters: characters.iter().collect() }
+            }
+            Kind::Symbols { symbols, end, .. } => Stored::Symbols { symbols: symbols.clone(), end: *end },
+            Kind::Tokenizer { json, .. } => Stored::Tokenizer { tokenizer: json.clone() },
+        }
+    }
+}
+
+impl TryFrom<Stored> for Vocabulary {
+    type Error = Error;
+
+    fn try_from(stored: Stored) -> Result<Self> {
+        match stored {
+            Stored::Integers { integers, special } => {
+                let special: Vec<&str> = special.iter().map(String::as_str).collect();
+                match integers.checked_add(special.len()) {
+                    Some(1..=0x1_0000_0000) => Ok(Vocabulary::integers(integers, &special)),
+                    _ => Err(Error::Input(format!("{integers} integers are no vocabulary"))),
+                }
+            }
+            Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
+            Stored::Symbols { symbols, end } => Vocabulary::symbols(symbols, end),
+            Stored::Tokenizer { tokenizer } => Vocabulary::tokenizer_json(tokenizer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_damaged_file_is_read_or_refused(
+            text in prop_oneof![
+                "\\{\"kind\": ?\"(integers|symbols|characters|tokenizer)\".{0,60}",
+                "\\{\"kind\":\"symbols\",\"symbols\":\\[(\"[a-c]\",){0,3}\"d\"\\],\"end\":(null|[0-9]{1,11})\\}",
+                "\\{\"kind\":\"integers\",\"integers\":[0-9]{1,21},\"special\":\\[(\"<end>\")?\\]\\}",
+            ],
+            ids in proptest::collection::vec(any::<u32>(), 0..9),
+        ) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            match Vocabulary::read(file.path()) {
+                Ok(vocabulary) => {
+                    vocabulary.decode(&ids);
+                    prop_assert!(vocabulary.end().is_none_or(|end| (end as usize) < vocabulary.size()));
+                    prop_assert!(vocabulary.size() > 0);
+                }
+                Err(error) => prop_assert_eq!(error.exit_code(), 2),
+            }
+        }
+    }
+}
