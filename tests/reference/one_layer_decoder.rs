@@ -8,13 +8,12 @@ use burn_ndarray::NdArray;
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
 use causal_attention::ops;
 
+use crate::CLOSE;
 use crate::case::Case;
 use crate::heads::fused_attention;
 
 #[test]
 fn one_layer_decoder() {
-    const TOLERANCE: f64 = 1e-4;
-
     /// The mean loss of a batch of sequences, `[batch, length + 1]`.
     fn mean_loss<B: ops::Backend>(model: &Model<B>, batch: Tensor<B, 2, Int>) -> Tensor<B, 1> {
         let [sequences, tokens] = batch.dims();
@@ -45,25 +44,25 @@ fn one_layer_decoder() {
 
         let (logits, weights) =
             model.forward_with_attention(Inputs::tokens(batch(0).narrow(1, 0, tokens - 1)));
-        case.assert_close("expected.logits", logits, TOLERANCE);
+        case.assert_close("expected.logits", logits, CLOSE);
         assert_eq!(weights.len(), 1);
-        case.assert_close("expected.weights", weights[0].clone(), TOLERANCE);
+        case.assert_close("expected.weights", weights[0].clone(), CLOSE);
         let loss = mean_loss(&model, batch(0));
-        case.assert_close("expected.loss", loss.clone(), TOLERANCE);
+        case.assert_close("expected.loss", loss.clone(), CLOSE);
 
         let gradients = loss.backward();
         let Model::OneLayer(decoder) = &model else { panic!() };
         let gradient = decoder.embedding.weight.val().grad(&gradients).unwrap();
-        case.assert_close("expected.grad.embedding.weight", gradient, TOLERANCE);
+        case.assert_close("expected.grad.embedding.weight", gradient, CLOSE);
         for (name, layer) in [
             ("attention.qkv", &decoder.attention.qkv),
             ("attention.output", &decoder.attention.output),
             ("head", &decoder.head),
         ] {
             let gradient = layer.weight.val().grad(&gradients).unwrap().transpose();
-            case.assert_close(&format!("expected.grad.{name}.weight"), gradient, TOLERANCE);
+            case.assert_close(&format!("expected.grad.{name}.weight"), gradient, CLOSE);
             let gradient = layer.bias.as_ref().unwrap().val().grad(&gradients).unwrap();
-            case.assert_close(&format!("expected.grad.{name}.bias"), gradient, TOLERANCE);
+            case.assert_close(&format!("expected.grad.{name}.bias"), gradient, CLOSE);
         }
 
         let mut adam = AdamConfig::new().with_epsilon(1e-8).init::<B, Model<B>>();
@@ -74,7 +73,7 @@ fn one_layer_decoder() {
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
             model = adam.step(1e-3, model, gradients);
         }
-        case.assert_close("expected.losses", Tensor::cat(losses, 0), TOLERANCE);
+        case.assert_close("expected.losses", Tensor::cat(losses, 0), CLOSE);
     }
     agrees::<Autodiff<NdArray>>();
     agrees::<Autodiff<Flex>>();
