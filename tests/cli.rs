@@ -139,7 +139,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("modell.heads=4", &["did you mean `model`?"]),
         ("heads=4", &["section.key"]),
         ("model.heads", &["section.key=value"]),
-        ("model.heads=four", &["--set: `model.heads` = \"four\"", "integer"]),
+        ("model.heads=four", &["--set: `model.heads` = \"four\"", "expected a whole number"]),
         ("model.heads=5", &["`model.heads` = 5", "`model.d_model` = 64"]),
         ("model.d_model=0", &["`model.d_model` = 0"]),
         ("model.layers=100000000", &["`model.layers` = 100000000"]),
