@@ -13,10 +13,12 @@
 //! | `text` | the user's texts, as characters or by a tokenizer |
 //! | `table` | the user's tables, a sequence a line or a column in windows |
 //! | [`vocabulary`] | what an id stands for |
+//! | [`describe`](mod@describe) | what training would see, for a person to look at |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
 pub mod batch;
 pub mod config;
+pub mod describe;
 pub mod loader;
 pub mod seed;
 pub mod sequences;
@@ -27,6 +29,7 @@ pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{Column, Count, DataConfig, Source, Tokens, Values};
+pub use describe::{Description, describe};
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;
 pub use tasks::Task;

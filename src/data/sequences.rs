@@ -76,6 +76,14 @@ impl Sequences {
         }
     }
 
+    /// The stream that the samples are windows of, and the part of it that they cover.
+    pub(crate) fn stream(&self) -> Option<(&Ids, Range<usize>)> {
+        match &self.0 {
+            Kind::Rows { .. } => None,
+            Kind::Windows(windows) => Some((&windows.ids, windows.range.clone())),
+        }
+    }
+
     /// Fills `into` with the samples of the given numbers, which are below [`len`](Self::len).
     pub(crate) fn fill(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
         match &self.0 {
@@ -257,6 +265,13 @@ impl Ids {
         match self {
             Ids::U16(ids) => ids.len(),
             Ids::U32(ids) => ids.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> u32 {
+        match self {
+            Ids::U16(ids) => ids[index].into(),
+            Ids::U32(ids) => ids[index],
         }
     }
 

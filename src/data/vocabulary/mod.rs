@@ -58,10 +58,12 @@ const NO_ID: u32 = u32::MAX;
 /// How a prompt for the vocabulary is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
-    /// As text, every character of which counts.
-    Text,
     /// As words with spaces between them, as `3 1 4`.
     Words,
+    /// As text, each character of which is a token.
+    Characters,
+    /// As text, which a tokenizer cuts.
+    Text,
 }
 
 impl Vocabulary {
@@ -173,7 +175,8 @@ impl Vocabulary {
     pub fn notation(&self) -> Notation {
         match &*self.0 {
             Kind::Integers { .. } | Kind::Symbols { .. } => Notation::Words,
-            Kind::Characters { .. } | Kind::Tokenizer { .. } => Notation::Text,
+            Kind::Characters { .. } => Notation::Characters,
+            Kind::Tokenizer { .. } => Notation::Text,
         }
     }
 
