@@ -36,7 +36,7 @@ pub use trainable::{TrainableAttention, TrainableAttentionConfig};
 use crate::{Error, Result};
 
 /// Whether the last axis of `what` has the width that a module takes.
-fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
+pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
     if dims[D - 1] == width {
         return Ok(());
     }

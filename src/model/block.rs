@@ -138,7 +138,7 @@ impl<B: ops::Backend> Block<B> {
             self.attention.forward_onto(residual, input, mask, position, maps)
         })?;
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
-            Ok(self.feed_forward.forward_onto(residual, input))
+            self.feed_forward.forward_onto(residual, input)
         })
     }
 }

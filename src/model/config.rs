@@ -289,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn every_key_has_a_default_and_an_unknown_one_is_refused() {
+        assert_eq!(toml::from_str::<ModelConfig>("").unwrap(), ModelConfig::default());
+        let written = toml::to_string(&ModelConfig::default()).unwrap();
+        assert_eq!(toml::from_str::<ModelConfig>(&written).unwrap(), ModelConfig::default());
+        assert!(toml::from_str::<ModelConfig>("head = 4").unwrap_err().to_string().contains("head"));
+    }
+
+    #[test]
     fn a_model_too_large_to_hold_is_refused_before_it_is_made() {
         let config = ModelConfig { d_model: 65_536, heads: 64, layers: 1_024, ..ModelConfig::default() };
         let error = config.init::<NdArray>(SIZES, &Default::default()).unwrap_err().to_string();

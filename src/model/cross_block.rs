@@ -90,7 +90,7 @@ impl<B: ops::Backend> CrossBlock<B> {
             self.cross_attention.forward_onto(residual, input, memory, memory_mask, cross)
         })?;
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
-            Ok(self.feed_forward.forward_onto(residual, input))
+            self.feed_forward.forward_onto(residual, input)
         })
     }
 }

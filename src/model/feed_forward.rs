@@ -7,6 +7,8 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::Result;
+use crate::attention::check_width;
 use crate::ops::{self, Gelu};
 
 /// What a [`FeedForward`] is built from.
@@ -66,17 +68,30 @@ impl<B: ops::Backend> FeedForward<B> {
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
-    pub fn forward(&self, input: Tensor<B, 3>) -> Tensor<B, 3> {
-        let inner = ops::linear_gelu(&self.up, self.gelu, input); // [batch, time, d_inner]
-        ops::dropout(&self.dropout, ops::linear(&self.down, inner))
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] where the input is not `d_model` wide.
+    pub fn forward(&self, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        let inner = self.inner(input)?;
+        Ok(ops::dropout(&self.dropout, ops::linear(&self.down, inner)))
     }
 
     /// `residual + forward(input)`, in one operation where the backend has it.
     ///
     /// # Shapes
     /// All `[batch, time, d_model]`.
-    pub fn forward_onto(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Tensor<B, 3> {
-        let inner = ops::linear_gelu(&self.up, self.gelu, input); // [batch, time, d_inner]
-        ops::linear_residual(&self.down, &self.dropout, inner, residual)
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_onto(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        let inner = self.inner(input)?;
+        Ok(ops::linear_residual(&self.down, &self.dropout, inner, residual))
+    }
+
+    /// `gelu(input W_up + b_up)`, `[batch, time, d_inner]`.
+    fn inner(&self, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        let [d_model, _] = self.up.weight.shape().dims();
+        check_width("input", input.dims(), d_model)?;
+        Ok(ops::linear_gelu(&self.up, self.gelu, input))
     }
 }

@@ -33,3 +33,22 @@ pub(super) fn composed<B: Backend>(
     let [time, d_model] = positions.shape().dims();
     B::float_add(embedded, B::float_reshape(positions, [1, time, d_model].into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Param;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn an_embedding_is_the_row_of_the_token_plus_that_of_the_place() {
+        let device = Default::default();
+        let table = Tensor::<NdArray, 2>::from_floats([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], &device);
+        let table = Embedding { weight: Param::from_tensor(table) };
+        let tokens = Tensor::from_ints([[2, 0], [1, 1]], &device);
+        let positions = Tensor::from_floats([[10.0, 20.0], [30.0, 40.0]], &device);
+        let embedded = embedding(&table, tokens, Some(positions));
+        let expected = [15.0, 26.0, 31.0, 42.0, 13.0, 24.0, 33.0, 44.0];
+        assert_eq!(embedded.into_data().to_vec::<f32>().unwrap(), expected);
+    }
+}

@@ -80,3 +80,49 @@ pub(super) fn composed<B: Backend>(
     };
     B::float_reshape(output.into_float(), shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Param;
+    use burn::nn::DropoutConfig;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn tensor<const D: usize>(values: impl Into<burn::tensor::TensorData>) -> Tensor<B, D> {
+        Tensor::from_floats(values, &Default::default())
+    }
+
+    fn layer() -> Linear<B> {
+        Linear {
+            weight: Param::from_tensor(tensor([[1.0, 0.0, 2.0], [0.0, -1.0, 3.0]])),
+            bias: Some(Param::from_tensor(tensor([10.0, 20.0, 30.0]))),
+        }
+    }
+
+    #[test]
+    fn a_linear_layer_works_on_the_last_axis_of_any_rank() {
+        let expected: [f32; 6] = [11.0, 18.0, 38.0, 13.0, 16.0, 48.0];
+        let output = linear(&layer(), tensor::<2>([[1.0, 2.0], [3.0, 4.0]]));
+        assert_eq!(output.into_data().to_vec::<f32>().unwrap(), expected);
+        let output = linear(&layer(), tensor::<4>([[[[1.0, 2.0], [3.0, 4.0]]]]));
+        assert_eq!(output.dims(), [1, 1, 2, 3]);
+        assert_eq!(output.into_data().to_vec::<f32>().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_residual_is_added() {
+        let dropout = DropoutConfig::new(0.5).init();
+        let residual = tensor::<2>([[100.0, 200.0, 300.0]]);
+        let output = linear_residual(&layer(), &dropout, tensor::<2>([[1.0, 2.0]]), residual);
+        assert_eq!(output.into_data().to_vec::<f32>().unwrap(), [111.0, 218.0, 338.0]);
+    }
+
+    #[test]
+    fn a_tied_head_scores_every_row_of_the_table() {
+        let table = Embedding { weight: Param::from_tensor(tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])) };
+        let scores = tied_linear(&table, tensor::<3>([[[1.0, 10.0]]]));
+        assert_eq!(scores.into_data().to_vec::<f32>().unwrap(), [21.0, 43.0, 65.0]);
+    }
+}

@@ -125,25 +125,60 @@ fn copy<B: Backend>(layer: &Linear<B>) -> Linear<B> {
 /// A layer whose outputs are those of the given layers side by side. Where one has a bias and
 /// another none, the other's is zero.
 fn columns_joined<B: Backend>(layers: Vec<&Linear<B>>) -> Linear<B> {
-    let weights = layers.iter().map(|layer| layer.weight.val().detach()).collect();
+    let weights = layers.iter().map(|layer| layer.weight.val()).collect();
     let bias = layers.iter().any(|layer| layer.bias.is_some()).then(|| {
         let biases = layers.iter().map(|layer| match &layer.bias {
-            Some(bias) => bias.val().detach(),
+            Some(bias) => bias.val(),
             None => {
                 let [_, width] = layer.weight.shape().dims();
                 Tensor::zeros([width], &layer.weight.lazy_device())
             }
         });
-        Param::from_tensor(Tensor::cat(biases.collect(), 0))
+        parameter(Tensor::cat(biases.collect(), 0))
     });
-    Linear { weight: Param::from_tensor(Tensor::cat(weights, 1)), bias }
+    Linear { weight: parameter(Tensor::cat(weights, 1)), bias }
 }
 
 /// A layer that gives only some outputs of the given one.
 fn columns<B: Backend>(layer: &Linear<B>, start: usize, width: usize) -> Linear<B> {
-    let bias = layer.bias.as_ref().map(|bias| bias.val().detach().narrow(0, start, width));
-    Linear {
-        weight: Param::from_tensor(layer.weight.val().detach().narrow(1, start, width)),
-        bias: bias.map(Param::from_tensor),
+    let bias = layer.bias.as_ref().map(|bias| parameter(bias.val().narrow(0, start, width)));
+    Linear { weight: parameter(layer.weight.val().narrow(1, start, width)), bias }
+}
+
+/// A parameter with this value, cut off from the parameters it was computed from.
+fn parameter<B: Backend, const D: usize>(value: Tensor<B, D>) -> Param<Tensor<B, D>> {
+    Param::from_tensor(value.detach())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{Mask, StackedHeadsConfig};
+    use crate::ops::ScorePosition;
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn converted_attention_learns_by_itself() {
+        let device = Default::default();
+        let stacked = StackedHeadsConfig::new(6, 3, 2, 5)
+            .with_bias(true)
+            .with_d_out(Some(6))
+            .init::<Autodiff<NdArray>>(&device)
+            .unwrap();
+        let fused = stacked.to_split().to_fused().unwrap();
+        let output = fused.forward(Tensor::ones([1, 5, 6], &device), &Mask::causal(), &ScorePosition::None);
+        let gradients = output.unwrap().sum().backward();
+        for weight in [&fused.qkv.weight, &fused.output.weight] {
+            assert_eq!(weight.val().grad(&gradients).unwrap().dims(), weight.dims());
+        }
+        assert!(stacked.heads[0].projection.value.weight.val().grad(&gradients).is_none());
+    }
+
+    #[test]
+    fn widths_that_the_fused_form_lacks_are_refused() {
+        let stacked = StackedHeadsConfig::new(5, 3, 2, 7).init::<NdArray>(&Default::default()).unwrap();
+        let error = stacked.to_split().to_fused().unwrap_err().to_string();
+        assert!(error.contains("5, 6 and 6"), "{error}");
     }
 }
