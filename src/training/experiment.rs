@@ -1,7 +1,5 @@
 //! All that decides what a run does, and what is made of it before the first step.
 
-use burn::prelude::*;
-
 use super::TrainingConfig;
 use super::step::Trainee;
 use crate::data::{DataConfig, Dataset};

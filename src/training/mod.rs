@@ -33,7 +33,7 @@ pub use experiment::Experiment;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
 pub use optimizer::{Hyper, Optimizer};
-pub use progress::{Progress, ProgressKind, clock, thousands};
+pub use progress::{Progress, ProgressKind, clock, say, thousands};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
