@@ -55,6 +55,18 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A loss, gradient or weight that is not finite.
+    #[error(
+        "diverged at step {step}: {what}. The last good weights are kept. Try a lower \
+         training.learning_rate, a longer training.warmup, or training.max_gradient_norm = 1"
+    )]
+    Diverged {
+        /// Steps done, this one included.
+        step: usize,
+        /// What is not finite.
+        what: String,
+    },
+
     /// A run that failed by itself, not through its input: the message says what is kept.
     #[error("{0}")]
     Failed(String),
@@ -92,7 +104,7 @@ impl Error {
             Error::Key { .. } | Error::File { .. } | Error::Shape(_) | Error::Input(_) | Error::Io { .. } => {
                 2
             }
-            Error::Failed(_) => 1,
+            Error::Diverged { .. } | Error::Failed(_) => 1,
         }
     }
 }

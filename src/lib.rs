@@ -1,14 +1,21 @@
 //! Trains causal-attention decoders on sequence prediction and shows what they learned.
 #![deny(missing_docs)]
 
+pub mod analysis;
 pub mod attention;
+pub mod backend;
+pub mod cli;
+pub mod config;
 pub mod data;
 pub mod error;
+pub mod evaluation;
 pub mod kernels;
 pub mod model;
 pub mod ops;
+pub mod pictures;
 pub mod position;
 pub mod report;
 pub mod training;
+pub mod weights;
 
 pub use error::{Error, Result};

@@ -1,1 +1,5 @@
-fn main() {}
+//! The program `causal-attention`: see `causal-attention --help`.
+
+fn main() -> std::process::ExitCode {
+    causal_attention::cli::main()
+}

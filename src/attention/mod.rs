@@ -1,1 +1,52 @@
-//! (to be filled)
+//! Attention, to be read from top to bottom.
+//!
+//! | file | what it adds |
+//! |---|---|
+//! | [`score`] | queries meet keys: scores, weights, context, as pure functions |
+//! | [`mask`] | which keys a query may not see |
+//! | [`simple`] | tokens attend to each other as they are, without anything to learn |
+//! | [`trainable`] | learned queries, keys and values |
+//! | [`causal`] | no looking ahead, in two ways, and dropout |
+//! | [`multi_head`] | several heads side by side: stacked, split, fused |
+//! | [`cross`] | queries of one sequence, keys and values of another |
+//!
+//! Models use [`MultiHeadAttention`] and [`CrossAttention`]; the others are the way there, each
+//! shown equal to the next. All weights are returned on request and never kept.
+
+pub mod causal;
+pub mod cross;
+pub mod mask;
+pub mod multi_head;
+#[cfg(test)]
+mod properties;
+pub mod score;
+pub mod simple;
+pub mod trainable;
+
+pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
+pub use cross::{CrossAttention, CrossAttentionConfig};
+pub use mask::Mask;
+pub use multi_head::{
+    MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
+    StackedHeadsConfig,
+};
+pub use score::Attended;
+pub use trainable::{TrainableAttention, TrainableAttentionConfig};
+
+use crate::{Error, Result};
+
+/// Whether the last axis of `what` has the width that a module takes.
+pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
+    if dims[D - 1] == width {
+        return Ok(());
+    }
+    Err(Error::Shape(format!("the {what} is {dims:?}, but its last axis must be {width}")))
+}
+
+/// Whether a dropout lies in [0, 1).
+fn check_dropout(dropout: f64) -> Result<()> {
+    if (0.0..1.0).contains(&dropout) {
+        return Ok(());
+    }
+    Err(Error::key("model.dropout", dropout, "must lie in [0, 1)"))
+}

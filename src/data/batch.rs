@@ -1,7 +1,8 @@
 //! What a step sees: inputs, targets, and the role of each target.
 
 /// What a target is to the loss and to the accuracy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Role {
     /// Fills the batch where a sequence has ended; counted nowhere.

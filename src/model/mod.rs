@@ -1,1 +1,257 @@
-//! (to be filled)
+//! The models: what stands around attention to make a decoder of it.
+//!
+//! [`ModelConfig`] is the section `[model]` of a config, [`Model`] what it builds.
+
+pub mod block;
+mod config;
+pub mod cross_block;
+pub mod decoder;
+pub mod embedding;
+pub mod encoder;
+pub mod encoder_decoder;
+pub mod feed_forward;
+mod initialisation;
+pub mod loss;
+pub mod one_layer;
+mod residual;
+
+pub use config::{Architecture, ModelConfig, Sizes};
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use encoder_decoder::EncoderDecoder;
+pub use initialisation::Initialisation;
+pub use one_layer::OneLayerDecoder;
+pub use residual::NormPlacement;
+
+use burn::module::Module;
+use burn::tensor::{Bool, Int, Tensor, backend::Backend};
+
+use crate::{Error, Result, ops};
+
+/// Any of the architectures.
+#[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
+#[derive(Module, Debug)]
+pub enum Model<B: Backend> {
+    /// Embedding, causal attention, head.
+    OneLayer(OneLayerDecoder<B>),
+    /// A stack of causal blocks.
+    Decoder(Decoder<B>),
+    /// An encoder, and a decoder that attends to its memory.
+    EncoderDecoder(EncoderDecoder<B>),
+}
+
+/// What a model reads.
+#[derive(Debug, Clone)]
+pub struct Inputs<B: Backend> {
+    /// The tokens whose successors are predicted, `[batch, time]`.
+    pub tokens: Tensor<B, 2, Int>,
+    /// What an encoder-decoder answers; no other model takes one.
+    pub source: Option<Source<B>>,
+}
+
+/// A batch of sources.
+#[derive(Debug, Clone)]
+pub struct Source<B: Backend> {
+    /// The sources' tokens, `[batch, source_time]`.
+    pub tokens: Tensor<B, 2, Int>,
+    /// Where they are padded, `[batch, source_time]`; `true` = hidden.
+    pub padding: Tensor<B, 2, Bool>,
+}
+
+impl<B: Backend> Inputs<B> {
+    /// Tokens without a source, `[batch, time]`.
+    pub fn tokens(tokens: Tensor<B, 2, Int>) -> Self {
+        Self { tokens, source: None }
+    }
+}
+
+/// The attention weights of a forward pass, a tensor a layer in the order of the layers.
+#[derive(Debug, Clone)]
+pub struct AttentionMaps<B: Backend> {
+    /// Causal self-attention, `[batch, heads, time, time]`.
+    pub causal: Vec<Tensor<B, 4>>,
+    /// The encoder's self-attention, `[batch, heads, source_time, source_time]`.
+    pub encoder: Vec<Tensor<B, 4>>,
+    /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
+    pub cross: Vec<Tensor<B, 4>>,
+}
+
+impl<B: ops::Backend> Model<B> {
+    /// Whether the model can read these inputs. That all ids lie below the vocabulary is to be
+    /// checked where the ids are made.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming what does not fit, as a sequence beyond the context.
+    pub fn check(&self, inputs: &Inputs<B>) -> Result<()> {
+        let [batch, time] = inputs.tokens.dims();
+        if batch == 0 || time == 0 {
+            return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
+        }
+        match (self, &inputs.source) {
+            (Model::OneLayer(_), None) => Ok(()),
+            (Model::Decoder(model), None) => model.check(time),
+            (Model::EncoderDecoder(model), Some(source)) => model.check(source, batch, time),
+            (Model::EncoderDecoder(_), None) => Err(Error::Shape(
+                "an encoder-decoder needs a source to answer, but there is none".to_string(),
+            )),
+            (Model::OneLayer(_) | Model::Decoder(_), Some(source)) => Err(Error::Shape(format!(
+                "a source of {:?} was given, but only an encoder-decoder reads one",
+                source.tokens.dims()
+            ))),
+        }
+    }
+
+    /// The logits of the token that follows each token, `[batch, time, vocab]`.
+    ///
+    /// # Panics
+    /// Where [`Self::check`] gives an error, with its message.
+    pub fn forward(&self, inputs: Inputs<B>) -> Tensor<B, 3> {
+        self.run(inputs, None).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`Self::forward`], with the causal self-attention's weights of each layer,
+    /// `[batch, heads, time, time]`.
+    ///
+    /// # Panics
+    /// As [`Self::forward`].
+    pub fn forward_with_attention(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, Vec<Tensor<B, 4>>) {
+        let (logits, maps) = self.forward_with_maps(inputs);
+        (logits, maps.causal)
+    }
+
+    /// [`Self::forward`], with the weights of every attention in the model.
+    ///
+    /// # Panics
+    /// As [`Self::forward`].
+    pub fn forward_with_maps(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, AttentionMaps<B>) {
+        let mut maps = AttentionMaps { causal: Vec::new(), encoder: Vec::new(), cross: Vec::new() };
+        let logits = self.run(inputs, Some(&mut maps)).unwrap_or_else(|error| panic!("{error}"));
+        (logits, maps)
+    }
+
+    fn run(&self, inputs: Inputs<B>, maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
+        self.check(&inputs)?;
+        let Inputs { tokens, source } = inputs;
+        match (self, source) {
+            (Model::EncoderDecoder(model), Some(source)) => model.forward(tokens, source, maps),
+            (Model::OneLayer(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
+            (Model::Decoder(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
+            (Model::EncoderDecoder(_), None) => unreachable!("refused by the check"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::PositionScheme;
+    use burn::tensor::Tolerance;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+    const SCHEMES: [PositionScheme; 6] = [
+        PositionScheme::None,
+        PositionScheme::Learned,
+        PositionScheme::Sinusoidal,
+        PositionScheme::Rotary,
+        PositionScheme::Alibi,
+        PositionScheme::Relative,
+    ];
+
+    fn model(architecture: Architecture, position: PositionScheme) -> Model<B> {
+        let config = ModelConfig { architecture, position, d_model: 18, heads: 3, ..ModelConfig::default() };
+        config.init(SIZES, &Default::default()).unwrap()
+    }
+
+    fn inputs<const TIME: usize>(tokens: [i64; TIME], source: Option<([i64; 5], [bool; 5])>) -> Inputs<B> {
+        let device = Default::default();
+        let source = source.map(|(tokens, padding)| Source {
+            tokens: Tensor::from_ints([tokens], &device),
+            padding: Tensor::from_data([padding], &device),
+        });
+        Inputs { tokens: Tensor::from_ints([tokens], &device), source }
+    }
+
+    #[test]
+    fn future_tokens_cannot_change_past_logits() {
+        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+            for position in SCHEMES {
+                let model = model(architecture, position);
+                let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+                let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source));
+                let before = logits([3, 1, 4, 1, 5, 9, 2]);
+                let after = logits([3, 1, 4, 8, 7, 0, 10]);
+                let past = |logits: &Tensor<B, 3>| logits.clone().narrow(1, 0, 3).into_data();
+                let changed = |logits: &Tensor<B, 3>| logits.clone().narrow(1, 3, 1).into_data();
+                assert_eq!(past(&before), past(&after), "{architecture:?} {position:?}");
+                assert_ne!(changed(&before), changed(&after), "{architecture:?} {position:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_padding_of_a_source_cannot_change_logits() {
+        for position in SCHEMES {
+            let model = model(Architecture::EncoderDecoder, position);
+            let padding = [false, false, false, true, true];
+            let logits = |source| model.forward(inputs([3, 1, 4], Some((source, padding)))).into_data();
+            assert_eq!(logits([5, 9, 2, 0, 0]), logits([5, 9, 2, 6, 10]), "{position:?}");
+            assert_ne!(logits([5, 9, 2, 0, 0]), logits([5, 9, 8, 0, 0]), "{position:?}");
+        }
+    }
+
+    #[test]
+    fn maps_come_with_every_layer_and_leave_the_logits_alone() {
+        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+            let model = model(architecture, PositionScheme::Rotary);
+            let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
+            let inputs = inputs([3, 1, 4], source);
+            let (logits, maps) = model.forward_with_maps(inputs.clone());
+            let expected = model.forward(inputs).into_data();
+            logits.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
+            let dims = |maps: &[Tensor<B, 4>]| maps.iter().map(Tensor::dims).collect::<Vec<_>>();
+            let (causal, encoder, cross) = match architecture {
+                Architecture::OneLayer => (1, 0, 0),
+                Architecture::Decoder => (2, 0, 0),
+                Architecture::EncoderDecoder => (2, 2, 2),
+            };
+            assert_eq!(dims(&maps.causal), vec![[1, 3, 3, 3]; causal]);
+            assert_eq!(dims(&maps.encoder), vec![[1, 3, 5, 5]; encoder]);
+            assert_eq!(dims(&maps.cross), vec![[1, 3, 3, 5]; cross]);
+        }
+    }
+
+    #[test]
+    fn only_learned_positions_end_at_the_context() {
+        for position in SCHEMES {
+            let model = model(Architecture::Decoder, position);
+            let inputs = Inputs::tokens(Tensor::zeros([2, 13], &Default::default()));
+            match model.check(&inputs) {
+                Ok(()) => assert_eq!(model.forward(inputs).dims(), [2, 13, 11]),
+                Err(error) => {
+                    assert_eq!(position, PositionScheme::Learned);
+                    let message = error.to_string();
+                    assert!(message.contains("13") && message.contains('7'), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn inputs_that_do_not_fit_the_architecture_are_refused() {
+        let decoder = model(Architecture::Decoder, PositionScheme::Learned);
+        let refused = |model: &Model<B>, inputs| model.check(&inputs).unwrap_err().to_string();
+        let source = Some(([2; 5], [false; 5]));
+        assert!(refused(&decoder, inputs([1, 2], source)).contains("[1, 5]"));
+        assert!(
+            refused(&decoder, Inputs::tokens(Tensor::zeros([2, 0], &Default::default()))).contains("[2, 0]")
+        );
+        let answers = model(Architecture::EncoderDecoder, PositionScheme::Learned);
+        assert!(refused(&answers, inputs([1, 2], None)).contains("needs a source"));
+        let mut two = inputs([1, 2], source);
+        two.tokens = Tensor::zeros([2, 3], &Default::default());
+        assert_eq!(refused(&answers, two), "there are 1 sources, but 2 answers");
+    }
+}

@@ -1,1 +1,261 @@
-//! (to be filled)
+//! Training: the story of a run, driven by Burn's learner.
+//!
+//! [`train`] makes a run folder with a checkpoint of step 0 and goes on from it; [`resume`] goes
+//! on from whatever checkpoint is the newest. So a run that was killed and resumed does what the
+//! undisturbed one does, by construction.
+
+mod checkpoint;
+mod config;
+mod experiment;
+mod history;
+mod loader;
+mod optimizer;
+mod progress;
+mod run;
+mod run_folder;
+mod samples;
+mod schedule;
+mod silent;
+mod step;
+mod stopping;
+mod strategy;
+mod summary;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use burn::prelude::*;
+use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
+
+pub use checkpoint::{Best, State};
+pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
+pub use experiment::Experiment;
+pub use history::{Row, Split, read as read_metrics};
+pub use loader::{TrainSteps, ValidBatches};
+pub use optimizer::{Hyper, Optimizer};
+pub use progress::{Progress, ProgressKind, clock, thousands};
+pub use run_folder::{Lock, RunFolder, Target, write_atomically};
+pub use samples::Sample;
+pub use schedule::{Schedule, Scheduler, Shape};
+pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
+pub use stopping::{EarlyStopping, Ended, Watched};
+pub use summary::Summary;
+
+use crate::data::{Dataset, Loader, Order};
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::weights::native;
+use run::{Pace, Run};
+use strategy::StepStrategy;
+use summary::RunFacts;
+
+/// How a run is watched and stopped.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// How progress is shown.
+    pub progress: ProgressKind,
+    /// Set to a signal's number, stops the run after the step under way; 0: go on.
+    pub signal: Arc<AtomicUsize>,
+    /// The backend's name, for the summary.
+    pub backend: BackendName,
+}
+
+/// What a run leaves behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its folder.
+    pub folder: RunFolder,
+    /// How it ended.
+    pub summary: Summary,
+    /// The folder stays taken until the outcome is dropped.
+    pub lock: Lock,
+}
+
+/// Trains a model from the beginning, in a new folder at `target`.
+///
+/// # Errors
+/// If the data cannot be read, the folder exists or cannot be written, or the run diverges; in the
+/// last case the folder holds the last good weights.
+pub fn train<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    target: &Target,
+    device: &B::Device,
+    control: &Control,
+) -> Result<Outcome> {
+    target.check()?;
+    let dataset = experiment.dataset()?;
+    let trainee = experiment.model::<B>(&dataset, device)?;
+    let (folder, lock) = RunFolder::create(target, |folder| {
+        write_atomically(&folder.config(), experiment.toml.as_bytes())?;
+        write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;
+        let samples = Sample::first(&dataset.valid, experiment.samples);
+        write_atomically(
+            &folder.samples(),
+            &serde_json::to_vec(&samples).expect("samples hold plain values"),
+        )?;
+        history::History::create(&folder.metrics())?;
+        let metrics_bytes =
+            folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
+        let state = State { metrics_bytes, ..State::default() };
+        let weights = native::collect(&trainee.model)?;
+        checkpoint::write(folder, (&weights, &experiment.description(&dataset)), &Vec::new(), &state)
+    })?;
+    go_on(experiment, dataset, trainee, folder, lock, device, control)
+}
+
+/// Goes on with the run in `folder` from its newest whole checkpoint.
+///
+/// # Errors
+/// If the run is complete or in use, or has no whole checkpoint; and those of [`train`].
+pub fn resume<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    folder: RunFolder,
+    device: &B::Device,
+    control: &Control,
+) -> Result<Outcome> {
+    let lock = folder.lock()?;
+    let dataset = experiment.dataset()?;
+    let known = std::fs::read_to_string(folder.vocabulary())
+        .map_err(|error| Error::io("read", folder.vocabulary(), error))?;
+    if known != experiment::vocabulary_json(&dataset) {
+        let path = folder.path().display();
+        return Err(Error::Input(format!(
+            "the data no longer has the vocabulary of the run `{path}`: restore the data that it was made with"
+        )));
+    }
+    let trainee = experiment.model::<B>(&dataset, device)?;
+    go_on(experiment, dataset, trainee, folder, lock, device, control)
+}
+
+/// The story of a run, from its newest checkpoint to its end.
+fn go_on<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    dataset: Dataset,
+    mut trainee: Trainee<B>,
+    folder: RunFolder,
+    lock: Lock,
+    device: &B::Device,
+    control: &Control,
+) -> Result<Outcome> {
+    let (config, seed) = (&experiment.training, experiment.seed);
+    let batches = Loader::new(dataset.train.clone(), config.batch_size, seed, Order::Shuffled);
+    let valid = Loader::new(dataset.valid.clone(), config.batch_size, seed, Order::InOrder);
+    let epoch_batches = batches.batches();
+    let total = config.total_steps(epoch_batches);
+
+    // Where the run stands.
+    checkpoint::remove_half_written(&folder);
+    let checkpoint::Found { checkpoint, damaged } = checkpoint::newest(&folder)?;
+    for problem in damaged {
+        eprintln!("warning: {problem}; going on from {}", checkpoint.path.display());
+    }
+    let state = checkpoint.state;
+    refuse_complete(&folder, &state, config, total)?;
+    if experiment.toml.as_bytes() != std::fs::read(folder.config()).unwrap_or_default() {
+        write_atomically(&folder.config(), experiment.toml.as_bytes())?;
+    }
+    if let Some(Ok(best)) = state.best.as_ref().map(|best| checkpoint::weights(&folder, best.step)) {
+        write_atomically(&folder.model(), &best)?;
+    }
+    trainee.model = native::apply(trainee.model, checkpoint.weights, &checkpoint.path)?;
+    let parameter_names = native::names(&trainee.model);
+    let optimizer = Optimizer::<B>::new(Hyper::from(config));
+    optimizer.state().step = state.updates;
+    optimizer.state().moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
+
+    // What Burn's learner is made of.
+    let scheduler = Scheduler::starting_at(config.schedule(total), state.step);
+    let train = TrainSteps {
+        loader: Arc::new(batches),
+        accumulate: config.accumulate,
+        log_every: config.log_every,
+        first: state.step,
+        end: total,
+        device: device.clone(),
+    };
+    let valid = ValidBatches::new(Arc::new(valid), device.clone());
+    let floor = dataset.floor.map(|floor| floor.valid);
+    let run = Run {
+        config: config.clone(),
+        seed,
+        total,
+        validate_every: match config.validate_every {
+            0 => epoch_batches.div_ceil(config.accumulate),
+            steps => steps,
+        },
+        epoch_batches,
+        history: history::History::open(&folder.metrics(), state.metrics_bytes)?,
+        optimizer: optimizer.clone(),
+        parameter_names,
+        description: experiment.description(&dataset),
+        signal: control.signal.clone(),
+        progress: Progress::new(control.progress, state.step, total, floor),
+        unread: Vec::new(),
+        train_loss: None,
+        saved: Some(state.step),
+        pace: Pace::from(&state),
+        state,
+        folder,
+    };
+
+    // The training itself.
+    let parameters = trainee.model.num_params();
+    let strategy = Arc::new(StepStrategy::new(run));
+    SupervisedTraining::new(std::env::temp_dir(), Arc::new(train), Arc::new(valid))
+        .num_epochs(1)
+        .with_application_logger(None)
+        .with_metric_logger(silent::Silent)
+        .renderer(silent::Silent)
+        .with_training_strategy(TrainingStrategy::Custom(strategy.clone()))
+        .launch(Learner::new(trainee, optimizer, scheduler));
+
+    // How it ended.
+    let (run, ended) =
+        strategy.finish().ok_or_else(|| Error::Failed("the training ended without a result".into()))?;
+    let facts = RunFacts {
+        floor,
+        parameters,
+        steps_per_epoch: epoch_batches as f64 / config.accumulate as f64,
+        backend: control.backend.name().to_string(),
+        seed,
+    };
+    let summarize = |ended| Summary::new(&run.state, run.history.rows(), facts, ended);
+    match ended {
+        Ok(ended) => {
+            if !run.folder.model().exists() {
+                // Stopped before the first validation: the weights as they are.
+                write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
+            }
+            let summary = summarize(ended);
+            summary.write(&run.folder)?;
+            Ok(Outcome { folder: run.folder, summary, lock })
+        }
+        Err(error) => {
+            if let Error::Diverged { .. } = error {
+                summarize(Ended::Diverged).write(&run.folder)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// A run that has nothing left to do is not gone on with.
+fn refuse_complete(folder: &RunFolder, state: &State, config: &TrainingConfig, total: usize) -> Result<()> {
+    let path = folder.path().display();
+    if state.step >= total {
+        return Err(Error::Input(format!(
+            "the run `{path}` is complete with {} of {total} steps: add some with --set training.steps={}",
+            state.step,
+            2 * total
+        )));
+    }
+    if config.patience > 0 && state.stopping.stale >= config.patience {
+        return Err(Error::Input(format!(
+            "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
+             --set training.patience={}",
+            state.stopping.stale,
+            2 * config.patience
+        )));
+    }
+    Ok(())
+}

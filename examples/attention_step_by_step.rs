@@ -1,0 +1,274 @@
+//! Attention over "Your journey starts with one step", step by step, with every number shown.
+//!
+//!     cargo run --release --example attention_step_by_step
+//!
+//! The sections follow the files of `src/attention/`: score, simple, trainable, causal, multi-head.
+
+use burn::module::{AutodiffModule, Param};
+use burn::nn::{DropoutConfig, Linear};
+use burn::prelude::*;
+use burn_autodiff::Autodiff;
+use burn_flex::Flex;
+use causal_attention::attention::causal::{CausalAttention, mask_scores, mask_weights, renormalise};
+use causal_attention::attention::mask::{Mask, future};
+use causal_attention::attention::{Masking, StackedHeads, TrainableAttention, score, simple};
+use causal_attention::ops::{self, ScorePosition};
+use causal_attention::{Error, Result};
+
+/// Dropout acts on a differentiable backend only, so the lesson runs on one.
+type B = Autodiff<Flex>;
+
+const WORDS: [&str; 6] = ["Your", "journey", "starts", "with", "one", "step"];
+
+/// A vector of three numbers for each word.
+const EMBEDDINGS: [[f32; 3]; 6] = [
+    [0.43, 0.15, 0.89],
+    [0.55, 0.87, 0.66],
+    [0.57, 0.85, 0.64],
+    [0.22, 0.58, 0.33],
+    [0.77, 0.25, 0.10],
+    [0.05, 0.80, 0.55],
+];
+
+/// Three matrices from 3 to 2, as `torch.rand` draws them with the seed 123.
+const QUERY: [[f32; 2]; 3] = [[0.296112, 0.516562], [0.251671, 0.688557], [0.073972, 0.866522]];
+const KEY: [[f32; 2]; 3] = [[0.136580, 0.102479], [0.184056, 0.726447], [0.315254, 0.687107]];
+const VALUE: [[f32; 2]; 3] = [[0.075635, 0.196638], [0.316412, 0.401740], [0.118568, 0.827395]];
+
+fn main() -> Result<()> {
+    let device = Default::default();
+    B::seed(&device, 123);
+    let x = Tensor::<B, 2>::from_floats(EMBEDDINGS, &device);
+
+    simple_attention(&x)?;
+    let head = trainable_attention(&x)?;
+    causal_attention(&x, &head)?;
+    dropout(&x, &head)?;
+    many_heads(&x, &head)
+}
+
+fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
+    heading("1. Attention without weights");
+    say("Six tokens, each a vector of three numbers.");
+    show(&[table("x", &WORDS, &["x1", "x2", "x3"], x)?]);
+
+    say("\"journey\" asks: the score of each token is its dot product with \"journey\".");
+    let journey = simple::attend_from(x.clone(), 1)?;
+    show(&[table("scores", &["journey"], &WORDS, &journey.scores.unsqueeze())?]);
+    say("Softmax makes the scores positive and lets them sum to one: the weights.");
+    show(&[table("weights", &["journey"], &WORDS, &journey.weights.unsqueeze())?]);
+    say("The context of \"journey\" is the mean of all tokens by these weights.");
+    show(&[table("context", &["journey"], &["c1", "c2", "c3"], &journey.context.unsqueeze())?]);
+
+    say("All six tokens ask at once: two matrix products and a softmax a row.");
+    let all = simple::attend(x.clone());
+    show(&[
+        table("scores = x x^T", &WORDS, &WORDS, &all.scores)?,
+        table("weights = softmax(scores)", &WORDS, &WORDS, &all.weights)?,
+    ]);
+    show(&[table("context = weights x", &WORDS, &["c1", "c2", "c3"], &all.context)?]);
+
+    say("Query, key and value are one here. Of vectors of one length the dot product is largest with");
+    say("an equal vector (x.y = |x| |y| cos), so until something is learnt, equal tokens attend to each");
+    say("other most: below every token has length one, and \"step\" finds itself twice.");
+    let words = ["step", "journey", "with", "step"];
+    let rows = Tensor::cat([5, 1, 3, 5].map(|row| x.clone().narrow(0, row, 1)).to_vec(), 0);
+    let length = rows.clone().powf_scalar(2.0).sum_dim(1).sqrt();
+    let equal = simple::attend(rows / length);
+    show(&[
+        table("scores", &words, &words, &equal.scores)?,
+        table("weights", &words, &words, &equal.weights)?,
+    ]);
+    Ok(())
+}
+
+fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
+    heading("2. Trainable attention");
+    say("Three matrices from 3 to 2 decide what a token looks for, is found by and hands over.");
+    let linear = |weight: [[f32; 2]; 3]| Linear {
+        weight: Param::from_tensor(Tensor::<B, 2>::from_floats(weight, &x.device())),
+        bias: None,
+    };
+    let head = TrainableAttention { query: linear(QUERY), key: linear(KEY), value: linear(VALUE) };
+    let (rows, columns) = (["x1", "x2", "x3"], ["1", "2"]);
+    show(&[
+        table("W_query", &rows, &columns, &head.query.weight.val())?,
+        table("W_key", &rows, &columns, &head.key.weight.val())?,
+        table("W_value", &rows, &columns, &head.value.weight.val())?,
+    ]);
+
+    say("Every token gets a query, a key and a value.");
+    let [query, key, value] = head.project(x.clone())?;
+    show(&[
+        table("Q = x W_query", &WORDS, &["q1", "q2"], &query)?,
+        table("K = x W_key", &WORDS, &["k1", "k2"], &key)?,
+        table("V = x W_value", &WORDS, &["v1", "v2"], &value)?,
+    ]);
+
+    say("Scores are dot products of queries and keys: who attends to whom is now up to the matrices.");
+    let attended = head.forward(x.clone())?;
+    show(&[table("scores = Q K^T", &WORDS, &WORDS, &attended.scores)?]);
+    say("Divided by the root of the width, 2, they stay small at any width, and the softmax stays soft.");
+    show(&[table("weights = softmax(scores / sqrt 2)", &WORDS, &WORDS, &attended.weights)?]);
+    say("The query of \"journey\" alone gives row \"journey\" of all three: scores, weights, context.");
+    let scores = score::scores(query.narrow(0, 1, 1), key);
+    let weights = score::weights(scores.clone(), 2);
+    let context = score::context(weights.clone(), value);
+    show(&[
+        table("scores", &["journey"], &WORDS, &scores)?,
+        table("weights", &["journey"], &WORDS, &weights)?,
+    ]);
+    show(&[
+        table("context", &["journey"], &["c1", "c2"], &context)?,
+        table("context of all", &WORDS, &["c1", "c2"], &attended.context)?,
+    ]);
+    Ok(head)
+}
+
+fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
+    heading("3. Causal attention");
+    say("To predict the next token, no token may look ahead. Two ways, side by side.");
+    let open = head.forward(x.clone())?;
+    let hidden = future(6, &x.device());
+    say("Left: weights above the diagonal become zero; right: scores there become -inf.");
+    let masked_weights = mask_weights(open.weights, hidden.clone());
+    let masked_scores = mask_scores(open.scores, hidden);
+    show(&[
+        table("weights x triangle", &WORDS, &WORDS, &masked_weights)?,
+        table("masked scores", &WORDS, &WORDS, &masked_scores)?,
+    ]);
+    say("Left: each row is divided by its sum; right: one softmax, in which exp(-inf) = 0. They agree.");
+    show(&[
+        table("renormalised", &WORDS, &WORDS, &renormalise(masked_weights))?,
+        table("softmax", &WORDS, &WORDS, &score::weights(masked_scores, 2))?,
+    ]);
+    Ok(())
+}
+
+fn dropout(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
+    heading("4. Dropout on the weights");
+    say("At 0.5 about half of the elements become zero and the others double: the mean stays.");
+    let half = DropoutConfig::new(0.5).init();
+    let ones = Tensor::<B, 2>::ones([6, 6], &x.device());
+    say("Left: on ones; right: on the causal weights, so that no token relies on one other alone.");
+    let causal =
+        CausalAttention { projection: head.clone(), dropout: half.clone(), hidden: future(6, &x.device()) };
+    let batch = Tensor::stack::<3>(vec![x.clone(), x.clone()], 0);
+    let training = causal.forward(batch.clone(), Masking::Scores)?;
+    show(&[
+        table("dropout(1)", &WORDS, &WORDS, &ops::dropout(&half, ones))?,
+        table("dropout(weights)", &WORDS, &WORDS, &entry(&training.weights, 0))?,
+    ]);
+    say("The sentence twice in one batch: each copy has its own mask in training, none in inference.");
+    let inference = causal.valid().forward(batch.inner(), Masking::Scores)?;
+    let inference = Tensor::from_inner(inference.context);
+    let columns = ["c1", "c2"];
+    show(&[
+        table("training, first", &WORDS, &columns, &entry(&training.context, 0))?,
+        table("second", &WORDS, &columns, &entry(&training.context, 1))?,
+        table("inference, first", &WORDS, &columns, &entry(&inference, 0))?,
+        table("second", &WORDS, &columns, &entry(&inference, 1))?,
+    ]);
+    Ok(())
+}
+
+fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
+    heading("5. From one head to many");
+    say("Two heads with matrices of their own each make a context of width 2.");
+    let hidden = future(6, &x.device());
+    let none = DropoutConfig::new(0.0).init();
+    let one = |projection| CausalAttention { projection, dropout: none.clone(), hidden: hidden.clone() };
+    // The second head looks with the first one's keys: any other matrices would do.
+    let TrainableAttention { query, key, value } = head.clone();
+    let other = TrainableAttention { query: key, key: query, value };
+    let stacked =
+        StackedHeads { heads: vec![one(head.clone()), one(other)], output: None, dropout: none.clone() };
+    let batch: Tensor<B, 3> = x.clone().unsqueeze();
+    let (context, weights) = stacked.forward_with_weights(batch.clone())?;
+    let map = |index| weights.clone().narrow(1, index, 1).reshape([6, 6]);
+    show(&[
+        table("weights of head 1", &WORDS, &WORDS, &map(0))?,
+        table("of head 2", &WORDS, &WORDS, &map(1))?,
+    ]);
+    say("Side by side the contexts are four wide; one matrix for all heads gives the same in one product.");
+    let split = stacked.to_split();
+    let columns = ["1.c1", "1.c2", "2.c1", "2.c2"];
+    show(&[
+        table("stacked", &WORDS, &columns, &entry(&context, 0))?,
+        table("split", &WORDS, &columns, &entry(&split.forward(batch)?, 0))?,
+    ]);
+
+    say("How one matrix is split: two sequences of three tokens, six numbers each, [2, 3, 6].");
+    let numbers = Tensor::<B, 1, Int>::arange(0..36, &x.device()).float().reshape([2, 3, 6]);
+    let places = ["time 1", "time 2", "time 3"];
+    let wide = ["1", "2", "3", "4", "5", "6"];
+    show(&[
+        table("sequence 1", &places, &wide, &entry(&numbers, 0))?,
+        table("sequence 2", &places, &wide, &entry(&numbers, 1))?,
+    ]);
+    say("Reshaped to [2, 3, 2, 3] and transposed to [2, 2, 3, 3] (batch, heads, time, d_head), each head");
+    say("holds its three columns of every place, and one batched product serves all heads.");
+    let heads = numbers.reshape([2, 3, 2, 3]).swap_dims(1, 2);
+    let narrow = ["1", "2", "3"];
+    for sequence in 0..2 {
+        let part = |head: usize| {
+            let title = format!("sequence {}, head {}", sequence + 1, head + 1);
+            let part = heads.clone().slice([sequence..sequence + 1, head..head + 1]).reshape([3, 3]);
+            table(&title, &places, &narrow, &part)
+        };
+        show(&[part(0)?, part(1)?]);
+    }
+
+    say("With queries, keys and values in one matrix too, it is the attention that the models use.");
+    let square = causal_attention::attention::SplitHeadsConfig::new(4, 4, 2).init::<B>(&x.device())?;
+    let input = context;
+    let fused = square.to_fused()?;
+    let outputs =
+        [square.forward(input.clone())?, fused.forward(input, &Mask::causal(), &ScorePosition::None)?];
+    let columns = ["1", "2", "3", "4"];
+    show(&[
+        table("split, drawn at random", &WORDS, &columns, &entry(&outputs[0], 0))?,
+        table("fused, converted", &WORDS, &columns, &entry(&outputs[1], 0))?,
+    ]);
+    Ok(())
+}
+
+/// One entry of a batch.
+fn entry(batch: &Tensor<B, 3>, index: usize) -> Tensor<B, 2> {
+    batch.clone().narrow(0, index, 1).squeeze_dim(0)
+}
+
+fn heading(text: &str) {
+    println!("{text}\n{}\n", "=".repeat(text.len()));
+}
+
+fn say(text: &str) {
+    println!("{text}");
+}
+
+/// A matrix as lines of text, with a title and the names of rows and columns.
+fn table(title: &str, rows: &[&str], columns: &[&str], matrix: &Tensor<B, 2>) -> Result<Vec<String>> {
+    let values = matrix.to_data().to_vec::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
+    let width = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let header: String = columns.iter().map(|column| format!("{column:>9}")).collect();
+    let mut lines = vec![title.to_string(), format!("{:width$}{header}", "")];
+    for (row, values) in rows.iter().zip(values.chunks(columns.len())) {
+        let numbers: String = values.iter().map(|value| format!("{value:>9.4}")).collect();
+        lines.push(format!("{row:width$}{numbers}"));
+    }
+    Ok(lines)
+}
+
+/// Prints tables side by side.
+fn show(tables: &[Vec<String>]) {
+    println!();
+    let height = tables.iter().map(Vec::len).max().unwrap_or(0);
+    for line in 0..height {
+        let cells = tables.iter().map(|table| {
+            let width = table.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+            format!("{:width$}", table.get(line).map_or("", String::as_str))
+        });
+        println!("  {}", cells.collect::<Vec<_>>().join("     ").trim_end());
+    }
+    println!();
+}

@@ -1,0 +1,51 @@
+//! Masks: which keys a query may not see.
+//!
+//! One polarity holds in the whole crate: **`true` means hidden**. A hidden key gets a weight of
+//! exactly zero, and a query whose keys are all hidden gets a context of zeros.
+//!
+//! [`Mask`] joins what may be hidden in one attention step: the future, padding among the keys,
+//! whole queries, single pairs. The functions here make such tensors.
+
+use burn::tensor::{Bool, Int, Tensor, backend::Backend};
+
+pub use crate::ops::{Mask, masked_softmax};
+
+/// The future: hides from query `i` every key `j > i`.
+///
+/// # Shapes
+/// `[time, time]`, queries down, keys across; `true` above the diagonal.
+pub fn future<B: Backend>(time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
+    Tensor::tril_mask([time, time], 0, device)
+}
+
+/// Padding at the end of sequences of these lengths, laid out over `time` places.
+///
+/// # Shapes
+/// `[batch, time]`, `true` from each sequence's length on.
+pub fn padding<B: Backend>(lengths: &[usize], time: usize, device: &B::Device) -> Tensor<B, 2, Bool> {
+    let lengths: Vec<i64> = lengths.iter().map(|&length| length as i64).collect();
+    let batch = lengths.len();
+    let lengths = Tensor::<B, 1, Int>::from_ints(lengths.as_slice(), device).reshape([batch, 1]);
+    let places = Tensor::<B, 1, Int>::arange(0..time as i64, device).reshape([1, time]);
+    places.expand([batch, time]).greater_equal(lengths.expand([batch, time]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn padding_begins_where_each_sequence_ends() {
+        let padding = padding::<NdArray>(&[2, 0, 3], 3, &Default::default());
+        let expected = [[false, false, true], [true, true, true], [false, false, false]];
+        padding.into_data().assert_eq(&expected.into(), true);
+    }
+
+    #[test]
+    fn the_future_lies_above_the_diagonal() {
+        let future = future::<NdArray>(3, &Default::default());
+        let expected = [[false, true, true], [false, false, true], [false, false, false]];
+        future.into_data().assert_eq(&expected.into(), true);
+    }
+}

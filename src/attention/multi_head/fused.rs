@@ -1,0 +1,187 @@
+//! Multi-head self-attention with one projection for queries, keys and values: the form that
+//! models use.
+//!
+//! ```text
+//! [Q | K | V] = x W_qkv
+//! head_h      = softmax(Q_h K_g^T / sqrt(d_head)) V_g
+//! output      = [head_1 | .. | head_n] W_output
+//! ```
+//!
+//! With as many key heads as query heads `g = h`. With fewer, a group of query heads shares one:
+//! grouped-query attention (Ainslie et al., 2023, arXiv 2305.13245), multi-query attention where
+//! there is only one (Shazeer, 2019, arXiv 1911.02150).
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::width_of_head;
+use crate::attention::{check_dropout, check_width};
+use crate::ops::{self, AttentionOptions, Mask, ScorePosition};
+use crate::{Error, Result};
+
+/// What a [`MultiHeadAttention`] is built from.
+#[derive(Config, Debug)]
+pub struct MultiHeadAttentionConfig {
+    /// Width of input and output.
+    pub d_model: usize,
+    /// Number of query heads; divides `d_model`.
+    pub heads: usize,
+    /// Number of key and value heads; divides `heads`. As many as `heads` if absent.
+    pub key_value_heads: Option<usize>,
+    /// Probability of dropping a weight, and of dropping an element of the output.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+    /// Whether the projections have biases.
+    #[config(default = true)]
+    pub bias: bool,
+}
+
+/// Multi-head self-attention with one fused projection.
+#[derive(Module, Debug)]
+pub struct MultiHeadAttention<B: Backend> {
+    /// Queries, keys and values side by side: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
+    pub qkv: Linear<B>,
+    /// Mixes the heads: `d_model` to `d_model`.
+    pub output: Linear<B>,
+    /// On the weights.
+    pub dropout: Dropout,
+    /// On the output.
+    pub output_dropout: Dropout,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of key and value heads.
+    pub key_value_heads: usize,
+    /// Width of one head.
+    pub d_head: usize,
+}
+
+impl MultiHeadAttentionConfig {
+    /// Whether these sizes make an attention.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where a size is zero or does not divide the other.
+    pub fn check(&self) -> Result<()> {
+        width_of_head(self.d_model, self.heads)?;
+        let shared = self.shared_heads();
+        if shared == 0 || !self.heads.is_multiple_of(shared) {
+            let problem = format!("must divide `model.heads` = {}", self.heads);
+            return Err(Error::key("model.key_value_heads", shared, problem));
+        }
+        check_dropout(self.dropout)
+    }
+
+    /// The module, with Burn's lazy initialisation.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<MultiHeadAttention<B>> {
+        self.check()?;
+        let linear =
+            |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(self.bias).init(device);
+        let dropout = DropoutConfig::new(self.dropout).init();
+        Ok(MultiHeadAttention {
+            qkv: linear(self.d_model, self.packed_width()),
+            output: linear(self.d_model, self.d_model),
+            dropout: dropout.clone(),
+            output_dropout: dropout,
+            heads: self.heads,
+            key_value_heads: self.shared_heads(),
+            d_head: self.d_model / self.heads,
+        })
+    }
+
+    /// How many parameters [`Self::init`] makes.
+    pub fn parameters(&self) -> usize {
+        let bias = usize::from(self.bias);
+        (self.d_model + bias) * self.packed_width() + (self.d_model + bias) * self.d_model
+    }
+
+    fn shared_heads(&self) -> usize {
+        self.key_value_heads.unwrap_or(self.heads)
+    }
+
+    fn packed_width(&self) -> usize {
+        (self.heads + 2 * self.shared_heads()) * (self.d_model / self.heads)
+    }
+}
+
+impl<B: ops::Backend> MultiHeadAttention<B> {
+    /// Attends within one sequence.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where input, mask or position do not fit the module or each other.
+    pub fn forward(
+        &self,
+        input: Tensor<B, 3>,
+        mask: &Mask<B>,
+        position: &ScorePosition<B>,
+    ) -> Result<Tensor<B, 3>> {
+        let context = self.context(input, mask, position, None)?;
+        Ok(ops::dropout(&self.output_dropout, ops::linear(&self.output, context)))
+    }
+
+    /// [`Self::forward`], with the weights `[batch, heads, time, time]` as they were applied.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_with_weights(
+        &self,
+        input: Tensor<B, 3>,
+        mask: &Mask<B>,
+        position: &ScorePosition<B>,
+    ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+        let mut maps = Vec::with_capacity(1);
+        let context = self.context(input, mask, position, Some(&mut maps))?;
+        let output = ops::dropout(&self.output_dropout, ops::linear(&self.output, context));
+        Ok((output, maps.remove(0)))
+    }
+
+    /// `residual + forward(input)`, in one operation where the backend has it; the weights are
+    /// added to `maps` where asked for.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_onto(
+        &self,
+        residual: Tensor<B, 3>,
+        input: Tensor<B, 3>,
+        mask: &Mask<B>,
+        position: &ScorePosition<B>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Result<Tensor<B, 3>> {
+        let context = self.context(input, mask, position, maps)?;
+        Ok(ops::linear_residual(&self.output, &self.output_dropout, context, residual))
+    }
+
+    /// The heads' contexts side by side, before the output projection mixes them.
+    fn context(
+        &self,
+        input: Tensor<B, 3>,
+        mask: &Mask<B>,
+        position: &ScorePosition<B>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Result<Tensor<B, 3>> {
+        let [batch, time, _] = input.dims();
+        check_width("input", input.dims(), self.heads * self.d_head)?;
+        mask.check(batch, time, time)?;
+        position.check(self.heads, self.d_head, time, time)?;
+
+        let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
+        let options = AttentionOptions {
+            heads: self.heads,
+            key_value_heads: self.key_value_heads,
+            mask: mask.clone(),
+            position: position.clone(),
+            dropout: self.dropout.prob,
+        };
+        let Some(maps) = maps else { return Ok(ops::packed_attention(qkv, options)) };
+        let (context, weights) = ops::packed_attention_with_weights(qkv, options);
+        maps.push(weights);
+        Ok(context)
+    }
+}

@@ -1,0 +1,39 @@
+//! Several heads side by side, each free to look at something else.
+//!
+//! Three ways to the same numbers, each faster than the one before:
+//!
+//! | module | how |
+//! |---|---|
+//! | [`StackedHeads`] | a list of single heads, run one after the other |
+//! | [`SplitHeads`] | one matrix each for queries, keys and values, split into heads |
+//! | [`MultiHeadAttention`] | one matrix for all three |
+//!
+//! `StackedHeads` = `SplitHeads` = `MultiHeadAttention`: the conversions between them keep the
+//! outputs equal.
+
+mod convert;
+mod fused;
+mod split;
+mod stacked;
+
+pub use fused::{MultiHeadAttention, MultiHeadAttentionConfig};
+pub use split::{SplitHeads, SplitHeadsConfig};
+pub use stacked::{StackedHeads, StackedHeadsConfig};
+
+use crate::{Error, Result};
+
+/// The width of one head.
+///
+/// # Errors
+/// [`Error::Key`] where a number is zero or `heads` does not divide `d_model`.
+pub(crate) fn width_of_head(d_model: usize, heads: usize) -> Result<usize> {
+    for (key, value) in [("model.d_model", d_model), ("model.heads", heads)] {
+        if value == 0 {
+            return Err(Error::key(key, value, "must be at least 1"));
+        }
+    }
+    if !d_model.is_multiple_of(heads) {
+        return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));
+    }
+    Ok(d_model / heads)
+}

@@ -1,0 +1,127 @@
+//! Multi-head attention with one matrix each for queries, keys and values, whose outputs are
+//! split into heads:
+//!
+//! ```text
+//! Q = x W_q   [batch, time, d_model] -> [batch, time, heads, d_head] -> [batch, heads, time, d_head]
+//! ```
+//!
+//! Column block `h` of `W_q` is the query matrix of head `h`: the same numbers as single heads,
+//! in one matrix product instead of one a head.
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::width_of_head;
+use crate::attention::mask::Mask;
+use crate::attention::{check_dropout, check_width};
+use crate::ops::{self, AttentionOptions, ScorePosition};
+use crate::{Error, Result};
+
+/// What [`SplitHeads`] are built from.
+#[derive(Config, Debug)]
+pub struct SplitHeadsConfig {
+    /// Width of the input.
+    pub d_in: usize,
+    /// Width of all heads together, and of the output.
+    pub d_model: usize,
+    /// Number of heads; divides `d_model`.
+    pub heads: usize,
+    /// Probability of dropping a weight, and of dropping an element of the output.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+    /// Whether queries, keys and values have biases; the output projection has one in any case.
+    #[config(default = false)]
+    pub bias: bool,
+}
+
+/// Causal multi-head self-attention with separate projections.
+#[derive(Module, Debug)]
+pub struct SplitHeads<B: Backend> {
+    /// `d_in` to `d_model`.
+    pub query: Linear<B>,
+    /// `d_in` to `d_model`.
+    pub key: Linear<B>,
+    /// `d_in` to `d_model`.
+    pub value: Linear<B>,
+    /// Mixes the heads: `d_model` to the width of the output.
+    pub output: Linear<B>,
+    /// On the weights.
+    pub dropout: Dropout,
+    /// On the output.
+    pub output_dropout: Dropout,
+    /// Number of heads.
+    pub heads: usize,
+}
+
+impl SplitHeadsConfig {
+    /// The module, with Burn's lazy initialisation.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where `heads` does not divide `d_model` or the dropout lies outside [0, 1),
+    /// [`Error::Shape`] where the input has no width.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
+        width_of_head(self.d_model, self.heads)?;
+        check_dropout(self.dropout)?;
+        if self.d_in == 0 {
+            return Err(Error::Shape("the width of the input is 0, but must be at least 1".to_string()));
+        }
+        let projection = || LinearConfig::new(self.d_in, self.d_model).with_bias(self.bias).init(device);
+        let dropout = DropoutConfig::new(self.dropout).init();
+        Ok(SplitHeads {
+            query: projection(),
+            key: projection(),
+            value: projection(),
+            output: LinearConfig::new(self.d_model, self.d_model).init(device),
+            dropout: dropout.clone(),
+            output_dropout: dropout,
+            heads: self.heads,
+        })
+    }
+}
+
+impl<B: ops::Backend> SplitHeads<B> {
+    /// Attends to each token and those before it.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_in]` to `[batch, time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the input is not `d_in` wide.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        let [query, key, value] = self.project(x)?;
+        let context = ops::attention(query, key, value, self.options());
+        Ok(self.mix(context))
+    }
+
+    /// [`Self::forward`], with the weights `[batch, heads, time, time]` as they were applied.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+        let [query, key, value] = self.project(x)?;
+        let (context, weights) = ops::attention_with_weights(query, key, value, self.options());
+        Ok((self.mix(context), weights))
+    }
+
+    fn project(&self, x: Tensor<B, 3>) -> Result<[Tensor<B, 3>; 3]> {
+        let [d_in, _] = self.query.weight.shape().dims();
+        check_width("input", x.dims(), d_in)?;
+        Ok([&self.query, &self.key, &self.value].map(|layer| ops::linear(layer, x.clone())))
+    }
+
+    fn mix(&self, context: Tensor<B, 3>) -> Tensor<B, 3> {
+        ops::dropout(&self.output_dropout, ops::linear(&self.output, context))
+    }
+
+    fn options(&self) -> AttentionOptions<B> {
+        AttentionOptions {
+            heads: self.heads,
+            key_value_heads: self.heads,
+            mask: Mask::causal(),
+            position: ScorePosition::None,
+            dropout: self.dropout.prob,
+        }
+    }
+}

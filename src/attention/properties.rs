@@ -1,0 +1,230 @@
+//! What holds for attention of any shape.
+
+use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, Tolerance};
+use burn_ndarray::NdArray;
+use proptest::prelude::*;
+
+use super::{
+    CrossAttentionConfig, Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeadsConfig,
+    StackedHeadsConfig,
+};
+use crate::ops::ScorePosition;
+use crate::position::{Direction, Position, PositionScheme, PositionSizes};
+
+type B = NdArray;
+
+/// Shapes of which no two sizes are equal, so that a swapped axis cannot pass.
+#[derive(Debug, Clone)]
+struct Shape {
+    batch: usize,
+    time: usize,
+    key_time: usize,
+    heads: usize,
+    key_value_heads: usize,
+    d_head: usize,
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let sizes = (2usize..5, 2usize..12, 2usize..12, 1usize..4, 1usize..3, 1usize..4);
+    sizes
+        .prop_map(|(batch, time, key_time, key_value_heads, group, half)| Shape {
+            batch,
+            time,
+            key_time,
+            heads: key_value_heads * group,
+            key_value_heads,
+            d_head: 2 * half,
+        })
+        .prop_filter("all sizes differ", |shape| {
+            let width = shape.heads * shape.d_head;
+            let sizes = [shape.batch, shape.time, shape.key_time, shape.heads, width];
+            (0..5).all(|i| (0..i).all(|j| sizes[i] != sizes[j]))
+        })
+}
+
+fn schemes() -> impl Strategy<Value = PositionScheme> {
+    prop_oneof![
+        Just(PositionScheme::None),
+        Just(PositionScheme::Rotary),
+        Just(PositionScheme::Alibi),
+        Just(PositionScheme::Relative),
+    ]
+}
+
+fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default())
+}
+
+fn hidden<const D: usize>(shape: [usize; D]) -> Tensor<B, D, Bool> {
+    random(shape).greater_elem(0.3)
+}
+
+fn fused(shape: &Shape) -> MultiHeadAttention<B> {
+    MultiHeadAttentionConfig::new(shape.heads * shape.d_head, shape.heads)
+        .with_key_value_heads(Some(shape.key_value_heads))
+        .init(&Default::default())
+        .unwrap()
+}
+
+fn scores(scheme: PositionScheme, shape: &Shape) -> ScorePosition<B> {
+    let sizes = PositionSizes {
+        d_model: shape.heads * shape.d_head,
+        heads: shape.heads,
+        context: shape.time,
+        direction: Direction::Causal,
+    };
+    let position: Option<Position<B>> = scheme.init(sizes, &Default::default()).unwrap();
+    position.map_or(ScorePosition::None, |position| position.scores(shape.time, shape.time))
+}
+
+fn close<const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) {
+    a.into_data().assert_approx_eq::<f32>(&b.into_data(), Tolerance::absolute(1e-5));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn future_tokens_cannot_change_past_contexts(shape in shapes(), scheme in schemes(), at in 0.0..1.0) {
+        let attention = fused(&shape);
+        let position = scores(scheme, &shape);
+        let width = shape.heads * shape.d_head;
+        let past = 1 + (at * (shape.time - 1) as f64) as usize;
+        let x = random([shape.batch, shape.time, width]);
+        let later = random([shape.batch, shape.time - past, width]);
+        let changed = match shape.time - past {
+            0 => x.clone(),
+            _ => Tensor::cat(vec![x.clone().narrow(1, 0, past), later], 1),
+        };
+        let contexts = |x| {
+            let output = attention.forward(x, &Mask::causal(), &position).unwrap();
+            output.narrow(1, 0, past).into_data()
+        };
+        prop_assert_eq!(contexts(x), contexts(changed));
+    }
+
+    #[test]
+    fn rows_sum_to_one_and_hidden_keys_weigh_nothing(shape in shapes()) {
+        let Shape { batch, time, key_time, heads, d_head, .. } = shape;
+        let width = heads * d_head;
+        let attention = CrossAttentionConfig::new(width, heads).init(&Default::default()).unwrap();
+        let (query, memory) = (random([batch, time, width]), random([batch, key_time, width]));
+        let (queries, keys) = (hidden([batch, time]), hidden([batch, key_time]));
+        let pairs = hidden([batch, time, key_time]);
+        let mask = Mask::<B> { causal: time <= key_time, ..Mask::none() }
+            .hide_queries(queries.clone())
+            .hide_keys(keys.clone())
+            .hide_pairs(pairs.clone());
+        let (_, weights) = attention.forward_with_weights(query, memory.clone(), memory, &mask).unwrap();
+
+        let weights: Vec<f32> = weights.into_data().to_vec().unwrap();
+        let [queries, keys] = [queries, keys].map(|mask| mask.into_data().to_vec::<bool>().unwrap());
+        let pairs = pairs.into_data().to_vec::<bool>().unwrap();
+        for (row, weights) in weights.chunks(key_time).enumerate() {
+            let (entry, query) = (row / time / heads, row % time);
+            let hides = |key: usize| {
+                queries[entry * time + query]
+                    || keys[entry * key_time + key]
+                    || pairs[(entry * time + query) * key_time + key]
+                    || (mask.causal && key > query + key_time - time)
+            };
+            let mut visible = false;
+            for (key, &weight) in weights.iter().enumerate() {
+                if hides(key) {
+                    prop_assert_eq!(weight, 0.0);
+                }
+                visible |= !hides(key);
+            }
+            let sum: f32 = weights.iter().sum();
+            prop_assert!((sum - if visible { 1.0 } else { 0.0 }).abs() < 1e-5, "{}", sum);
+        }
+    }
+
+    #[test]
+    fn a_query_without_visible_keys_gets_zeros(shape in shapes()) {
+        let Shape { batch, time, key_time, heads, d_head, .. } = shape;
+        let width = heads * d_head;
+        let mut attention = CrossAttentionConfig::new(width, heads).init::<B>(&Default::default()).unwrap();
+        attention.output.bias = None;
+        let everything = Tensor::<B, 2, Int>::ones([batch, key_time], &Default::default()).equal_elem(1);
+        let memory = random([batch, key_time, width]);
+        let query = random([batch, time, width]);
+        let mask = Mask::none().hide_keys(everything);
+        let output = attention.forward(query, memory.clone(), memory, &mask).unwrap();
+        prop_assert_eq!(output.into_data(), TensorData::zeros::<f32, _>([batch, time, width]));
+    }
+
+    #[test]
+    fn stacked_split_and_fused_heads_agree(shape in shapes(), bias: bool, projected: bool) {
+        let Shape { batch, time, heads, d_head, .. } = shape;
+        let width = heads * d_head;
+        let device = Default::default();
+        let x = random([batch, time, width]);
+        let stacked = StackedHeadsConfig::new(width, d_head, heads, time)
+            .with_d_out(projected.then_some(width))
+            .with_bias(bias)
+            .init::<B>(&device)
+            .unwrap();
+        let split = stacked.to_split();
+        let fused = split.to_fused().unwrap();
+        let expected = stacked.forward(x.clone()).unwrap();
+        close(expected.clone(), split.forward(x.clone()).unwrap());
+        close(expected.clone(), fused.forward(x.clone(), &Mask::causal(), &ScorePosition::None).unwrap());
+        close(expected.clone(), fused.to_split().forward(x.clone()).unwrap());
+        close(expected, split.to_stacked(time).unwrap().forward(x.clone()).unwrap());
+
+        let wide = SplitHeadsConfig::new(width, 2 * width, heads).init::<B>(&device).unwrap();
+        close(wide.forward(x.clone()).unwrap(), wide.to_stacked(time).unwrap().forward(x).unwrap());
+    }
+
+    #[test]
+    fn shared_heads_are_heads_with_equal_keys_and_values(shape in shapes()) {
+        let shared = fused(&shape);
+        let x = random([shape.batch, shape.time, shape.heads * shape.d_head]);
+        let expected = shared.forward(x.clone(), &Mask::causal(), &ScorePosition::None).unwrap();
+        close(expected, shared.to_split().forward(x).unwrap());
+    }
+
+    #[test]
+    fn the_order_of_a_batch_does_not_matter(shape in shapes(), scheme in schemes()) {
+        let attention = fused(&shape);
+        let position = scores(scheme, &shape);
+        let x = random([shape.batch, shape.time, shape.heads * shape.d_head]);
+        let padding = hidden([shape.batch, shape.time]);
+        let attend = |x, padding| {
+            let mask = Mask::causal().hide_keys(padding);
+            attention.forward(x, &mask, &position).unwrap()
+        };
+        let turned = attend(x.clone().flip([0]), padding.clone().flip([0]));
+        close(attend(x, padding).flip([0]), turned);
+    }
+
+    #[test]
+    fn the_content_of_padding_does_not_matter(shape in shapes(), scheme in schemes()) {
+        let attention = fused(&shape);
+        let position = scores(scheme, &shape);
+        let Shape { batch, time, heads, d_head, .. } = shape;
+        let x = random([batch, time, heads * d_head]);
+        let padding = hidden([batch, time]);
+        let places = padding.clone().unsqueeze_dim::<3>(2).expand([batch, time, heads * d_head]);
+        let other = x.clone().mask_where(places.clone(), random([batch, time, heads * d_head]));
+        // What a place of padding itself gets is its own affair.
+        let attend = |x| {
+            let mask = Mask::none().hide_keys(padding.clone());
+            attention.forward(x, &mask, &position).unwrap().mask_fill(places.clone(), 0.0).into_data()
+        };
+        prop_assert_eq!(attend(x), attend(other));
+    }
+
+    #[test]
+    fn the_last_queries_of_longer_keys_see_what_they_saw_among_all(shape in shapes(), last in 1usize..12) {
+        let Shape { batch, time, heads, d_head, .. } = shape;
+        let last = last.min(time);
+        let width = heads * d_head;
+        let attention = CrossAttentionConfig::new(width, heads).init::<B>(&Default::default()).unwrap();
+        let x = random([batch, time, width]);
+        let attend = |query| attention.forward(query, x.clone(), x.clone(), &Mask::causal()).unwrap();
+        let end = |all: Tensor<B, 3>| all.narrow(1, time - last, last);
+        close(end(attend(x.clone())), attend(end(x.clone())));
+    }
+}

@@ -1,0 +1,74 @@
+//! Self-attention without anything to learn: every token is query, key and value at once.
+//!
+//! ```text
+//! scores = x x^T,  weights = softmax(scores),  context = weights x
+//! ```
+//!
+//! A token's score with itself is its squared length, so tokens mostly attend to themselves and to
+//! tokens that point the same way. What is to be looked for cannot be learned: that is what
+//! [`super::trainable`] adds.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::score::{self, Attended};
+use crate::{Error, Result};
+
+/// Every token attends to every token.
+///
+/// # Shapes
+/// `x` `[.., time, d]`; scores and weights are `[.., time, time]`, the context `[.., time, d]`.
+pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Attended<B, D> {
+    let scores = score::scores(x.clone(), x.clone());
+    // No division by the root of the width: nothing was drawn whose variance it would restore.
+    let weights = softmax(scores.clone(), D - 1);
+    let context = score::context(weights.clone(), x);
+    Attended { scores, weights, context }
+}
+
+/// One token's row of [`attend`]: its scores with every token, their softmax, and the mean of
+/// all tokens by these weights.
+///
+/// # Shapes
+/// `x` `[time, d]`; scores and weights are `[time]`, the context `[d]`.
+///
+/// # Errors
+/// [`Error::Shape`] where the sequence has no such token.
+pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<Attended<B, 1>> {
+    let [time, d] = x.dims();
+    if query >= time {
+        return Err(Error::Shape(format!("the query is token {query}, but the sequence is [{time}, {d}]")));
+    }
+    let token = x.clone().narrow(0, query, 1); // [1, d]
+    let scores = score::scores(token, x.clone()); // [1, time]
+    let weights = softmax(scores.clone(), 1);
+    let context = score::context(weights.clone(), x); // [1, d]
+    Ok(Attended {
+        scores: scores.squeeze_dim(0),
+        weights: weights.squeeze_dim(0),
+        context: context.squeeze_dim(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Distribution, Tolerance};
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn one_query_gives_its_row_of_all() {
+        let x = Tensor::<NdArray, 2>::random([5, 3], Distribution::Default, &Default::default());
+        let all = attend(x.clone());
+        for query in 0..5 {
+            let one = attend_from(x.clone(), query).unwrap();
+            for (row, all) in
+                [(one.scores, &all.scores), (one.weights, &all.weights), (one.context, &all.context)]
+            {
+                let expected = all.clone().narrow(0, query, 1).squeeze_dim::<1>(0).into_data();
+                row.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
+            }
+        }
+        assert!(attend_from(x, 5).unwrap_err().to_string().contains("[5, 3]"));
+    }
+}

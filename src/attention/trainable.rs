@@ -1,0 +1,113 @@
+//! Trainable self-attention: three matrices make each token's query (what it looks for), key
+//! (what it offers to be found by) and value (what it hands over).
+//!
+//! ```text
+//! Q = x W_q,  K = x W_k,  V = x W_v
+//! context = softmax(Q K^T / sqrt(d_out)) V
+//! ```
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::check_width;
+use super::score::{self, Attended};
+use crate::{Error, Result, ops};
+
+/// What a [`TrainableAttention`] is built from.
+#[derive(Config, Debug)]
+pub struct TrainableAttentionConfig {
+    /// Width of the input.
+    pub d_in: usize,
+    /// Width of queries, keys, values and context, in general another.
+    pub d_out: usize,
+    /// Whether the projections have biases.
+    #[config(default = false)]
+    pub bias: bool,
+}
+
+/// Scaled dot-product self-attention with learned projections.
+#[derive(Module, Debug)]
+pub struct TrainableAttention<B: Backend> {
+    /// What a token looks for: `d_in` to `d_out`.
+    pub query: Linear<B>,
+    /// What a token is found by: `d_in` to `d_out`.
+    pub key: Linear<B>,
+    /// What a token hands over: `d_in` to `d_out`.
+    pub value: Linear<B>,
+}
+
+impl TrainableAttentionConfig {
+    /// The module, with Burn's lazy initialisation.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where a width is zero.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<TrainableAttention<B>> {
+        if self.d_in == 0 || self.d_out == 0 {
+            let widths = format!("{} and {}", self.d_in, self.d_out);
+            return Err(Error::Shape(format!("the widths in and out are {widths}, but must be at least 1")));
+        }
+        let linear = || LinearConfig::new(self.d_in, self.d_out).with_bias(self.bias).init(device);
+        Ok(TrainableAttention { query: linear(), key: linear(), value: linear() })
+    }
+}
+
+impl<B: ops::Backend> TrainableAttention<B> {
+    /// Queries, keys and values of every token.
+    ///
+    /// # Shapes
+    /// `[.., time, d_in]` to three times `[.., time, d_out]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the input is not `d_in` wide.
+    pub fn project<const D: usize>(&self, x: Tensor<B, D>) -> Result<[Tensor<B, D>; 3]> {
+        let [d_in, _] = self.query.weight.shape().dims();
+        check_width("input", x.dims(), d_in)?;
+        Ok([&self.query, &self.key, &self.value].map(|layer| ops::linear(layer, x.clone())))
+    }
+
+    /// Every token attends to every token.
+    ///
+    /// # Shapes
+    /// `[.., time, d_in]`; scores and weights are `[.., time, time]`, the context
+    /// `[.., time, d_out]`.
+    ///
+    /// # Errors
+    /// As [`Self::project`].
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Result<Attended<B, D>> {
+        let [query, key, value] = self.project(x)?;
+        let [_, d_out] = self.key.weight.shape().dims();
+        let scores = score::scores(query, key);
+        let weights = score::weights(scores.clone(), d_out);
+        let context = score::context(weights.clone(), value);
+        Ok(Attended { scores, weights, context })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Distribution;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn widths_in_and_out_may_differ() {
+        let device = Default::default();
+        let attention = TrainableAttentionConfig::new(5, 3).with_bias(true).init::<NdArray>(&device).unwrap();
+        assert_eq!(attention.num_params(), 3 * (5 * 3 + 3));
+        let x = Tensor::random([2, 7, 5], Distribution::Default, &device);
+        let attended = attention.forward(x).unwrap();
+        assert_eq!(attended.weights.dims(), [2, 7, 7]);
+        assert_eq!(attended.context.dims(), [2, 7, 3]);
+    }
+
+    #[test]
+    fn an_input_of_the_wrong_width_names_both_shapes() {
+        let device = Default::default();
+        let attention = TrainableAttentionConfig::new(5, 3).init::<NdArray>(&device).unwrap();
+        let error = attention.forward(Tensor::<NdArray, 3>::zeros([2, 7, 11], &device)).unwrap_err();
+        assert_eq!(error.to_string(), "the input is [2, 7, 11], but its last axis must be 5");
+        assert!(TrainableAttentionConfig::new(5, 0).init::<NdArray>(&device).is_err());
+    }
+}

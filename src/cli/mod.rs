@@ -1,0 +1,54 @@
+//! The program's front: what was typed becomes what is meant, one thin file a command.
+
+mod signals;
+mod train;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Result;
+
+/// Trains causal-attention decoders on sequence prediction and shows what they learned.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Train(train::Args),
+}
+
+/// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
+/// 2: the input cannot be used; 130 and 143: interrupted, everything saved.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    std::panic::set_hook(Box::new(|_| {}));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(cli)));
+    match outcome {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+        Err(panic) => {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            eprintln!(
+                "error: a fault of the program itself, please report it: {}",
+                message.replace('\n', " ")
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Command::Train(args) => train::run(args),
+    }
+}

@@ -1,0 +1,124 @@
+//! `train`: trains a model and leaves a run folder with its pictures.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use super::signals;
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::error::Result;
+use crate::ops;
+use crate::pictures;
+use crate::training::{
+    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, thousands,
+};
+
+/// Train a model: writes a run folder with weights, curves and pictures.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
+    config: Option<PathBuf>,
+    /// Overrides a key of the config, as --set data.task=random; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The folder to write, which must not exist. [default: runs/NAME, a name taken gets a number]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    run: Option<PathBuf>,
+    /// Goes on with a run from its newest checkpoint, to the same result as if it had never stopped.
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
+    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+    /// How progress is shown. [default: bar on a terminal, else plain]
+    #[arg(long, value_name = "KIND")]
+    progress: Option<ProgressKind>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let (config, place) = match &args.resume {
+        None => {
+            let config = Config::load(args.config.as_deref(), &args.set)?;
+            let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);
+            (config, Place::New(target))
+        }
+        Some(run) => {
+            let folder = RunFolder::open(run)?;
+            let made_with = Config::load(Some(&folder.config()), &[])?;
+            let config = match &args.config {
+                Some(path) => Config::load(Some(path), &args.set)?,
+                None => Config::load(Some(&folder.config()), &args.set)?,
+            };
+            config.check_resumes(&made_with, &folder)?;
+            (config, Place::Old(folder))
+        }
+    };
+    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let control = Control {
+        progress: args.progress.unwrap_or_else(ProgressKind::automatic),
+        signal: signals::watch()?,
+        backend,
+    };
+    let signal = control.signal.clone();
+    let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
+    let plots = pictures::draw(&outcome.folder, backend)?;
+    tell(&outcome, &plots);
+    Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
+        (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+enum Place {
+    New(Target),
+    Old(RunFolder),
+}
+
+struct Train {
+    experiment: Experiment,
+    place: Place,
+    control: Control,
+}
+
+impl Job for Train {
+    type Output = Outcome;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
+        match self.place {
+            Place::New(target) => training::train::<B>(&self.experiment, &target, &device, &self.control),
+            Place::Old(folder) => training::resume::<B>(&self.experiment, folder, &device, &self.control),
+        }
+    }
+}
+
+/// The closing words on the terminal.
+fn tell(outcome: &Outcome, plots: &[PathBuf]) {
+    let summary = &outcome.summary;
+    println!(
+        "{}: {} in {} ({} steps, {} tokens, {} tokens/s on {})",
+        outcome.folder.name(),
+        summary.ended.describe(),
+        clock(summary.seconds),
+        thousands(summary.steps as f64),
+        thousands(summary.tokens as f64),
+        thousands(summary.tokens_per_second),
+        summary.backend,
+    );
+    if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
+        println!("  loss      {loss:.4} nats on validation, best at step {step}");
+        if let Some(floor) = summary.floor {
+            println!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor);
+        }
+    }
+    if let Some(accuracy) = summary.accuracy {
+        let determined = summary.determined_accuracy;
+        let determined = determined
+            .map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
+        println!("  accuracy  {:.1} %{determined}", accuracy * 100.0);
+    }
+    println!("  run       {}", outcome.folder.path().display());
+    let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+    println!("  pictures  {} ({})", outcome.folder.plots().display(), names.collect::<Vec<_>>().join(", "));
+}

@@ -1,0 +1,176 @@
+//! An experiment as a file: every room's own config, put together, loaded, overridden, checked.
+//!
+//! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
+//! Whatever is wrong is said with the place where it was written and with what to write instead.
+
+mod source;
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::AnalysisConfig;
+use crate::data::DataConfig;
+use crate::error::{Error, Result};
+use crate::model::ModelConfig;
+use crate::training::{Experiment, RunFolder, TrainingConfig};
+use source::Source;
+
+/// The file that `train` reads when none is named.
+pub const DEFAULT_FILE: &str = "config.toml";
+
+/// The shipped default experiment, used where the current folder has no `config.toml`.
+pub const DEFAULT_TEXT: &str = include_str!("../config.toml");
+
+/// One experiment: what it is called, what it learns from, what learns, and how.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Name and seed.
+    pub run: RunConfig,
+    /// What is learned from.
+    pub data: DataConfig,
+    /// What learns.
+    pub model: ModelConfig,
+    /// How it is trained.
+    pub training: TrainingConfig,
+    /// What is looked at afterwards.
+    pub analysis: AnalysisConfig,
+    /// The search space of `tune`; `train` lets it stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tune: Option<toml::Table>,
+}
+
+/// Name and seed of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunConfig {
+    /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
+    /// what is learned and what learns, as `repeat-decoder`.
+    pub name: String,
+    /// The one seed of everything drawn at random: data, weights, order, dropout.
+    pub seed: u64,
+}
+
+impl Config {
+    /// Reads `path`, applies the overrides `key=value` in their order, and checks the whole.
+    /// Without a path: the current folder's `config.toml`, or else the shipped default.
+    pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
+        match path {
+            Some(path) => Self::parse(&read(path)?, path, overrides),
+            None if Path::new(DEFAULT_FILE).exists() => Self::load(Some(Path::new(DEFAULT_FILE)), overrides),
+            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides),
+        }
+    }
+
+    /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
+    pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
+        let mut source = Source::parse(text, path)?;
+        for assignment in overrides {
+            source.set(assignment)?;
+        }
+        let config = source.deserialize()?;
+        config.check().map_err(|error| source.locate(error))?;
+        Ok(config)
+    }
+
+    /// Checks everything that can be known before data is read.
+    pub fn check(&self) -> Result<()> {
+        if self.run.name.contains(['/', '\\']) || self.run.name.starts_with('.') {
+            return Err(Error::key(
+                "run.name",
+                quoted(&self.run.name),
+                "must be a plain folder name: use --run DIR for another place",
+            ));
+        }
+        self.data.check()?;
+        self.model.check()?;
+        self.training.check()?;
+        self.analysis.check(self.model.heads)
+    }
+
+    /// All of it that decides what a run does.
+    pub fn experiment(&self) -> Experiment {
+        Experiment {
+            seed: self.run.seed,
+            data: self.data.clone(),
+            model: self.model.clone(),
+            training: self.training.clone(),
+            samples: self.analysis.samples,
+            toml: self.to_toml(),
+        }
+    }
+
+    /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
+    /// training and analysis, which may change on the way.
+    pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
+        let sections =
+            |config: &Self| toml::Table::try_from(config).expect("a config holds only what TOML can say");
+        let (new, old) = (sections(self), sections(made_with));
+        let none = toml::Value::Table(toml::Table::new());
+        for section in ["run", "data", "model"] {
+            let (new, old) = (new.get(section).unwrap_or(&none), old.get(section).unwrap_or(&none));
+            let keys = new.as_table().into_iter().chain(old.as_table()).flat_map(toml::Table::keys);
+            for key in keys {
+                if new.get(key) != old.get(key) {
+                    let shown = |value: Option<&toml::Value>| {
+                        value.map_or("nothing".to_string(), ToString::to_string)
+                    };
+                    let problem = format!(
+                        "differs from the {} that the run `{}` was made with: only the keys of [training] and \
+                         [analysis] may change",
+                        shown(old.get(key)),
+                        folder.path().display()
+                    );
+                    return Err(Error::key(format!("{section}.{key}"), shown(new.get(key)), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The run's name, or what it is when none was given.
+    pub fn name(&self) -> String {
+        match self.run.name.as_str() {
+            "" => format!("{}-{}", word(self.data.task), word(self.model.architecture)),
+            name => name.to_string(),
+        }
+    }
+
+    /// The config as TOML, every key as used.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a config holds only what TOML can say")
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    if path.is_dir() {
+        return Err(Error::Input(format!("`{}` is a folder: name the config file in it", path.display())));
+    }
+    let bytes = fs::read(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::Input(format!(
+            "there is no config file `{}`: name one that exists, or leave it out for the default experiment",
+            path.display()
+        )),
+        _ => Error::io("read", path, source),
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        Error::file(
+            path,
+            None,
+            None,
+            format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()),
+        )
+    })
+}
+
+fn quoted(value: &str) -> String {
+    format!("\"{value}\"")
+}
+
+/// A variant as it is written in a config, made fit for a file name.
+fn word(variant: impl Serialize) -> String {
+    let value = toml::Value::try_from(variant).ok();
+    value.as_ref().and_then(toml::Value::as_str).unwrap_or("run").replace('_', "-")
+}

@@ -1,0 +1,59 @@
+//! From tokens to the residual stream: token embedding, position, dropout.
+
+use burn::module::{Initializer, Module};
+use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
+use burn::tensor::{Int, Tensor, backend::Backend};
+
+use crate::ops::{self, LayerNorm};
+
+/// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
+/// layers add, and with a tied head make the first logits wild.
+pub fn token_embedding<B: Backend>(vocab: usize, d_model: usize, device: &B::Device) -> Embedding<B> {
+    EmbeddingConfig::new(vocab, d_model)
+        .with_initializer(Initializer::Normal { mean: 0.0, std: 0.02 })
+        .init(device)
+}
+
+/// Token embeddings with positions, an optional norm, and dropout.
+#[derive(Module, Debug)]
+pub struct Embeddings<B: Backend> {
+    /// One row a token, `[vocab, d_model]`.
+    pub token: Embedding<B>,
+    /// After the sum of token and position, as in BERT.
+    pub norm: Option<LayerNorm<B>>,
+    /// On the result.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> Embeddings<B> {
+    /// Embeddings of `vocab` tokens; with a norm where it has an epsilon.
+    pub fn new(
+        vocab: usize,
+        d_model: usize,
+        norm_epsilon: Option<f64>,
+        dropout: f64,
+        device: &B::Device,
+    ) -> Self {
+        Self {
+            token: token_embedding(vocab, d_model, device),
+            norm: norm_epsilon.map(|epsilon| LayerNorm::new(d_model, epsilon, true, device)),
+            dropout: DropoutConfig::new(dropout).init(),
+        }
+    }
+}
+
+impl<B: ops::Backend> Embeddings<B> {
+    /// Embeds tokens at the places that `position` holds.
+    ///
+    /// # Shapes
+    /// `tokens` `[batch, time]`, `position` `[time, d_model]`; the result is
+    /// `[batch, time, d_model]`.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Tensor<B, 3> {
+        let embedded = ops::embedding(&self.token, tokens, position);
+        let embedded = match &self.norm {
+            Some(norm) => norm.forward(embedded),
+            None => embedded,
+        };
+        ops::dropout(&self.dropout, embedded)
+    }
+}

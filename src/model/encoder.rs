@@ -1,0 +1,76 @@
+//! The encoder: a stack whose tokens see each other in both directions, except padding
+//! (Vaswani et al., 2017, arXiv 1706.03762, section 3.1).
+
+use burn::module::Module;
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::Source;
+use super::block::Block;
+use super::decoder::places;
+use super::embedding::Embeddings;
+use crate::attention::Mask;
+use crate::ops::{self, LayerNorm};
+use crate::position::Position;
+use crate::{Error, Result};
+
+/// A stack of blocks that look both ways.
+#[derive(Module, Debug)]
+pub struct Encoder<B: Backend> {
+    /// Tokens into the stream.
+    pub embedding: Embeddings<B>,
+    /// Where the tokens stand.
+    pub position: Option<Position<B>>,
+    /// Attention and feed-forward layers.
+    pub blocks: Vec<Block<B>>,
+    /// Ends a pre-norm stack.
+    pub norm: Option<LayerNorm<B>>,
+}
+
+impl<B: ops::Backend> Encoder<B> {
+    /// Whether the encoder can read this source.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where padding and tokens differ in shape, or the positions end too soon.
+    pub fn check(&self, source: &Source<B>) -> Result<()> {
+        let [batch, time] = source.tokens.dims();
+        if batch == 0 || time == 0 {
+            return Err(Error::Shape(format!("the source is [{batch}, {time}]: there is nothing to read")));
+        }
+        if source.padding.dims() != [batch, time] {
+            return Err(Error::Shape(format!(
+                "the source is [{batch}, {time}], but its padding {:?}",
+                source.padding.dims()
+            )));
+        }
+        places(self.position.as_ref(), time).map(|_| ())
+    }
+
+    /// The memory of a source: a vector for each token. Each block's attention weights are added
+    /// to `maps` where asked for.
+    ///
+    /// # Shapes
+    /// Source tokens and padding `[batch, time]`; the result is `[batch, time, d_model]`, in which
+    /// places of padding hold numbers without meaning.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward(
+        &self,
+        source: Source<B>,
+        mut maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Result<Tensor<B, 3>> {
+        self.check(&source)?;
+        let [_, time] = source.tokens.dims();
+        let (added, position) = places(self.position.as_ref(), time)?;
+        let mask = Mask::none().hide_keys(source.padding);
+
+        let mut x = self.embedding.forward(source.tokens, added); // [batch, time, d_model]
+        for block in &self.blocks {
+            x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
+        }
+        Ok(match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! The encoder-decoder: a source is read in both directions, its answer written token by token
+//! (Vaswani et al., 2017, arXiv 1706.03762). In training the decoder reads the true answer,
+//! shifted by one (teacher forcing).
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
+
+use super::cross_block::CrossBlock;
+use super::decoder::places;
+use super::embedding::Embeddings;
+use super::encoder::Encoder;
+use super::{AttentionMaps, Source};
+use crate::attention::Mask;
+use crate::ops::{self, LayerNorm};
+use crate::position::Position;
+use crate::{Error, Result};
+
+/// An encoder, and a decoder that attends to its memory.
+#[derive(Module, Debug)]
+pub struct EncoderDecoder<B: Backend> {
+    /// Reads the source.
+    pub encoder: Encoder<B>,
+    /// The answer's tokens into the stream.
+    pub embedding: Embeddings<B>,
+    /// Where the answer's tokens stand.
+    pub position: Option<Position<B>>,
+    /// Self-attention, cross-attention and feed-forward layers.
+    pub blocks: Vec<CrossBlock<B>>,
+    /// Ends a pre-norm stack.
+    pub norm: Option<LayerNorm<B>>,
+    /// `d_model` to `vocab`; absent where the answer's embedding serves as head.
+    pub head: Option<Linear<B>>,
+}
+
+impl<B: ops::Backend> EncoderDecoder<B> {
+    /// Whether the model can read this source and this much of an answer.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming what does not fit.
+    pub fn check(&self, source: &Source<B>, batch: usize, time: usize) -> Result<()> {
+        self.encoder.check(source)?;
+        let [sources, _] = source.tokens.dims();
+        if sources != batch {
+            return Err(Error::Shape(format!("there are {sources} sources, but {batch} answers")));
+        }
+        places(self.position.as_ref(), time).map(|_| ())
+    }
+
+    /// The logits of the token that follows each token of the answer; the weights of every
+    /// attention are added to `maps` where asked for.
+    ///
+    /// # Shapes
+    /// `tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        source: Source<B>,
+        mut maps: Option<&mut AttentionMaps<B>>,
+    ) -> Result<Tensor<B, 3>> {
+        let padding = source.padding.clone();
+        let memory = self.encoder.forward(source, maps.as_mut().map(|maps| &mut maps.encoder))?;
+        self.decode(tokens, memory, padding, maps)
+    }
+
+    /// [`Self::forward`] over a memory that the encoder made before.
+    ///
+    /// # Shapes
+    /// `tokens` `[batch, time]`, `memory` `[batch, source_time, d_model]`, `padding`
+    /// `[batch, source_time]` with `true` = hidden; the result is `[batch, time, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn decode(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        memory: Tensor<B, 3>,
+        padding: Tensor<B, 2, Bool>,
+        mut maps: Option<&mut AttentionMaps<B>>,
+    ) -> Result<Tensor<B, 3>> {
+        let [_, time] = tokens.dims();
+        let (added, position) = places(self.position.as_ref(), time)?;
+        // The answer's padding stands at its end, where the causal mask hides it from all tokens.
+        let mask = Mask::causal();
+        let memory_mask = Mask::none().hide_keys(padding);
+
+        let mut x = self.embedding.forward(tokens, added); // [batch, time, d_model]
+        for block in &self.blocks {
+            x = block.forward(x, memory.clone(), &mask, &memory_mask, &position, maps.as_deref_mut())?;
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(x);
+        }
+        Ok(match &self.head {
+            Some(head) => ops::linear(head, x),
+            None => ops::tied_linear(&self.embedding.token, x),
+        })
+    }
+
+    /// Answers each source with the likeliest token at each step, from the token `start` until the
+    /// token `end` or `longest` tokens; neither `start` nor `end` is part of the answer.
+    ///
+    /// # Errors
+    /// As [`Self::check`], with `longest` for the length of the answer.
+    pub fn answer(
+        &self,
+        source: Source<B>,
+        start: usize,
+        end: usize,
+        longest: usize,
+    ) -> Result<Vec<Vec<usize>>> {
+        let [batch, _] = source.tokens.dims();
+        self.check(&source, batch, longest)?;
+        let device = source.tokens.device();
+        let padding = source.padding.clone();
+        let memory = self.encoder.forward(source, None)?;
+
+        let mut answers = vec![Vec::new(); batch];
+        let mut ended = vec![false; batch];
+        let start = TensorData::new(vec![start as i64; batch], [batch, 1]);
+        let mut tokens = Tensor::<B, 2, Int>::from_data(start, &device);
+        for time in 1..=longest {
+            let logits = self.decode(tokens.clone(), memory.clone(), padding.clone(), None)?;
+            let next = logits.narrow(1, time - 1, 1).argmax(2).squeeze_dim::<2>(2); // [batch, 1]
+            for (row, token) in next.clone().into_data().iter::<i64>().enumerate() {
+                let token = token as usize;
+                ended[row] |= token == end;
+                if !ended[row] {
+                    answers[row].push(token);
+                }
+            }
+            if ended.iter().all(|&ended| ended) {
+                break;
+            }
+            tokens = Tensor::cat(vec![tokens, next], 1);
+        }
+        Ok(answers)
+    }
+}

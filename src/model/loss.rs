@@ -1,0 +1,80 @@
+//! The loss: cross-entropy in nats.
+//!
+//! `-log p(target)`, summed over the targets that count. The caller divides by their number, so
+//! that batches of different sizes, or parts of one, are weighed by their tokens. Padding is never
+//! counted: the mean of Burn's own loss divides by it too (tracel-ai/burn issue 5568).
+
+use burn::tensor::{Bool, Int, Tensor};
+
+use crate::ops;
+
+/// The summed cross-entropy of the counted targets, in nats.
+///
+/// With `smoothing` e in [0, 1) the target is `1 - e` on the true token and `e` spread evenly
+/// over the vocabulary (Szegedy et al., 2016, arXiv 1512.00567).
+///
+/// # Shapes
+/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; `true` in `hidden` is
+/// a target that does not count, whatever id stands there. The result is `[1]`.
+///
+/// # Panics
+/// Where the shapes do not fit, naming both: a programmer's error.
+pub fn cross_entropy<B: ops::Backend>(
+    logits: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+    hidden: Option<Tensor<B, 2, Bool>>,
+    smoothing: f64,
+) -> Tensor<B, 1> {
+    let [batch, time, _] = logits.dims();
+    assert_eq!(targets.dims(), [batch, time], "targets and logits must share batch and time");
+    if let Some(hidden) = &hidden {
+        assert_eq!(hidden.dims(), [batch, time], "hidden targets and logits must share batch and time");
+    }
+    ops::cross_entropy(logits, targets, hidden, smoothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    /// Logits whose softmax is 1/2, 1/4, 1/8, 1/8 at every place.
+    fn logits(batch: usize, time: usize) -> Tensor<B, 3> {
+        let row = [8f32.ln(), 4f32.ln(), 2f32.ln(), 2f32.ln()];
+        let row = Tensor::<B, 1>::from_floats(row, &Default::default());
+        row.reshape([1, 1, 4]).expand([batch, time, 4])
+    }
+
+    fn loss(targets: [[i64; 3]; 2], hidden: Option<[[bool; 3]; 2]>, smoothing: f64) -> f64 {
+        let device = Default::default();
+        let hidden = hidden.map(|hidden| Tensor::from_data(hidden, &device));
+        let targets = Tensor::from_ints(targets, &device);
+        f64::from(cross_entropy(logits(2, 3), targets, hidden, smoothing).into_scalar())
+    }
+
+    #[test]
+    fn the_loss_is_the_sum_of_negative_logarithms() {
+        // 1 + 2 + 3 + 3 + 1 + 1 bits.
+        let expected = 11.0 * std::f64::consts::LN_2;
+        assert!((loss([[0, 1, 2], [3, 0, 0]], None, 0.0) - expected).abs() < 1e-5);
+    }
+
+    #[test]
+    fn padding_is_never_counted_whatever_stands_there() {
+        let hidden = [[false, true, false], [true, true, true]];
+        let expected = 4.0 * std::f64::consts::LN_2;
+        for padding in [0, -1, 99] {
+            let targets = [[0, padding, 2], [padding; 3]];
+            assert!((loss(targets, Some(hidden), 0.0) - expected).abs() < 1e-5, "{padding}");
+        }
+    }
+
+    #[test]
+    fn smoothing_mixes_in_the_mean_over_the_vocabulary() {
+        // Nine tenths of 11 bits, and a tenth of 6 times the mean (1 + 2 + 3 + 3) / 4.
+        let expected = (0.9 * 11.0 + 0.1 * 6.0 * 9.0 / 4.0) * std::f64::consts::LN_2;
+        assert!((loss([[0, 1, 2], [3, 0, 0]], None, 0.1) - expected).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,184 @@
+//! Which keys a query may not see, and the softmax that respects it.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Bool, Tensor, backend};
+
+use crate::{Error, Result};
+
+/// Which keys each query may not see: everything that any part hides is hidden.
+///
+/// In every part `true` means hidden. A query whose keys are all hidden gets weights and a
+/// context of zeros.
+#[derive(Debug, Clone)]
+pub struct Mask<B: backend::Backend> {
+    /// Hides keys that come after the query. With fewer queries than keys, the queries are the
+    /// last ones, as when keys of earlier steps are cached.
+    pub causal: bool,
+    /// Hides whole queries, `[batch, query_time]`: their contexts are zeros.
+    pub queries: Option<Tensor<B, 2, Bool>>,
+    /// Hides keys from every query, as padding, `[batch, key_time]`.
+    pub keys: Option<Tensor<B, 2, Bool>>,
+    /// Hides single pairs, `[batch, query_time, key_time]`.
+    pub pairs: Option<Tensor<B, 3, Bool>>,
+}
+
+impl<B: backend::Backend> Mask<B> {
+    /// Hides nothing: every query sees every key.
+    pub fn none() -> Self {
+        Self { causal: false, queries: None, keys: None, pairs: None }
+    }
+
+    /// Hides the future: a query sees itself and what came before.
+    pub fn causal() -> Self {
+        Self { causal: true, ..Self::none() }
+    }
+
+    /// Also hides these keys from every query, as padding: `[batch, key_time]`.
+    pub fn hide_keys(self, keys: Tensor<B, 2, Bool>) -> Self {
+        Self { keys: Some(keys), ..self }
+    }
+
+    /// Also hides everything from these queries: `[batch, query_time]`.
+    pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
+        Self { queries: Some(queries), ..self }
+    }
+
+    /// Also hides these pairs of query and key: `[batch, query_time, key_time]`.
+    pub fn hide_pairs(self, pairs: Tensor<B, 3, Bool>) -> Self {
+        Self { pairs: Some(pairs), ..self }
+    }
+
+    /// Whether a query may find all its keys hidden. The future alone never hides them all:
+    /// a query sees itself.
+    pub fn may_hide_all(&self) -> bool {
+        self.queries.is_some() || self.keys.is_some() || self.pairs.is_some()
+    }
+
+    /// Whether every part fits queries and keys of these sizes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming the part, its shape and the shape that fits.
+    pub fn check(&self, batch: usize, query_time: usize, key_time: usize) -> Result<()> {
+        let fits = |name: &str, shape: &[usize], wanted: &[usize]| {
+            if shape == wanted {
+                return Ok(());
+            }
+            Err(Error::Shape(format!("the mask of {name} is {shape:?}, but it must be {wanted:?}")))
+        };
+        if self.causal && query_time > key_time {
+            return Err(Error::Shape(format!(
+                "a causal mask needs as many keys as queries or more, but there are {query_time} queries \
+                 and {key_time} keys"
+            )));
+        }
+        if let Some(queries) = &self.queries {
+            fits("queries [batch, query_time]", &queries.dims(), &[batch, query_time])?;
+        }
+        if let Some(keys) = &self.keys {
+            fits("keys [batch, key_time]", &keys.dims(), &[batch, key_time])?;
+        }
+        if let Some(pairs) = &self.pairs {
+            fits("pairs [batch, query_time, key_time]", &pairs.dims(), &[batch, query_time, key_time])?;
+        }
+        Ok(())
+    }
+
+    /// All parts in one tensor, or none where nothing is hidden.
+    ///
+    /// # Shapes
+    /// The result is `[batch, 1, query_time, key_time]`, with a batch of 1 where all entries are
+    /// alike; the axis of size 1 stands for every head.
+    pub fn hidden(
+        &self,
+        query_time: usize,
+        key_time: usize,
+        device: &B::Device,
+    ) -> Option<Tensor<B, 4, Bool>> {
+        let causal = self.causal.then(|| {
+            let ahead = (key_time - query_time) as i64;
+            Tensor::<B, 4, Bool>::tril_mask([1, 1, query_time, key_time], ahead, device)
+        });
+        let queries = self.queries.clone().map(|queries| {
+            let [batch, query_time] = queries.dims();
+            queries.reshape([batch, 1, query_time, 1])
+        });
+        let keys = self.keys.clone().map(|keys| {
+            let [batch, key_time] = keys.dims();
+            keys.reshape([batch, 1, 1, key_time])
+        });
+        let pairs = self.pairs.clone().map(|pairs| {
+            let [batch, query_time, key_time] = pairs.dims();
+            pairs.reshape([batch, 1, query_time, key_time])
+        });
+        let parts = [causal, queries, keys, pairs].into_iter().flatten();
+        let batch = parts.clone().map(|part| part.dims()[0]).max()?;
+        parts.map(|part| part.expand([batch, 1, query_time, key_time])).reduce(Tensor::bool_or)
+    }
+}
+
+/// Softmax over the keys in which hidden ones get a weight of exactly zero.
+///
+/// # Shapes
+/// `scores` and the result `[batch, heads, query_time, key_time]`.
+pub fn masked_softmax<B: backend::Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Tensor<B, 4> {
+    let [batch, heads, query_time, key_time] = scores.dims();
+    let Some(hidden) = mask.hidden(query_time, key_time, &scores.device()) else {
+        return softmax(scores, 3);
+    };
+    let hidden = hidden.expand([batch, heads, query_time, key_time]);
+    // The lowest finite number, not -inf, from which a row without any visible key would become
+    // NaN. Beside a visible key its exponential is exactly zero all the same.
+    let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+    let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
+    if mask.may_hide_all() { weights.mask_fill(hidden, 0.0) } else { weights }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn bools<const D: usize>(values: &[u8], shape: [usize; D]) -> Tensor<B, D, Bool> {
+        let values: Vec<bool> = values.iter().map(|&value| value == 1).collect();
+        Tensor::from_data(burn::tensor::TensorData::new(values, shape), &Default::default())
+    }
+
+    fn hidden(mask: &Mask<B>, query_time: usize, key_time: usize) -> Vec<u8> {
+        let hidden = mask.hidden(query_time, key_time, &Default::default()).unwrap();
+        hidden.into_data().to_vec::<bool>().unwrap().into_iter().map(u8::from).collect()
+    }
+
+    #[test]
+    fn the_future_of_the_last_queries_is_hidden() {
+        assert_eq!(hidden(&Mask::causal(), 3, 3), [0, 1, 1, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(hidden(&Mask::causal(), 2, 5), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_any_part_hides_is_hidden() {
+        let mask = Mask::causal()
+            .hide_keys(bools(&[1, 0, 0, 0, 0, 0], [2, 3]))
+            .hide_queries(bools(&[0, 0, 0, 1, 0, 0], [2, 3]));
+        let first = [1, 1, 1, 1, 0, 1, 1, 0, 0];
+        let second = [1, 1, 1, 0, 0, 1, 0, 0, 0];
+        assert_eq!(hidden(&mask, 3, 3), [first, second].concat());
+        let pairs = Mask::none().hide_pairs(bools(&[0, 1, 1, 0, 0, 0], [1, 2, 3]));
+        assert_eq!(hidden(&pairs, 2, 3), [0, 1, 1, 0, 0, 0]);
+        assert!(Mask::<B>::none().hidden(2, 3, &Default::default()).is_none());
+    }
+
+    #[test]
+    fn a_mask_of_the_wrong_size_names_both_shapes() {
+        let keys = Mask::none().hide_keys(bools(&[0; 6], [2, 3]));
+        assert!(keys.check(2, 5, 3).is_ok());
+        let message = keys.check(2, 3, 5).unwrap_err().to_string();
+        assert_eq!(message, "the mask of keys [batch, key_time] is [2, 3], but it must be [2, 5]");
+        let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
+        assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
+        let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
+        assert!(queries.check(2, 5, 3).is_err());
+        assert!(Mask::<B>::causal().check(1, 3, 2).unwrap_err().to_string().contains("3 queries"));
+    }
+}

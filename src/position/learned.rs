@@ -1,0 +1,37 @@
+//! Learned positions: a vector for each place, added to the token's (Gehring et al., 2017,
+//! arXiv 1705.03122; GPT-2). Places beyond the trained length have none.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::{Error, Result};
+
+/// A learned vector for each place in time.
+#[derive(Module, Debug)]
+pub struct Learned<B: Backend> {
+    /// `[context, d_model]`, from N(0, 0.02) as the token embeddings.
+    pub weight: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Learned<B> {
+    /// Vectors for `context` places.
+    pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
+        Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([context, d_model], device) }
+    }
+
+    /// The vectors of `time` places from `start` on, `[time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where they reach beyond the context.
+    pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
+        let [context, _] = self.weight.shape().dims();
+        if start + time > context {
+            return Err(Error::Shape(format!(
+                "a sequence of {} tokens is longer than the context of {context}, and learned positions end \
+                 there: shorten it, or train with another `model.position`",
+                start + time
+            )));
+        }
+        Ok(self.weight.val().narrow(0, start, time))
+    }
+}

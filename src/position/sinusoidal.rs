@@ -1,0 +1,66 @@
+//! Sinusoidal positions (Vaswani et al., 2017, arXiv 1706.03762, section 3.5): place `t` is
+//!
+//! ```text
+//! [sin(t w_0), cos(t w_0), sin(t w_1), cos(t w_1), ..],    w_i = 10000^(-2i / d_model)
+//! ```
+//!
+//! Wave lengths reach from `2 pi` to `10000 2 pi`, and the row of `t + k` is a fixed rotation of
+//! the row of `t`, so that a distance looks alike everywhere.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+
+/// Sines and cosines of `time` places, interleaved: `[time, d_model]`.
+pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) -> Tensor<B, 2> {
+    let table = (0..time).flat_map(|place| {
+        (0..d_model).map(move |column| {
+            let angle = angle(place, column / 2, d_model);
+            if column % 2 == 0 { angle.sin() as f32 } else { angle.cos() as f32 }
+        })
+    });
+    Tensor::from_data(TensorData::new(table.collect::<Vec<f32>>(), [time, d_model]), device)
+}
+
+/// The angle of a place in the plane of pair `pair` of a vector of this width.
+pub(super) fn angle(place: usize, pair: usize, width: usize) -> f64 {
+    // In double precision: far places turn by thousands of radians, of which f32 keeps few digits.
+    place as f64 * 10_000f64.powf(-((2 * pair) as f64) / width as f64)
+}
+
+/// Fixed sines and cosines, added to the embedding; no parameters.
+#[derive(Module, Debug)]
+pub struct Sinusoidal<B: Backend> {
+    /// `[context, d_model]`; longer sequences compute their own.
+    table: Tensor<B, 2>,
+}
+
+impl<B: Backend> Sinusoidal<B> {
+    /// A table of `context` places.
+    pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
+        Self { table: sinusoids(context, d_model, device) }
+    }
+
+    /// The rows of `time` places from `start` on, `[time, d_model]`.
+    pub fn embedding(&self, start: usize, time: usize) -> Tensor<B, 2> {
+        let [context, d_model] = self.table.dims();
+        let table = if start + time <= context {
+            self.table.clone()
+        } else {
+            sinusoids(start + time, d_model, &self.table.device())
+        };
+        table.narrow(0, start, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn rows_beyond_the_table_continue_it() {
+        let [short, long] =
+            [5, 13].map(|context| Sinusoidal::<NdArray>::new(context, 7, &Default::default()));
+        assert_eq!(short.embedding(3, 8).into_data(), long.embedding(3, 8).into_data());
+    }
+}

@@ -1,0 +1,130 @@
+//! The palette of line charts and the colour maps of attention weights.
+
+use plotters::style::RGBColor;
+use serde::{Deserialize, Serialize};
+
+/// The paper.
+pub(crate) const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
+/// Titles and axes.
+pub(crate) const INK: RGBColor = RGBColor(31, 36, 48);
+/// Secondary text.
+pub(crate) const MUTED: RGBColor = RGBColor(100, 108, 122);
+/// Grid lines and frames.
+pub(crate) const GRID: RGBColor = RGBColor(226, 229, 234);
+/// A tinted area behind data.
+pub(crate) const SHADE: RGBColor = RGBColor(240, 241, 244);
+
+// Data colours after Okabe and Ito, "Color Universal Design" (2008): told apart with every kind of
+// colour vision.
+/// Training, and what is right.
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
+/// Validation, and what is wrong.
+pub(crate) const VERMILION: RGBColor = RGBColor(213, 94, 0);
+/// The floor.
+pub(crate) const GREEN: RGBColor = RGBColor(0, 138, 101);
+/// The learning rate.
+pub(crate) const PURPLE: RGBColor = RGBColor(184, 120, 160);
+
+/// The colours of attention weights, from weight zero to the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColorMap {
+    /// Perceptually uniform, survives greyscale and colour blindness: dark violet to yellow.
+    #[default]
+    Viridis,
+    /// Perceptually uniform, survives greyscale and colour blindness: black to pale yellow.
+    Magma,
+    /// Blue over green to red, after "Turbo" (Mikhailov, 2019): shows small differences, but its
+    /// brightness does not rise with the weight.
+    Rainbow,
+}
+
+impl ColorMap {
+    /// Evenly spaced control points, each as `0xRRGGBB`; colours between them are mixed linearly.
+    pub fn control_points(self) -> [u32; 10] {
+        match self {
+            ColorMap::Viridis => [
+                0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e, 0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b,
+                0xfde725,
+            ],
+            ColorMap::Magma => [
+                0x000004, 0x180f3d, 0x440f76, 0x721f81, 0x9e2f7f, 0xcd4071, 0xf1605d, 0xfd9668, 0xfeca8d,
+                0xfcfdbf,
+            ],
+            ColorMap::Rainbow => [
+                0x30123b, 0x4662d7, 0x36aaf9, 0x1ae4b6, 0x72fe5e, 0xc8ef34, 0xfaba39, 0xf66b19, 0xca2a04,
+                0x7a0403,
+            ],
+        }
+    }
+
+    /// The colour at `fraction` of the scale, which is clamped to 0..=1.
+    pub(crate) fn color(self, fraction: f64) -> RGBColor {
+        let points = self.control_points();
+        let place = fraction.clamp(0.0, 1.0) * (points.len() - 1) as f64;
+        let below = (place as usize).min(points.len() - 2);
+        mix(rgb(points[below]), rgb(points[below + 1]), place - below as f64)
+    }
+
+    /// The colour of a thin line: the brightest end of the map, which could not be seen on white, is
+    /// left out.
+    pub(crate) fn line_color(self, fraction: f64) -> RGBColor {
+        const BRIGHTEST: f64 = 0.88;
+        self.color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
+    }
+}
+
+fn rgb(code: u32) -> RGBColor {
+    let [_, red, green, blue] = code.to_be_bytes();
+    RGBColor(red, green, blue)
+}
+
+/// `from` moved to `to` by `share`, 0 to 1.
+pub(crate) fn mix(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
+    let channel =
+        |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
+    RGBColor(channel(from.0, to.0), channel(from.1, to.1), channel(from.2, to.2))
+}
+
+/// The paler form of a data colour.
+pub(crate) fn pale(color: RGBColor) -> RGBColor {
+    mix(color, BACKGROUND, 0.68)
+}
+
+/// Black or white, whichever is read more easily on `color`.
+pub(crate) fn contrast(color: RGBColor) -> RGBColor {
+    if luminance(color) > 0.36 { INK } else { BACKGROUND }
+}
+
+/// Relative luminance, 0 to 1 (ITU-R BT.709 weights on a gamma of 2.2).
+fn luminance(RGBColor(red, green, blue): RGBColor) -> f64 {
+    let linear = |channel: u8| (f64::from(channel) / 255.0).powf(2.2);
+    0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_maps_grow_brighter_with_the_weight() {
+        for map in [ColorMap::Viridis, ColorMap::Magma] {
+            let steps: Vec<f64> = (0..=40).map(|i| luminance(map.color(f64::from(i) / 40.0))).collect();
+            assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{map:?}: {steps:?}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_map_are_its_first_and_last_colour() {
+        assert_eq!(ColorMap::Viridis.color(-1.0), RGBColor(0x44, 0x01, 0x54));
+        assert_eq!(ColorMap::Viridis.color(2.0), RGBColor(0xfd, 0xe7, 0x25));
+        assert_eq!(ColorMap::Magma.color(0.0), RGBColor(0, 0, 4));
+    }
+
+    #[test]
+    fn weight_zero_is_never_the_colour_of_the_paper() {
+        for map in [ColorMap::Viridis, ColorMap::Magma, ColorMap::Rainbow] {
+            assert!(luminance(map.color(0.0)) < 0.1, "{map:?}");
+        }
+    }
+}

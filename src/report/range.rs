@@ -1,0 +1,157 @@
+//! Ranges of values, their round ticks, and how numbers read.
+
+/// An interval of values; `start` is below `end`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Range {
+    pub start: f64,
+    pub end: f64,
+}
+
+impl Range {
+    /// From `start` to `end`, widened where they coincide.
+    pub fn new(start: f64, end: f64) -> Self {
+        if end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0 {
+            Range { start, end }
+        } else {
+            let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
+            Range { start: start - around, end: start + around }
+        }
+    }
+
+    pub fn length(&self) -> f64 {
+        self.end - self.start
+    }
+
+    /// Round values within the range, at most `most` of them: 1, 2 or 5 times a power of ten apart.
+    pub fn ticks(&self, most: usize) -> Vec<f64> {
+        let step = self.tick_step(most);
+        let first = (self.start / step - 1e-9).ceil() as i64;
+        let last = (self.end / step + 1e-9).floor() as i64;
+        (first..=last).map(|i| i as f64 * step).collect()
+    }
+
+    fn tick_step(&self, most: usize) -> f64 {
+        let least = self.length() / most.max(1) as f64;
+        let power = 10f64.powf(least.log10().floor());
+        [1.0, 2.0, 5.0, 10.0]
+            .map(|factor| factor * power)
+            .into_iter()
+            .find(|&step| step >= least * 0.999)
+            .unwrap_or(least)
+    }
+
+    /// The same, at whole numbers only.
+    pub fn whole_ticks(&self, most: usize) -> Vec<f64> {
+        self.ticks(most).into_iter().filter(|tick| tick.fract() == 0.0).collect()
+    }
+}
+
+/// The least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below
+/// `value`.
+pub(crate) fn round_up(value: f64) -> f64 {
+    if !(value.is_finite() && value > 0.0) {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    let factors = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+    factors.map(|factor| factor * power).into_iter().find(|&round| round >= value * 0.9999).unwrap_or(value)
+}
+
+/// A whole number with thousands set apart, as `12,000`.
+pub(crate) fn whole(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things, as "1 token" or "1,024 tokens".
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    format!("{} {thing}{}", whole(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// Labels for ticks that all show the digits their distance needs; very small and very large values
+/// as `3e-4`.
+pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
+    let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
+    let step = if step.is_finite() { step } else { ticks.first().map_or(1.0, |tick| tick.abs()) };
+    let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
+    let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
+    ticks
+        .iter()
+        .map(|&tick| {
+            // The nearest multiple of the step is zero, not a rounding error beside it.
+            if tick.abs() < step * 1e-6 {
+                "0".to_string()
+            } else if exponential {
+                let text = format!("{tick:.2e}");
+                let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+                format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+            } else if step >= 1.0 {
+                let text = whole(tick.abs().round() as u64);
+                if tick < 0.0 { format!("−{text}") } else { text }
+            } else {
+                let mut digits = (-step.log10()).ceil().max(0.0) as usize;
+                // A step of 0.25 needs a digit more than its size says.
+                while digits < 12
+                    && ((step * 10f64.powi(digits as i32)).round() / (step * 10f64.powi(digits as i32)) - 1.0)
+                        .abs()
+                        > 1e-6
+                {
+                    digits += 1;
+                }
+                format!("{tick:.digits$}").replace('-', "−")
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within_the_range() {
+        assert_eq!(Range::new(0.0, 2000.0).ticks(5), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
+        let ticks = Range::new(2.27, 2.46).ticks(5);
+        assert_eq!(tick_labels(&ticks), ["2.30", "2.35", "2.40", "2.45"]);
+        assert_eq!(Range::new(0.0, 3.0).whole_ticks(10), [0.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn labels_tell_neighbouring_ticks_apart() {
+        assert_eq!(tick_labels(&[0.0, 0.0005, 0.001]), ["0", "5e-4", "1e-3"]);
+        assert_eq!(tick_labels(&[0.0, 0.25, 0.5]), ["0", "0.25", "0.50"]);
+        assert_eq!(tick_labels(&[-0.5, 0.0, 0.5]), ["−0.5", "0", "0.5"]);
+        assert_eq!(tick_labels(&[0.0, 10_000.0]), ["0", "10,000"]);
+        assert_eq!(tick_labels(&[2e7, 4e7]), ["2e7", "4e7"]);
+    }
+
+    #[test]
+    fn numbers_of_things_are_grouped_and_agree() {
+        assert_eq!(counted(1, "token"), "1 token");
+        assert_eq!(counted(999, "token"), "999 tokens");
+        assert_eq!(counted(1_024_000, "token"), "1,024,000 tokens");
+    }
+
+    #[test]
+    fn a_constant_series_still_has_a_range() {
+        for value in [0.0, 3.0, -2.0, 1e-12] {
+            let range = Range::new(value, value);
+            assert!(range.start < value && value < range.end, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn round_numbers_are_not_below_their_value() {
+        assert_eq!(round_up(0.013), 0.015);
+        assert_eq!(round_up(0.9), 1.0);
+        assert_eq!(round_up(3.0), 3.0);
+        assert_eq!(round_up(f64::NAN), 1.0);
+    }
+}

@@ -1,0 +1,126 @@
+//! How text is set and measured. DejaVu Sans is part of the program, so that pictures look the same
+//! on every machine and need no system library.
+
+use std::sync::LazyLock;
+
+use ab_glyph::{Font, FontRef, Glyph, ScaleFont, point};
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+
+use super::color;
+
+/// How a text is set.
+#[derive(Clone, Copy)]
+pub(crate) struct Text {
+    pub(super) size: f64,
+    pub(super) color: RGBColor,
+    pub(super) bold: bool,
+    pub(super) align: HPos,
+    pub(super) upward: bool,
+}
+
+impl Text {
+    /// Ink, left-aligned, `size` logical pixels to the em.
+    pub fn new(size: f64) -> Self {
+        Text { size, color: color::INK, bold: false, align: HPos::Left, upward: false }
+    }
+
+    pub fn color(self, color: RGBColor) -> Self {
+        Text { color, ..self }
+    }
+
+    pub fn bold(self) -> Self {
+        Text { bold: true, ..self }
+    }
+
+    pub fn centered(self) -> Self {
+        Text { align: HPos::Center, ..self }
+    }
+
+    pub fn right(self) -> Self {
+        Text { align: HPos::Right, ..self }
+    }
+
+    /// Turned to read from bottom to top; alignment turns with it.
+    pub fn upward(self) -> Self {
+        Text { upward: true, ..self }
+    }
+
+    /// The width of a text in logical pixels.
+    pub fn width(&self, text: &str) -> f64 {
+        f64::from(set(text, self.size as f32, self.bold).1)
+    }
+
+    /// The text, cut at its end with an ellipsis where it would be wider than `width`.
+    pub fn fit(&self, text: &str, width: f64) -> String {
+        if self.width(text) <= width {
+            return text.to_string();
+        }
+        let mut kept: String = text.to_string();
+        while kept.pop().is_some() {
+            let cut = format!("{}…", kept.trim_end());
+            if self.width(&cut) <= width {
+                return cut;
+            }
+        }
+        String::new()
+    }
+}
+
+static REGULAR: LazyLock<FontRef<'static>> = LazyLock::new(|| embedded(dejavu::sans::regular()));
+static BOLD: LazyLock<FontRef<'static>> = LazyLock::new(|| embedded(dejavu::sans::bold()));
+
+/// # Panics
+/// Where the bytes are no font, which would be an error in the crate that embeds them.
+fn embedded(bytes: &'static [u8]) -> FontRef<'static> {
+    FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid")
+}
+
+pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
+    if bold { &BOLD } else { &REGULAR }
+}
+
+/// Sets a line of text with `em` pixels to the em: its glyphs from (0, 0) on the baseline, and its
+/// width.
+pub(super) fn set(text: &str, em: f32, bold: bool) -> (Vec<Glyph>, f32) {
+    let font = font(bold);
+    // ab_glyph scales fonts by their line height.
+    let line = em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled());
+    let scaled = font.as_scaled(line);
+    let mut glyphs: Vec<Glyph> = Vec::new();
+    let mut x = 0.0;
+    for character in text.chars() {
+        let mut glyph = scaled.scaled_glyph(character);
+        if let Some(previous) = glyphs.last() {
+            x += scaled.kern(previous.id, glyph.id);
+        }
+        glyph.position = point(x, 0.0);
+        x += scaled.h_advance(glyph.id);
+        glyphs.push(glyph);
+    }
+    (glyphs, x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widths_grow_with_the_text_and_the_size() {
+        let look = Text::new(10.0);
+        assert_eq!(look.width(""), 0.0);
+        // An em of digits: DejaVu's are 0.636 em wide.
+        assert!((look.width("0000000000") - 63.6).abs() < 0.1);
+        assert!((Text::new(30.0).width("attention") / look.width("attention") - 3.0).abs() < 1e-3);
+        assert!(look.bold().width("attention") > look.width("attention"));
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_to_fit() {
+        let look = Text::new(10.0);
+        assert_eq!(look.fit("attention", 100.0), "attention");
+        let cut = look.fit("attention is all you need", 60.0);
+        assert!(cut.ends_with('…') && cut.starts_with("attent") && look.width(&cut) <= 60.0, "{cut}");
+        assert_eq!(look.fit("attention", 1.0), "");
+    }
+}

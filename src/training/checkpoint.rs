@@ -1,0 +1,253 @@
+//! Checkpoints: all that a run needs to go on as if it had never stopped.
+//!
+//! A checkpoint is a folder `checkpoints/step-00000120` with the weights, the optimizer's moments,
+//! the run's state and a manifest of content hashes. It is written under a hidden name, synced and
+//! renamed, so its final name never holds half of it. Loader position and random numbers need no
+//! place in it: both are pure functions of (seed, step).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use burn::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::optimizer::{self, Moments};
+use super::run_folder::{RunFolder, sync_folder};
+use super::stopping::EarlyStopping;
+use crate::error::{Error, Result};
+use crate::evaluation::Evaluation;
+use crate::weights::native::{self, Description, Tensors};
+
+const WEIGHTS: &str = "model.safetensors";
+const MOMENTS: &str = "optimizer.safetensors";
+const STATE: &str = "state.json";
+const MANIFEST: &str = "manifest.json";
+/// The newest checkpoints that are kept beside the best: one more than is needed, should it be damaged.
+const KEPT: usize = 2;
+
+/// What a run knows of itself besides weights and moments.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Steps done.
+    pub step: usize,
+    /// Updates that the optimizer made.
+    pub updates: usize,
+    /// Targets trained on.
+    pub tokens: u64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Seconds of the run, validations and checkpoints included, pauses between its parts not.
+    pub elapsed: f64,
+    /// The best validation so far.
+    pub best: Option<Best>,
+    /// What early stopping has seen.
+    pub stopping: EarlyStopping,
+    /// The loss summed over the steps since the last validation, and their number.
+    pub train_loss: (f64, u64),
+    /// Steps whose gradients were clipped, and all steps.
+    pub clipped: (u64, u64),
+    /// Steps clipped and all steps since the last row of `metrics.csv`.
+    pub clipped_since_row: (u64, u64),
+    /// Length of `metrics.csv` in bytes.
+    pub metrics_bytes: u64,
+}
+
+/// The best validation of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Steps done then.
+    pub step: usize,
+    /// What the validation found.
+    pub evaluation: Evaluation,
+}
+
+/// A whole checkpoint, read and verified.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// The weights.
+    pub weights: Tensors,
+    /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flat.
+    pub moments: Tensors,
+    /// The run's state.
+    pub state: State,
+}
+
+/// What was found when a run was opened to go on.
+#[derive(Debug)]
+pub struct Found {
+    /// The newest checkpoint that is whole.
+    pub checkpoint: Checkpoint,
+    /// Newer ones that are damaged, each with what is wrong.
+    pub damaged: Vec<String>,
+}
+
+/// Writes a checkpoint into `folder`. The weights must be finite: a checkpoint is for going on.
+pub fn write(
+    folder: &RunFolder,
+    (weights, description): (&Tensors, &Description),
+    moments: &Tensors,
+    state: &State,
+) -> Result<()> {
+    let checkpoints = folder.checkpoints();
+    fs::create_dir_all(&checkpoints).map_err(|error| Error::io("create", &checkpoints, error))?;
+    let hidden = TempDir::with_prefix_in(".writing-", &checkpoints)
+        .map_err(|error| Error::io("write into", &checkpoints, error))?;
+    let mut manifest = BTreeMap::new();
+    let state_json = serde_json::to_vec_pretty(state).expect("a state holds plain values");
+    let weights = native::to_bytes(weights, Some(description))?;
+    for (name, bytes) in
+        [(WEIGHTS, weights), (MOMENTS, native::to_bytes(moments, None)?), (STATE, state_json)]
+    {
+        manifest.insert(name, hash(&bytes));
+        write_synced(&hidden.path().join(name), &bytes)?;
+    }
+    let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
+    write_synced(&hidden.path().join(MANIFEST), &manifest)?;
+    sync_folder(hidden.path());
+
+    let path = place(folder, state.step);
+    if path.exists() {
+        // A run that was resumed meets what it wrote before: the same step, the same state.
+        fs::remove_dir_all(&path).map_err(|error| Error::io("replace", &path, error))?;
+    }
+    fs::rename(hidden.path(), &path).map_err(|error| Error::io("create", &path, error))?;
+    let _ = hidden.keep();
+    sync_folder(&checkpoints);
+    Ok(())
+}
+
+/// Removes every checkpoint but the newest, the ones that `state` needs, and the best.
+pub fn prune(folder: &RunFolder, state: &State) -> Result<()> {
+    let mut steps = steps(folder)?;
+    steps.sort_unstable();
+    let newest = steps.len().saturating_sub(KEPT);
+    for &step in &steps[..newest] {
+        if state.best.as_ref().is_none_or(|best| best.step != step) {
+            let path = place(folder, step);
+            fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The newest checkpoint of `folder` that is whole.
+///
+/// # Errors
+/// If there is none: the message names each one and what is wrong with it.
+pub fn newest(folder: &RunFolder) -> Result<Found> {
+    let mut steps = steps(folder)?;
+    steps.sort_unstable_by(|a, b| b.cmp(a));
+    let mut damaged = Vec::new();
+    for step in steps {
+        match read(&place(folder, step)) {
+            Ok(checkpoint) => return Ok(Found { checkpoint, damaged }),
+            Err(error) => damaged.push(error.to_string()),
+        }
+    }
+    let path = folder.path().display();
+    Err(Error::Input(match damaged.is_empty() {
+        true => format!("the run `{path}` has no checkpoint to go on from"),
+        false => format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; ")),
+    }))
+}
+
+/// Reads the checkpoint at `path` and verifies it against its manifest.
+pub fn read(path: &Path) -> Result<Checkpoint> {
+    let load = |name: &str| {
+        let file = path.join(name);
+        fs::read(&file).map_err(|error| Error::io("read", &file, error))
+    };
+    let damaged = |name: &str, problem: String| Error::file(path.join(name), None, None, problem);
+    let manifest: BTreeMap<String, String> = serde_json::from_slice(&load(MANIFEST)?)
+        .map_err(|error| damaged(MANIFEST, format!("is damaged: {error}")))?;
+    let verified = |name: &str| {
+        let bytes = load(name)?;
+        match manifest.get(name) {
+            Some(expected) if *expected == hash(&bytes) => Ok(bytes),
+            _ => Err(damaged(name, "is damaged: its content does not match the manifest".into())),
+        }
+    };
+    let state = serde_json::from_slice(&verified(STATE)?)
+        .map_err(|error| damaged(STATE, format!("is damaged: {error}")))?;
+    Ok(Checkpoint {
+        path: path.to_path_buf(),
+        weights: native::from_bytes(&verified(WEIGHTS)?, &path.join(WEIGHTS))?,
+        moments: native::from_bytes(&verified(MOMENTS)?, &path.join(MOMENTS))?,
+        state,
+    })
+}
+
+/// Removes what a process left half-written when it was killed.
+pub fn remove_half_written(folder: &RunFolder) {
+    for parent in [folder.path().to_path_buf(), folder.checkpoints()] {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(".writing-") {
+                // What cannot be removed is in nobody's way: its name is hidden and never read.
+                let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+            }
+        }
+    }
+}
+
+/// The weights of the checkpoint of `step`, as the bytes of their file.
+pub fn weights(folder: &RunFolder, step: usize) -> Result<Vec<u8>> {
+    let path = place(folder, step).join(WEIGHTS);
+    fs::read(&path).map_err(|error| Error::io("read", &path, error))
+}
+
+/// An optimizer's moments as named tensors; `names` are the parameters in visiting order.
+pub fn moments_to_tensors<B: Backend>(state: &optimizer::State<B>, names: &[String]) -> Tensors {
+    let mut tensors = Vec::new();
+    for (name, moments) in names.iter().zip(&state.moments) {
+        let Some(Moments { first, second }) = moments else { continue };
+        tensors.push((format!("{name}.first"), first.to_data().convert::<f32>()));
+        if let Some(second) = second {
+            tensors.push((format!("{name}.second"), second.to_data().convert::<f32>()));
+        }
+    }
+    tensors
+}
+
+/// The moments of [`moments_to_tensors`], back on a device.
+pub fn tensors_to_moments<B: Backend>(
+    tensors: Tensors,
+    names: &[String],
+    device: &B::Device,
+) -> Vec<Option<Moments<B>>> {
+    let mut tensors = tensors.into_iter().collect::<BTreeMap<_, _>>();
+    let mut take = |name: String| tensors.remove(&name).map(|data| Tensor::from_data(data, device));
+    names
+        .iter()
+        .map(|name| {
+            let first = take(format!("{name}.first"))?;
+            Some(Moments { first, second: take(format!("{name}.second")) })
+        })
+        .collect()
+}
+
+fn place(folder: &RunFolder, step: usize) -> PathBuf {
+    folder.checkpoints().join(format!("step-{step:08}"))
+}
+
+fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
+    let path = folder.checkpoints();
+    let entries = fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
+    let step = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    Ok(entries.filter_map(|entry| entry.ok().and_then(step)).collect())
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let io = |error| Error::io("write", path, error);
+    let mut file = fs::File::create(path).map_err(io)?;
+    file.write_all(bytes).and_then(|()| file.sync_data()).map_err(io)
+}

@@ -1,0 +1,235 @@
+//! The keys of `[training]`.
+
+use serde::{Deserialize, Serialize};
+
+use super::schedule::{Schedule, Shape};
+use crate::error::{Error, Result};
+
+/// How a model is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainingConfig {
+    /// The backend that computes: one that is compiled in. Left out: the best that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendName>,
+    /// Optimizer steps of the whole run. Left out: `epochs` decides, or 1,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
+    /// Passes over the training set, in place of `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<usize>,
+    /// Sequences in a batch. 32: small enough to fit anywhere, large enough for a steady gradient.
+    pub batch_size: usize,
+    /// Batches whose gradients are averaged into one step. 1: none.
+    pub accumulate: usize,
+    /// The optimizer.
+    pub optimizer: OptimizerKind,
+    /// The highest learning rate. 1e-3: what small decoders bear.
+    pub learning_rate: f64,
+    /// The course of the learning rate after the warm-up.
+    pub schedule: Shape,
+    /// Linear warm-up: a fraction of the run when below 1, else steps. 0.05: Adam's second moments
+    /// are settled by then.
+    pub warmup: f64,
+    /// The learning rate that a falling schedule ends at. 1e-4: a tenth of the highest.
+    pub min_learning_rate: f64,
+    /// Decoupled weight decay, on matrices only. 0.01: PyTorch's.
+    pub weight_decay: f64,
+    /// Decay of the first moment's running mean. 0.9: PyTorch's.
+    pub beta1: f64,
+    /// Decay of the second moment's running mean. 0.999: PyTorch's.
+    pub beta2: f64,
+    /// Added to the denominator of Adam. 1e-8: PyTorch's.
+    pub epsilon: f64,
+    /// Momentum of SGD. 0.9: the usual.
+    pub momentum: f64,
+    /// The norm of all gradients together is cut to this. 0: never.
+    pub max_gradient_norm: f64,
+    /// Weight of the uniform distribution in the target. 0: none.
+    pub label_smoothing: f64,
+    /// Steps between validations. 0: once an epoch. The run's last step is always validated.
+    pub validate_every: usize,
+    /// Steps between checkpoints. 0: at every validation.
+    pub checkpoint_every: usize,
+    /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve, a small file.
+    pub log_every: usize,
+    /// Validations without improvement after which the run stops. 0: never.
+    pub patience: usize,
+    /// What counts as an improvement of the watched metric.
+    pub min_delta: f64,
+    /// The logged metric that early stopping watches.
+    pub watch: Watch,
+    /// Minutes of training after which the run stops. 0: no limit.
+    pub max_minutes: f64,
+}
+
+/// The optimizers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    Adamw,
+    /// Adam (Kingma and Ba, 2015), without weight decay.
+    Adam,
+    /// Stochastic gradient descent with momentum.
+    Sgd,
+}
+
+/// A validation metric that early stopping can watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Watch {
+    /// The validation loss: lower is better.
+    ValidLoss,
+    /// The validation accuracy over all targets: higher is better.
+    ValidAccuracy,
+    /// The mean training loss since the validation before: lower is better.
+    TrainLoss,
+}
+
+/// The backends that this program can be built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendName {
+    /// The CPU, through ndarray.
+    Ndarray,
+    /// A GPU, through Vulkan, Metal or WebGPU.
+    Wgpu,
+}
+
+impl BackendName {
+    /// Every backend there is, compiled in or not.
+    pub const ALL: [Self; 2] = [Self::Ndarray, Self::Wgpu];
+
+    /// The name in configs, on the command line and of the cargo feature.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ndarray => "ndarray",
+            Self::Wgpu => "wgpu",
+        }
+    }
+}
+
+impl Default for TrainingConfig {
+    fn default() -> Self {
+        Self {
+            backend: None,
+            steps: None,
+            epochs: None,
+            batch_size: 32,
+            accumulate: 1,
+            optimizer: OptimizerKind::Adamw,
+            learning_rate: 1e-3,
+            schedule: Shape::Cosine,
+            warmup: 0.05,
+            min_learning_rate: 1e-4,
+            weight_decay: 0.01,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            momentum: 0.9,
+            max_gradient_norm: 1.0,
+            label_smoothing: 0.0,
+            validate_every: 0,
+            checkpoint_every: 0,
+            log_every: 10,
+            patience: 0,
+            min_delta: 0.0,
+            watch: Watch::ValidLoss,
+            max_minutes: 0.0,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// Steps of a run that names neither steps nor epochs.
+    const DEFAULT_STEPS: usize = 1_000;
+
+    /// Checks what can be known without the data.
+    pub fn check(&self) -> Result<()> {
+        if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
+            let problem = format!("stands beside `training.epochs` = {epochs}: keep one of the two");
+            return Err(Error::key("training.steps", steps, problem));
+        }
+        let counts = [
+            ("training.steps", self.steps.unwrap_or(1)),
+            ("training.epochs", self.epochs.unwrap_or(1)),
+            ("training.batch_size", self.batch_size),
+            ("training.accumulate", self.accumulate),
+            ("training.log_every", self.log_every),
+        ];
+        for (key, value) in counts {
+            if value == 0 {
+                return Err(Error::key(key, value, "must be at least 1"));
+            }
+        }
+        let most = 1 << 20;
+        for (key, value) in
+            [("training.batch_size", self.batch_size), ("training.accumulate", self.accumulate)]
+        {
+            if value > most {
+                return Err(Error::key(key, value, format!("is more than any memory holds: at most {most}")));
+            }
+        }
+        let positive = [("training.learning_rate", self.learning_rate), ("training.epsilon", self.epsilon)];
+        for (key, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(Error::key(key, value, "must be a number above 0"));
+            }
+        }
+        let not_negative = [
+            ("training.warmup", self.warmup),
+            ("training.min_learning_rate", self.min_learning_rate),
+            ("training.weight_decay", self.weight_decay),
+            ("training.max_gradient_norm", self.max_gradient_norm),
+            ("training.min_delta", self.min_delta),
+            ("training.max_minutes", self.max_minutes),
+        ];
+        for (key, value) in not_negative {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(Error::key(key, value, "must be 0 or a number above it"));
+            }
+        }
+        let fractions = [
+            ("training.beta1", self.beta1),
+            ("training.beta2", self.beta2),
+            ("training.momentum", self.momentum),
+            ("training.label_smoothing", self.label_smoothing),
+        ];
+        for (key, value) in fractions {
+            if !(0.0..1.0).contains(&value) {
+                return Err(Error::key(key, value, "must lie in [0, 1)"));
+            }
+        }
+        if self.schedule != Shape::Constant && self.min_learning_rate > self.learning_rate {
+            let problem = format!("must not exceed `training.learning_rate` = {}", self.learning_rate);
+            return Err(Error::key("training.min_learning_rate", self.min_learning_rate, problem));
+        }
+        Ok(())
+    }
+
+    /// Optimizer steps of the whole run when an epoch has `batches` batches. Passes that do not
+    /// divide into steps end with the step that completes them.
+    pub fn total_steps(&self, batches: usize) -> usize {
+        match (self.steps, self.epochs) {
+            (Some(steps), _) => steps,
+            (None, Some(epochs)) => (epochs * batches).div_ceil(self.accumulate),
+            (None, None) => Self::DEFAULT_STEPS,
+        }
+    }
+
+    /// The learning-rate schedule of a run of `total` steps.
+    pub fn schedule(&self, total: usize) -> Schedule {
+        let warmup = match self.warmup {
+            fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
+            steps => steps.round() as usize,
+        };
+        Schedule {
+            shape: self.schedule,
+            peak: self.learning_rate,
+            floor: self.min_learning_rate,
+            warmup,
+            total,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `metrics.csv`: the course of a run, one row a logged step and one a validation.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The set that a row speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// The batches of one training step.
+    Train,
+    /// The whole validation set.
+    Valid,
+}
+
+/// One row of `metrics.csv`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Steps done.
+    pub step: usize,
+    /// The epoch that the step belongs to, counted from 1.
+    pub epoch: usize,
+    /// Training step or validation.
+    pub split: Split,
+    /// Mean loss in nats over the counted targets.
+    pub loss: f64,
+    /// Share of the counted targets that were predicted.
+    pub accuracy: f64,
+    /// The learning rate of the step.
+    pub learning_rate: f64,
+    /// The norm of all gradients together, before clipping; none at a validation.
+    pub gradient_norm: Option<f64>,
+    /// Targets trained on since the run's start.
+    pub tokens: u64,
+    /// Seconds of training since the run's start.
+    pub seconds: f64,
+    /// Share of the steps since the row before whose gradients were clipped; none at a validation.
+    pub clip_rate: Option<f64>,
+}
+
+/// The columns, in their order.
+pub const COLUMNS: [&str; 10] = [
+    "step",
+    "epoch",
+    "split",
+    "loss",
+    "accuracy",
+    "learning_rate",
+    "gradient_norm",
+    "tokens",
+    "seconds",
+    "clip_rate",
+];
+
+/// The open `metrics.csv` of a run.
+#[derive(Debug)]
+pub struct History {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    rows: Vec<Row>,
+}
+
+impl History {
+    /// Starts a new file with its header.
+    pub fn create(path: &Path) -> Result<()> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(COLUMNS).expect("a header fits into memory");
+        let header = writer.into_inner().expect("a header fits into memory");
+        std::fs::write(path, header).map_err(|error| Error::io("write", path, error))
+    }
+
+    /// Opens the file of a run that goes on: rows behind the first `bytes` are of steps that will
+    /// be done again, and are dropped.
+    pub fn open(path: &Path, bytes: u64) -> Result<Self> {
+        let io = |action| move |error| Error::io(action, path, error);
+        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io("open"))?;
+        let length = file.metadata().map_err(io("read"))?.len();
+        if length < bytes {
+            let problem = format!(
+                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it"
+            );
+            return Err(Error::file(path, None, None, problem));
+        }
+        file.set_len(bytes).map_err(io("truncate"))?;
+        file.seek(SeekFrom::End(0)).map_err(io("read"))?;
+        let rows = read(path)?;
+        Ok(Self { path: path.to_path_buf(), file, bytes, rows })
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, row: Row) -> Result<()> {
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        writer.serialize(&row).expect("a row holds plain values");
+        let line = writer.into_inner().expect("a row fits into memory");
+        self.file.write_all(&line).map_err(|error| Error::io("write", &self.path, error))?;
+        self.bytes += line.len() as u64;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Brings every row to the disk, and says how many bytes they take.
+    pub fn sync(&mut self) -> Result<u64> {
+        self.file.sync_data().map_err(|error| Error::io("write", &self.path, error))?;
+        Ok(self.bytes)
+    }
+
+    /// All rows since the run's start.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+/// Reads a `metrics.csv`.
+pub fn read(path: &Path) -> Result<Vec<Row>> {
+    let mut reader = csv::Reader::from_path(path).map_err(|error| match error.into_kind() {
+        csv::ErrorKind::Io(error) => Error::io("read", path, error),
+        other => Error::file(path, None, None, format!("is no metrics file: {other:?}")),
+    })?;
+    reader
+        .deserialize()
+        .map(|row| {
+            row.map_err(|error| {
+                let line = error.position().map(|position| position.line() as usize);
+                Error::file(path, line, None, format!("is no row of metrics: {error}"))
+            })
+        })
+        .collect()
+}

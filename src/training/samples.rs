@@ -1,0 +1,72 @@
+//! The few validation sequences that are kept with a run, so that its pictures can be made again
+//! from the folder alone.
+
+use serde::{Deserialize, Serialize};
+
+use super::run_folder::RunFolder;
+use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
+use crate::error::{Error, Result};
+
+/// One sequence: what the model reads, and what is true.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The input tokens.
+    pub inputs: Vec<u32>,
+    /// The true next tokens.
+    pub targets: Vec<u32>,
+    /// What can be known of each target.
+    pub roles: Vec<Role>,
+    /// What an encoder reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Vec<u32>>,
+}
+
+impl Sample {
+    /// The first `count` sequences of a set, without their padding.
+    pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
+        let loader = Loader::new(set.clone(), 1, 0, Order::InOrder);
+        let mut batch = Batch::default();
+        (0..count.min(loader.batches()))
+            .map(|index| {
+                loader.batch(0, index, &mut batch);
+                let end =
+                    batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
+                let source = batch.source.as_ref().map(|source| {
+                    let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
+                    shown.map(|(&token, _)| token).collect()
+                });
+                Self {
+                    inputs: batch.inputs[..end].to_vec(),
+                    targets: batch.targets[..end].to_vec(),
+                    roles: batch.roles[..end].to_vec(),
+                    source,
+                }
+            })
+            .collect()
+    }
+
+    /// The sample as a batch of one.
+    pub fn batch(&self) -> Batch {
+        Batch {
+            rows: 1,
+            time: self.inputs.len(),
+            inputs: self.inputs.clone(),
+            targets: self.targets.clone(),
+            roles: self.roles.clone(),
+            source: self.source.as_ref().map(|tokens| SourceBatch {
+                time: tokens.len(),
+                tokens: tokens.clone(),
+                padding: vec![false; tokens.len()],
+            }),
+        }
+    }
+
+    /// The samples kept with a run.
+    pub fn read(folder: &RunFolder) -> Result<Vec<Self>> {
+        let path = folder.samples();
+        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::file(&path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! The learning rate as a pure function of the step.
+//!
+//! A linear warm-up, `peak (step + 1) / (warmup + 1)`, lets Adam's second moments settle before
+//! the rate is high (Goyal et al., 2017; Xiong et al., 2020). What follows is one of four shapes:
+//! constant, linear, cosine (Loshchilov and Hutter, 2017) or inverse square root (Vaswani et al.,
+//! 2017). Steps count from 0.
+
+use std::f64::consts::PI;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+
+/// The course of the rate after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// The peak, to the end.
+    Constant,
+    /// A straight line to the floor.
+    Linear,
+    /// Half a cosine wave to the floor.
+    Cosine,
+    /// `peak sqrt((warmup + 1) / (step + 1))`, never below the floor.
+    InverseSqrt,
+}
+
+/// A learning-rate schedule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// The course after the warm-up.
+    pub shape: Shape,
+    /// The highest rate.
+    pub peak: f64,
+    /// The lowest rate that a falling shape reaches.
+    pub floor: f64,
+    /// Steps of linear warm-up.
+    pub warmup: usize,
+    /// Steps of the whole run; the floor holds beyond.
+    pub total: usize,
+}
+
+impl Schedule {
+    /// The learning rate of `step`, counted from 0.
+    pub fn at(&self, step: usize) -> f64 {
+        let Self { shape, peak, floor, warmup, total } = *self;
+        // 1. Warm-up.
+        if step < warmup {
+            return peak * (step + 1) as f64 / (warmup + 1) as f64;
+        }
+        // 2. Beyond the end.
+        if step > total && shape != Shape::Constant {
+            return floor;
+        }
+        // 3. Between, from the peak to the floor.
+        let ratio = (step - warmup) as f64 / (total.saturating_sub(warmup)).max(1) as f64;
+        match shape {
+            Shape::Constant => peak,
+            Shape::Linear => floor + (1.0 - ratio) * (peak - floor),
+            Shape::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
+            Shape::InverseSqrt => (peak * ((warmup + 1) as f64 / (step + 1) as f64).sqrt()).max(floor),
+        }
+    }
+}
+
+/// A [`Schedule`] as Burn's learner takes it: it hands out the rates of one step after another.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    schedule: Schedule,
+    next: usize,
+}
+
+impl Scheduler {
+    /// A scheduler whose next rate is that of `step`.
+    pub fn starting_at(schedule: Schedule, step: usize) -> Self {
+        Self { schedule, next: step }
+    }
+}
+
+impl LrScheduler for Scheduler {
+    type Record<B: Backend> = usize;
+
+    fn step(&mut self) -> f64 {
+        let rate = self.schedule.at(self.next);
+        self.next += 1;
+        rate
+    }
+
+    fn to_record<B: Backend>(&self) -> usize {
+        self.next
+    }
+
+    fn load_record<B: Backend>(mut self, next: usize) -> Self {
+        self.next = next;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(shape: Shape) -> Schedule {
+        Schedule { shape, peak: 1e-2, floor: 1e-3, warmup: 10, total: 110 }
+    }
+
+    #[test]
+    fn warmup_rises_in_equal_steps_and_meets_the_peak() {
+        for shape in [Shape::Constant, Shape::Linear, Shape::Cosine, Shape::InverseSqrt] {
+            let schedule = schedule(shape);
+            for step in 0..10 {
+                let expected = 1e-2 * (step + 1) as f64 / 11.0;
+                assert!((schedule.at(step) - expected).abs() < 1e-15);
+            }
+            assert!((schedule.at(10) - 1e-2).abs() < 1e-15, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn falling_shapes_end_at_the_floor_and_stay_there() {
+        for shape in [Shape::Linear, Shape::Cosine] {
+            let schedule = schedule(shape);
+            assert!((schedule.at(60) - 5.5e-3).abs() < 1e-12, "half way is half way down");
+            assert!((schedule.at(110) - 1e-3).abs() < 1e-12);
+            assert_eq!(schedule.at(111), 1e-3);
+            assert_eq!(schedule.at(usize::MAX), 1e-3);
+        }
+        assert!(
+            (schedule(Shape::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
+            "four times as far is half the rate"
+        );
+        assert_eq!(schedule(Shape::Constant).at(5_000), 1e-2);
+    }
+
+    #[test]
+    fn a_warmup_longer_than_the_run_never_divides_by_zero() {
+        let schedule = Schedule { shape: Shape::Cosine, peak: 1.0, floor: 0.1, warmup: 50, total: 20 };
+        assert!((0..100).all(|step| schedule.at(step).is_finite()));
+    }
+
+    #[test]
+    fn the_scheduler_hands_out_the_schedule_from_any_step() {
+        let schedule = schedule(Shape::Cosine);
+        let mut scheduler = Scheduler::starting_at(schedule, 7);
+        assert_eq!([scheduler.step(), scheduler.step()], [schedule.at(7), schedule.at(8)]);
+    }
+}

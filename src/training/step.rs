@@ -1,0 +1,207 @@
+//! One step: what the learner does with one step's batches, and how a model is scored.
+//!
+//! A step averages the gradient over every counted target of its batches, so that four batches of
+//! 8 sequences move the weights exactly as one batch of 32 does.
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::prelude::*;
+use burn::tensor::activation::log_softmax;
+use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
+
+use crate::data::{Batch, Role};
+use crate::evaluation::{Evaluation, Tally};
+use crate::model::{Inputs, Model, Source, loss};
+use crate::ops;
+
+/// One batch on a device.
+#[derive(Debug, Clone)]
+pub struct DeviceBatch<B: Backend> {
+    /// What the model reads.
+    pub inputs: Inputs<B>,
+    /// The true next tokens, `[batch, time]`.
+    pub targets: Tensor<B, 2, Int>,
+    /// `true` where a target is padding and does not count, `[batch, time]`; none where all count.
+    pub hidden: Option<Tensor<B, 2, Bool>>,
+    /// How many targets count.
+    pub tokens: usize,
+}
+
+impl<B: Backend> DeviceBatch<B> {
+    /// Brings a batch to `device`.
+    pub fn new(batch: &Batch, device: &B::Device) -> Self {
+        let ids = |ids: &[u32], shape: [usize; 2]| {
+            let ids = ids.iter().map(|&id| id as i64).collect::<Vec<_>>();
+            Tensor::<B, 2, Int>::from_data(TensorData::new(ids, shape), device)
+        };
+        let shape = [batch.rows, batch.time];
+        let hidden = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
+        let tokens = hidden.iter().filter(|&&hidden| !hidden).count();
+        let source = batch.source.as_ref().map(|source| {
+            let shape = [batch.rows, source.time];
+            Source {
+                tokens: ids(&source.tokens, shape),
+                padding: Tensor::from_data(TensorData::new(source.padding.clone(), shape), device),
+            }
+        });
+        Self {
+            inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
+            targets: ids(&batch.targets, shape),
+            hidden: (tokens < hidden.len())
+                .then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
+            tokens,
+        }
+    }
+}
+
+/// What one optimizer step learns from.
+#[derive(Debug, Clone)]
+pub struct StepBatches<B: Backend> {
+    /// The step, counted from 0.
+    pub step: usize,
+    /// The batches whose gradients are averaged.
+    pub batches: Vec<DeviceBatch<B>>,
+    /// Whether the accuracy is wanted: it costs a pass over the logits.
+    pub measured: bool,
+}
+
+/// A batch to be scored, on the device and on the host.
+#[derive(Debug, Clone)]
+pub struct ValidBatch<B: Backend> {
+    /// On the device.
+    pub device: DeviceBatch<B>,
+    /// The same on the host, which knows the role of each target.
+    pub host: Batch,
+}
+
+/// What a step says about itself, still on the device.
+#[derive(Debug, Clone)]
+pub struct StepOutput<B: Backend> {
+    /// The step, counted from 0.
+    pub step: usize,
+    /// The mean loss over the counted targets in nats, `[1]`.
+    pub loss: Tensor<B, 1>,
+    /// Right predictions among the counted targets, `[1]`, where they were asked for.
+    pub correct: Option<Tensor<B, 1>>,
+    /// Counted targets.
+    pub tokens: usize,
+}
+
+impl<B: Backend> ItemLazy for StepOutput<B> {
+    type ItemSync = Self;
+
+    fn sync(self) -> Self {
+        self
+    }
+}
+
+/// How a model does on one batch, target by target.
+#[derive(Debug, Clone)]
+pub struct Scores<B: Backend> {
+    /// The loss of each target in nats, `[batch, time]`.
+    pub losses: Tensor<B, 2>,
+    /// The likeliest token at each position, `[batch, time]`.
+    pub predictions: Tensor<B, 2, Int>,
+}
+
+impl<B: Backend> ItemLazy for Scores<B> {
+    type ItemSync = Self;
+
+    fn sync(self) -> Self {
+        self
+    }
+}
+
+/// A model as Burn's learner sees it: with the loss that it is trained by.
+#[derive(Module, Debug)]
+pub struct Trainee<B: Backend> {
+    /// The model.
+    pub model: Model<B>,
+    /// Weight of the uniform distribution in the target.
+    pub label_smoothing: f64,
+}
+
+impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
+    type Input = StepBatches<B>;
+    type Output = StepOutput<B::InnerBackend>;
+
+    fn step(&self, step: StepBatches<B>) -> TrainOutput<Self::Output> {
+        let tokens = step.batches.iter().map(|batch| batch.tokens).sum::<usize>();
+        let share = 1.0 / tokens.max(1) as f64;
+        let (mut loss, mut correct) = (None, None);
+        let mut gradients = GradientsAccumulator::new();
+        for batch in step.batches {
+            let logits = self.model.forward(batch.inputs);
+            if step.measured {
+                let hidden = batch.hidden.clone().map(Tensor::inner);
+                let right = count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden);
+                correct = Some(add(correct, right));
+            }
+            let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing) * share;
+            loss = Some(add(loss, part.clone().inner()));
+            gradients.accumulate(self, GradientsParams::from_grads(part.backward(), self));
+        }
+        let loss = loss.expect("a step has at least one batch");
+        let item = StepOutput { step: step.step, loss, correct, tokens };
+        TrainOutput { grads: gradients.grads(), item }
+    }
+}
+
+impl<B: ops::Backend> InferenceStep for Trainee<B> {
+    type Input = ValidBatch<B>;
+    type Output = Scores<B>;
+
+    fn step(&self, batch: ValidBatch<B>) -> Scores<B> {
+        let logits = self.model.forward(batch.device.inputs);
+        Scores { losses: losses(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
+    }
+}
+
+/// Scores a model on every batch of a set.
+pub fn evaluate<B: ops::Backend>(
+    model: &Trainee<B>,
+    batches: impl Iterator<Item = ValidBatch<B>>,
+) -> Evaluation {
+    let mut tally = Tally::default();
+    for batch in batches {
+        let host = batch.host.clone();
+        let scores = model.step(batch);
+        let losses = scores.losses.into_data().convert::<f32>();
+        let predictions = scores.predictions.into_data().convert::<i64>();
+        let losses = losses.iter::<f32>().collect::<Vec<_>>();
+        let predictions = predictions.iter::<i64>().collect::<Vec<_>>();
+        tally.add(&host, &losses, &predictions);
+    }
+    tally.evaluation()
+}
+
+fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1> {
+    match sum {
+        Some(sum) => sum + part,
+        None => part,
+    }
+}
+
+/// `-log p(target)` of each target in nats: `[batch, time, vocab]` and `[batch, time]` to
+/// `[batch, time]`.
+fn losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+    log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg()
+}
+
+/// The likeliest token at each position: `[batch, time, vocab]` to `[batch, time]`.
+fn likeliest<B: Backend>(logits: Tensor<B, 3>) -> Tensor<B, 2, Int> {
+    logits.argmax(2).squeeze_dim(2)
+}
+
+fn count_correct<B: Backend>(
+    logits: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+    hidden: Option<Tensor<B, 2, Bool>>,
+) -> Tensor<B, 1> {
+    let right = likeliest(logits).equal(targets);
+    let counted = match hidden {
+        Some(hidden) => right.bool_and(hidden.bool_not()),
+        None => right,
+    };
+    counted.float().sum()
+}

@@ -1,0 +1,105 @@
+//! `summary.json`: how a run ended, in flat keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::State;
+use super::history::{Row, Split};
+use super::run_folder::{RunFolder, write_atomically};
+use super::stopping::Ended;
+use crate::error::{Error, Result};
+
+/// How a run ended. Losses and the floor are in nats a target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The lowest validation loss: that of `model.safetensors`.
+    pub best_valid_loss: Option<f64>,
+    /// Steps done when it was reached.
+    pub best_step: Option<usize>,
+    /// The last validation loss.
+    pub last_valid_loss: Option<f64>,
+    /// The last logged training loss.
+    pub last_train_loss: Option<f64>,
+    /// What the best possible predictor would lose on the same validation set, where it is known.
+    pub floor: Option<f64>,
+    /// Share of the validation targets that the best weights predict.
+    pub accuracy: Option<f64>,
+    /// The same over the targets that a perfect model can know.
+    pub determined_accuracy: Option<f64>,
+    /// Trained numbers in the model.
+    pub parameters: usize,
+    /// Steps done.
+    pub steps: usize,
+    /// Steps that one pass over the training set takes.
+    pub steps_per_epoch: f64,
+    /// Targets trained on.
+    pub tokens: u64,
+    /// Seconds of training, validations and checkpoints apart.
+    pub seconds: f64,
+    /// Targets trained on in a second.
+    pub tokens_per_second: f64,
+    /// Share of all steps whose gradients were clipped.
+    pub clip_rate: f64,
+    /// The backend that computed.
+    pub backend: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+impl Summary {
+    /// Puts together what a run's state and history say.
+    pub fn new(state: &State, rows: &[Row], run: RunFacts, ended: Ended) -> Self {
+        let last = |split: Split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
+        let best = state.best.as_ref();
+        Self {
+            best_valid_loss: best.map(|best| best.evaluation.loss),
+            best_step: best.map(|best| best.step),
+            last_valid_loss: last(Split::Valid),
+            last_train_loss: last(Split::Train),
+            floor: run.floor,
+            accuracy: best.map(|best| best.evaluation.accuracy),
+            determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
+            parameters: run.parameters,
+            steps: state.step,
+            steps_per_epoch: run.steps_per_epoch,
+            tokens: state.tokens,
+            seconds: state.seconds,
+            tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
+            clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
+            backend: run.backend,
+            seed: run.seed,
+            ended,
+        }
+    }
+
+    /// Writes `summary.json`.
+    pub fn write(&self, folder: &RunFolder) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).expect("a summary holds plain values");
+        write_atomically(&folder.summary(), &json)
+    }
+
+    /// Reads the summary of a run.
+    pub fn read(folder: &RunFolder) -> Result<Self> {
+        let path = folder.summary();
+        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {error}"))
+        })
+    }
+}
+
+/// What a summary says of a run besides its course.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFacts {
+    /// The floor on the validation set, in nats a target.
+    pub floor: Option<f64>,
+    /// Trained numbers in the model.
+    pub parameters: usize,
+    /// Steps that one pass over the training set takes.
+    pub steps_per_epoch: f64,
+    /// The backend's name.
+    pub backend: String,
+    /// The seed.
+    pub seed: u64,
+}

@@ -1,0 +1,204 @@
+//! The program as a user meets it: the real binary, in a folder of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A small run: seconds, not minutes.
+const SMALL: [&str; 7] = [
+    "data.train_samples=96",
+    "data.valid_samples=32",
+    "data.length=12",
+    "model.d_model=16",
+    "model.heads=2",
+    "training.batch_size=8",
+    "training.log_every=3",
+];
+
+fn program(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causal-attention"));
+    command.current_dir(folder);
+    command
+}
+
+fn train(folder: &Path, sets: &[&str], more: &[&str]) -> Output {
+    let mut command = program(folder);
+    command.args(["train", "--backend", "ndarray"]).args(more);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command.output().expect("the program starts")
+}
+
+fn small_run(folder: &Path, sets: &[&str], name: &str) -> PathBuf {
+    let sets = [&SMALL[..], sets].concat();
+    let output = train(folder, &sets, &["--run", name]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    folder.join(name)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The rows of a run's metrics without the columns that tell the time.
+fn rows(run: &Path) -> Vec<String> {
+    let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
+    let seconds = reader.headers().unwrap().iter().position(|name| name == "seconds").unwrap();
+    let rows = reader.records().map(|row| {
+        let row = row.unwrap();
+        row.iter()
+            .enumerate()
+            .filter(|&(column, _)| column != seconds)
+            .map(|(_, value)| value)
+            .collect::<Vec<_>>()
+            .join(",")
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_run_leaves_everything_that_explains_it() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.epochs=2"], "run");
+    let files = [
+        "config.toml",
+        "metrics.csv",
+        "summary.json",
+        "model.safetensors",
+        "vocabulary.json",
+        "samples.json",
+        "plots/loss.png",
+        "plots/attention.png",
+        "plots/prediction.png",
+        "plots/attention_over_time.png",
+    ];
+    for file in files {
+        assert!(run.join(file).metadata().is_ok_and(|data| data.len() > 0), "{file} is there and not empty");
+    }
+    assert!(run.join("checkpoints").is_dir());
+
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    assert_eq!(summary["ended"], "completed");
+    assert_eq!(summary["steps"], 24, "two epochs of 96 samples in batches of 8");
+    assert_eq!(summary["tokens"], 24 * 8 * 12);
+    assert_eq!(summary["backend"], "ndarray");
+    let (floor, loss) = (summary["floor"].as_f64().unwrap(), summary["best_valid_loss"].as_f64().unwrap());
+    assert!(0.0 < floor && floor < loss && loss < 3.5, "floor {floor}, loss {loss}");
+
+    let rows = rows(&run);
+    let train = rows.iter().filter(|row| row.contains(",train,")).count();
+    let valid = rows.iter().filter(|row| row.contains(",valid,")).count();
+    assert_eq!((train, valid), (8, 2), "a row each third step, a validation each epoch");
+
+    let written = fs::read_to_string(run.join("config.toml")).unwrap();
+    for key in ["learning_rate", "period", "initialisation", "seed", "log_every = 3"] {
+        assert!(written.contains(key), "config.toml holds every key as used, {key} too");
+    }
+}
+
+#[test]
+fn two_runs_with_one_seed_are_equal_and_another_seed_differs() {
+    let place = TempDir::new().unwrap();
+    let sets = ["training.steps=15", "model.dropout=0.1"];
+    let first = small_run(place.path(), &sets, "first");
+    let second = small_run(place.path(), &sets, "second");
+    let other = small_run(place.path(), &[&sets[..], &["run.seed=1"]].concat(), "other");
+    assert_eq!(rows(&first), rows(&second));
+    let weights = |run: &Path| fs::read(run.join("model.safetensors")).unwrap();
+    assert!(weights(&first) == weights(&second), "the weights agree byte for byte");
+    assert_ne!(rows(&first), rows(&other));
+}
+
+#[test]
+fn a_name_taken_gets_a_number() {
+    let place = TempDir::new().unwrap();
+    let sets = [&SMALL[..], &["training.steps=2", "run.name=mine"]].concat();
+    for expected in ["mine", "mine-2", "mine-3"] {
+        assert!(train(place.path(), &sets, &[]).status.success());
+        assert!(place.path().join("runs").join(expected).join("summary.json").is_file(), "{expected}");
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_and_leaves_nothing() {
+    let place = TempDir::new().unwrap();
+    fs::create_dir(place.path().join("folder")).unwrap();
+    fs::write(place.path().join("broken.toml"), "[model]\nheads = = 4\n").unwrap();
+    fs::write(place.path().join("misspelt.toml"), "[model]\nlayers = 2\nhed = 4\n").unwrap();
+    fs::write(place.path().join("text.toml"), "[model]\n\nheads = \"four\"\n").unwrap();
+    fs::write(place.path().join("binary.toml"), [0x5b, 0xff, 0xfe]).unwrap();
+    fs::write(place.path().join("file"), "").unwrap();
+    let before = fs::read_dir(place.path()).unwrap().count();
+
+    let sets: [(&str, &[&str]); 15] = [
+        ("model.hed=4", &["`model.hed` = 4", "did you mean `model.heads`?"]),
+        ("modell.heads=4", &["did you mean `model`?"]),
+        ("heads=4", &["section.key"]),
+        ("model.heads", &["section.key=value"]),
+        ("model.heads=four", &["--set: `model.heads` = \"four\"", "expected a whole number"]),
+        ("model.heads=5", &["`model.heads` = 5", "`model.d_model` = 64"]),
+        ("model.d_model=0", &["`model.d_model` = 0"]),
+        ("model.layers=100000000", &["`model.layers` = 100000000"]),
+        ("model.dropout=1", &["`model.dropout` = 1", "[0, 1)"]),
+        ("model.dropout=-0.5", &["`model.dropout` = -0.5", "[0, 1)"]),
+        ("training.batch_size=0", &["`training.batch_size` = 0", "at least 1"]),
+        ("training.learning_rate=-1", &["`training.learning_rate` = -1", "above 0"]),
+        ("data.length=0", &["`data.length` = 0"]),
+        ("data.task=riddle", &["`data.task` = \"riddle\"", "repeat"]),
+        ("training.backend=tpu", &["`training.backend` = \"tpu\"", "ndarray"]),
+    ];
+    let mut cases: Vec<(Vec<&str>, &[&str])> =
+        sets.into_iter().map(|(set, parts)| (vec!["--set", set], parts)).collect();
+    cases.extend([
+        (vec!["missing.toml"], &["no config file `missing.toml`"] as &[&str]),
+        (vec!["folder"], &["`folder` is a folder"]),
+        (vec!["broken.toml"], &["broken.toml:2:"]),
+        (vec!["misspelt.toml"], &["misspelt.toml:3:", "`model.hed` = 4", "did you mean `model.heads`?"]),
+        (vec!["text.toml"], &["text.toml:3:", "`model.heads` = \"four\""]),
+        (vec!["binary.toml"], &["binary.toml", "UTF-8", "byte 1"]),
+        (vec!["--run", "folder"], &["`folder` exists"]),
+        (vec!["--run", "file/run"], &["file"]),
+        (vec!["--resume", "folder"], &["`folder` is not the folder of a run"]),
+        (vec!["--resume", "nowhere"], &["no run folder `nowhere`"]),
+    ]);
+    for (arguments, parts) in cases {
+        let output = program(place.path()).arg("train").args(&arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights() {
+    let place = TempDir::new().unwrap();
+    let sets = [
+        &SMALL[..],
+        &[
+            "training.steps=400",
+            "training.learning_rate=1e30",
+            "training.min_learning_rate=0",
+            "training.optimizer=sgd",
+            "training.max_gradient_norm=0",
+        ],
+    ]
+    .concat();
+    let output = train(place.path(), &sets, &["--run", "run"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("diverged at step") && said.contains("training.learning_rate"), "{said}");
+    let run = place.path().join("run");
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    assert_eq!(summary["ended"], "diverged");
+    let checkpoints = fs::read_dir(run.join("checkpoints")).unwrap().count();
+    assert!(checkpoints >= 1, "a good checkpoint is kept");
+}

@@ -1,0 +1,175 @@
+//! Gradients against finite differences in double precision, for every mechanism and every model.
+//!
+//! A file, and so a process, of its own: Burn keeps one default precision a device and process,
+//! which is the one of the backend that is used first.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use causal_attention::attention::{
+    CausalAttentionConfig, CrossAttentionConfig, Mask, Masking, SplitHeadsConfig, StackedHeadsConfig,
+    TrainableAttentionConfig,
+};
+use causal_attention::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes, Source, loss};
+use causal_attention::ops::Gelu;
+use causal_attention::position::PositionScheme;
+
+type B = Autodiff<NdArray<f64>>;
+
+/// Compares the gradient of `loss` with central differences at a few entries of each parameter.
+fn check<M: Module<B>>(what: &str, module: M, loss: impl Fn(&M) -> Tensor<B, 1>) {
+    const STEP: f64 = 1e-5;
+    let gradients = loss(&module).backward();
+
+    struct Collect<'a> {
+        gradients: &'a <B as burn::tensor::backend::AutodiffBackend>::Gradients,
+        found: Vec<(ParamId, Vec<f64>)>,
+    }
+    impl ModuleVisitor<B> for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let gradient = param.val().grad(self.gradients).expect("every parameter takes part");
+            self.found.push((param.id, gradient.into_data().to_vec().unwrap()));
+        }
+    }
+    let mut collect = Collect { gradients: &gradients, found: Vec::new() };
+    module.visit(&mut collect);
+
+    struct Nudge(ParamId, usize, f64);
+    impl ModuleMapper<B> for Nudge {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            if param.id != self.0 {
+                return param;
+            }
+            param.map(|value| {
+                let (shape, device) = (value.shape(), value.device());
+                let mut nudge = vec![0.0; shape.num_elements()];
+                nudge[self.1] = self.2;
+                value.detach() + Tensor::from_data(TensorData::new(nudge, shape), &device)
+            })
+        }
+    }
+    let value = |id, index, step| {
+        let nudged = module.clone().map(&mut Nudge(id, index, step));
+        loss(&nudged).into_scalar()
+    };
+    assert!(!collect.found.is_empty());
+    let largest = collect.found.iter().flat_map(|(_, gradient)| gradient).fold(0.0f64, |a, b| a.max(b.abs()));
+    assert!(largest > 1e-6, "{what}: nothing depends on any parameter");
+    for (id, gradient) in collect.found {
+        let stride = gradient.len().div_ceil(5).max(1);
+        for index in (0..gradient.len()).step_by(stride) {
+            let difference = (value(id, index, STEP) - value(id, index, -STEP)) / (2.0 * STEP);
+            let error = (gradient[index] - difference).abs();
+            assert!(error <= 1e-7 * largest, "{what}: {} is not {difference}", gradient[index]);
+        }
+    }
+}
+
+/// A number that depends on every element of a tensor in a way of its own.
+fn mixed<const D: usize>(output: Tensor<B, D>) -> Tensor<B, 1> {
+    let shape = output.shape();
+    let weights = (0..shape.num_elements()).map(|i| (1.7 * i as f64).sin()).collect::<Vec<f64>>();
+    (output * Tensor::from_data(TensorData::new(weights, shape), &Default::default())).sum()
+}
+
+fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default())
+}
+
+fn hidden<const D: usize>(shape: [usize; D], every: usize) -> Tensor<B, D, Bool> {
+    let elements = shape.iter().product::<usize>();
+    let values = (0..elements).map(|i| i % every == every - 1).collect::<Vec<bool>>();
+    Tensor::from_data(TensorData::new(values, shape), &Default::default())
+}
+
+fn tokens(shape: [usize; 2], vocab: usize) -> Tensor<B, 2, Int> {
+    let ids = (0..shape[0] * shape[1]).map(|i| ((i * i + i / 3) % vocab) as i64).collect::<Vec<i64>>();
+    Tensor::from_data(TensorData::new(ids, shape), &Default::default())
+}
+
+#[test]
+fn attention_of_the_lessons() {
+    let device = Default::default();
+    let x = random([2, 7, 5]);
+    let trainable = TrainableAttentionConfig::new(5, 3).with_bias(true).init(&device).unwrap();
+    check("trainable", trainable, |module| mixed(module.forward(x.clone()).unwrap().context));
+
+    let causal = CausalAttentionConfig::new(5, 3, 11).init(&device).unwrap();
+    for masking in [Masking::Scores, Masking::Weights] {
+        let loss = |module: &_| {
+            let module: &causal_attention::attention::CausalAttention<B> = module;
+            mixed(module.forward(x.clone(), masking).unwrap().context)
+        };
+        check("causal", causal.clone(), loss);
+    }
+
+    let stacked = StackedHeadsConfig::new(5, 3, 2, 7).with_d_out(Some(11)).init(&device).unwrap();
+    check("stacked", stacked, |module| mixed(module.forward(x.clone()).unwrap()));
+    let split = SplitHeadsConfig::new(5, 6, 2).init(&device).unwrap();
+    check("split", split, |module| mixed(module.forward(x.clone()).unwrap()));
+}
+
+#[test]
+fn general_attention_under_every_mask() {
+    let attention = CrossAttentionConfig::new(6, 2).init(&Default::default()).unwrap();
+    let (query, key, value) = (random([2, 3, 6]), random([2, 5, 6]), random([2, 5, 6]));
+    let masks = [
+        Mask::none(),
+        Mask::causal(),
+        Mask::none().hide_keys(hidden([2, 5], 3)),
+        Mask::none().hide_queries(hidden([2, 3], 2)),
+        Mask::causal().hide_keys(hidden([2, 5], 4)).hide_pairs(hidden([2, 3, 5], 3)),
+    ];
+    for mask in masks {
+        check(&format!("{mask:?}"), attention.clone(), |module| {
+            mixed(module.forward(query.clone(), key.clone(), value.clone(), &mask).unwrap())
+        });
+    }
+}
+
+/// The loss of a model of this config, with padding and smoothing.
+fn check_model(config: ModelConfig) {
+    let sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+    let model = config.init::<B>(sizes, &Default::default()).unwrap();
+    let source = (config.architecture == Architecture::EncoderDecoder)
+        .then(|| Source { tokens: tokens([3, 5], 11), padding: hidden([3, 5], 4) });
+    let inputs = Inputs { tokens: tokens([3, 7], 11), source };
+    let targets = tokens([3, 8], 11).narrow(1, 1, 7);
+    check(&format!("{config:?}"), model, |model| {
+        loss::cross_entropy(model.forward(inputs.clone()), targets.clone(), Some(hidden([3, 7], 5)), 0.1)
+    });
+}
+
+fn small() -> ModelConfig {
+    ModelConfig { d_model: 12, heads: 2, layers: 1, feed_forward: 2, ..ModelConfig::default() }
+}
+
+#[test]
+fn every_position_scheme_in_every_architecture() {
+    for position in [
+        PositionScheme::None,
+        PositionScheme::Learned,
+        PositionScheme::Sinusoidal,
+        PositionScheme::Rotary,
+        PositionScheme::Alibi,
+        PositionScheme::Relative,
+    ] {
+        for architecture in [Architecture::Decoder, Architecture::EncoderDecoder] {
+            check_model(ModelConfig { architecture, position, ..small() });
+        }
+    }
+    check_model(ModelConfig { architecture: Architecture::OneLayer, ..small() });
+}
+
+#[test]
+fn every_option_of_a_model() {
+    check_model(ModelConfig { norm: NormPlacement::Post, ..small() });
+    check_model(ModelConfig { gelu: Gelu::Tanh, bias: false, ..small() });
+    check_model(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });
+    let shared = ModelConfig { heads: 6, key_value_heads: 2, position: PositionScheme::Rotary, ..small() };
+    check_model(shared.clone());
+    check_model(ModelConfig { position: PositionScheme::Relative, key_value_heads: 3, ..shared });
+    let architecture = Architecture::EncoderDecoder;
+    check_model(ModelConfig { architecture, norm: NormPlacement::Post, tie_embeddings: true, ..small() });
+}

@@ -1,0 +1,168 @@
+//! Every architecture and every position scheme learns a tiny task down to its floor.
+
+use std::sync::Mutex;
+
+use burn::module::AutodiffModule;
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn_autodiff::Autodiff;
+use burn_flex::Flex;
+use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, Source, loss};
+use causal_attention::position::PositionScheme;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+type B = Autodiff<Flex>;
+
+const VOCAB: usize = 7;
+const BATCH: usize = 32;
+const TIME: usize = 9;
+
+/// What a model reads, what it should say, and which of that does not count.
+type Batch = (Inputs<B>, Tensor<B, 2, Int>, Option<Tensor<B, 2, Bool>>);
+
+/// Trains until the mean loss of the last ten batches lies within 0.1 nats of `floor`.
+fn learns(
+    config: ModelConfig,
+    sizes: Sizes,
+    floor: f64,
+    steps: usize,
+    batch: impl Fn(&mut ChaCha8Rng) -> Batch,
+) -> Model<B> {
+    // The backend has one source of random numbers for all tests.
+    static DRAWING: Mutex<()> = Mutex::new(());
+    let mut model: Model<B> = {
+        let _alone = DRAWING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        B::seed(&Default::default(), 7);
+        config.init(sizes, &Default::default()).unwrap()
+    };
+    let mut adam = AdamConfig::new().with_epsilon(1e-8).init::<B, Model<B>>();
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let (inputs, targets, hidden) = batch(&mut random);
+        let padding = hidden.clone().map_or(0, |hidden| hidden.int().sum().into_scalar() as usize);
+        let counted = targets.dims().iter().product::<usize>() - padding;
+        let loss = loss::cross_entropy(model.forward(inputs), targets, hidden, 0.0) / counted as f64;
+        losses.push(f64::from(loss.clone().into_scalar()));
+        let last = &losses[losses.len().saturating_sub(10)..];
+        if losses.len() > 10 && last.iter().sum::<f64>() / 10.0 < floor + 0.1 {
+            return model;
+        }
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = adam.step(3e-3, model, gradients);
+    }
+    panic!("{config:?}: {:?} after {steps} steps, but the floor is {floor}", losses.last());
+}
+
+fn small(architecture: Architecture, position: PositionScheme) -> ModelConfig {
+    ModelConfig { architecture, position, d_model: 32, heads: 8, ..ModelConfig::default() }
+}
+
+/// Rows of ids on the device.
+fn ids(rows: &[Vec<i64>]) -> Tensor<B, 2, Int> {
+    let shape = [rows.len(), rows[0].len()];
+    Tensor::from_data(TensorData::new(rows.concat(), shape), &Default::default())
+}
+
+/// A batch of sequences of `TIME + 1` tokens, each predicted from those before it.
+fn next_tokens(sequence: impl FnMut() -> Vec<i64>) -> Batch {
+    let tokens = ids(&std::iter::repeat_with(sequence).take(BATCH).collect::<Vec<_>>());
+    (Inputs::tokens(tokens.clone().narrow(1, 0, TIME)), tokens.narrow(1, 1, TIME), None)
+}
+
+/// Every token is the one before plus three: what follows depends on the last token alone.
+fn learns_successors(architecture: Architecture) {
+    let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
+    learns(small(architecture, PositionScheme::None), sizes, 0.0, 300, |random| {
+        next_tokens(|| {
+            let first = random.random_range(0..VOCAB as i64);
+            (0..=TIME as i64).map(|place| (first + 3 * place) % VOCAB as i64).collect()
+        })
+    });
+}
+
+/// Every token is the one three places before: the first two targets are drawn, the others known.
+fn learns_a_period(position: PositionScheme) {
+    let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
+    let floor = 2.0 * (VOCAB as f64).ln() / TIME as f64;
+    learns(small(Architecture::Decoder, position), sizes, floor, 1000, |random| {
+        next_tokens(|| {
+            let motif: [i64; 3] = std::array::from_fn(|_| random.random_range(0..VOCAB as i64));
+            motif.into_iter().cycle().take(TIME + 1).collect()
+        })
+    });
+}
+
+#[test]
+fn successors_are_learned_without_positions() {
+    learns_successors(Architecture::OneLayer);
+    learns_successors(Architecture::Decoder);
+}
+
+#[test]
+fn a_period_is_learned_with_every_position_scheme() {
+    for position in [
+        PositionScheme::Learned,
+        PositionScheme::Sinusoidal,
+        PositionScheme::Rotary,
+        PositionScheme::Alibi,
+        PositionScheme::Relative,
+    ] {
+        learns_a_period(position);
+    }
+}
+
+const START: usize = 5;
+const END: usize = 6;
+const LONGEST: usize = 4;
+
+/// A source of two to four digits below 5, padded with zeros, and its length.
+fn source(random: &mut ChaCha8Rng) -> (Vec<i64>, usize) {
+    let length = random.random_range(2..=LONGEST);
+    let digits = |place| if place < length { random.random_range(0..5) } else { 0 };
+    ((0..LONGEST).map(digits).collect(), length)
+}
+
+/// Where sequences of these lengths are padded.
+fn beyond(lengths: &[usize], time: usize) -> Tensor<B, 2, Bool> {
+    causal_attention::attention::mask::padding(lengths, time, &Default::default())
+}
+
+/// Sources to be answered backwards.
+fn reversals(random: &mut ChaCha8Rng) -> Batch {
+    let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(random)).unzip();
+    let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+    for (source, &length) in sources.iter().zip(&lengths) {
+        let answer = source[..length].iter().rev().copied();
+        let padding = std::iter::repeat_n(0, LONGEST - length);
+        inputs.push(std::iter::once(START as i64).chain(answer.clone()).chain(padding.clone()).collect());
+        targets.push(answer.chain([END as i64]).chain(padding).collect());
+    }
+    let source = Source { tokens: ids(&sources), padding: beyond(&lengths, LONGEST) };
+    let written: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
+    let inputs = Inputs { tokens: ids(&inputs), source: Some(source) };
+    (inputs, ids(&targets), Some(beyond(&written, LONGEST + 1)))
+}
+
+#[test]
+fn an_encoder_decoder_learns_to_answer_backwards_and_to_stop() {
+    let sizes = Sizes { vocab: VOCAB, context: LONGEST + 1, source_context: Some(LONGEST) };
+    let config = small(Architecture::EncoderDecoder, PositionScheme::Learned);
+    // A floor below zero asks for a loss below 0.02, at which hardly an answer is wrong.
+    let Model::EncoderDecoder(model) = learns(config, sizes, -0.08, 1000, reversals).valid() else {
+        panic!("an encoder-decoder was configured")
+    };
+
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    let (sources, lengths): (Vec<_>, Vec<_>) = (0..BATCH).map(|_| source(&mut random)).unzip();
+    let batch = Source { tokens: ids(&sources).inner(), padding: beyond(&lengths, LONGEST).inner() };
+    let answers = model.answer(batch, START, END, LONGEST + 1).unwrap();
+    let right = (0..BATCH).filter(|&row| {
+        let reversed = sources[row][..lengths[row]].iter().rev().map(|&digit| digit as usize);
+        reversed.eq(answers[row].iter().copied())
+    });
+    let right = right.count();
+    assert!(right >= BATCH - 2, "{right} of {BATCH} answers are right");
+}

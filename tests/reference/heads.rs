@@ -1,0 +1,131 @@
+//! Multi-head attention in its three forms, and over a memory.
+
+use burn::nn::{DropoutConfig, Linear};
+use burn::tensor::backend::Backend;
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+use causal_attention::attention::{
+    CrossAttention, CrossAttentionConfig, Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads,
+    SplitHeadsConfig, StackedHeads,
+};
+use causal_attention::ops::{self, ScorePosition};
+
+use crate::CLOSE;
+use crate::case::Case;
+use crate::lessons::{head, projection};
+
+/// The linear layer `weight.{name}.weight`, with its bias if the case has one.
+fn linear<B: Backend>(case: &Case, name: &str) -> Linear<B> {
+    case.linear(&format!("weight.{name}.weight"), &format!("weight.{name}.bias"))
+}
+
+/// A fused attention from `weight.{prefix}qkv` and `weight.{prefix}output`.
+pub fn fused_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> MultiHeadAttention<B> {
+    let output: Linear<B> = linear(case, &format!("{prefix}output"));
+    let [d_model, _] = output.weight.shape().dims();
+    MultiHeadAttention {
+        qkv: linear(case, &format!("{prefix}qkv")),
+        output,
+        ..MultiHeadAttentionConfig::new(d_model, heads).init(&Default::default()).unwrap()
+    }
+}
+
+/// A fused attention from the weights of a PyTorch `MultiheadAttention`.
+pub fn self_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> MultiHeadAttention<B> {
+    let output: Linear<B> = linear(case, &format!("{prefix}out_proj"));
+    let [d_model, _] = output.weight.shape().dims();
+    let name = |part: &str| format!("weight.{prefix}in_proj_{part}");
+    MultiHeadAttention {
+        qkv: case.linear(&name("weight"), &name("bias")),
+        output,
+        ..MultiHeadAttentionConfig::new(d_model, heads).init(&Default::default()).unwrap()
+    }
+}
+
+/// A general attention from the weights of a PyTorch `MultiheadAttention`.
+pub fn general_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> CrossAttention<B> {
+    let SplitHeads { query, key, value, output, .. } = self_attention(case, prefix, heads).to_split();
+    let [d_model, _] = output.weight.shape().dims();
+    let config = CrossAttentionConfig::new(d_model, heads);
+    CrossAttention { query, key, value, output, ..config.init(&Default::default()).unwrap() }
+}
+
+#[test]
+fn multi_head_concat() {
+    fn agrees<B: ops::Backend>() {
+        let case = Case::read("multi_head_concat");
+        let x = case.float::<B, 3>("input.x");
+        let [_, time, _] = x.dims();
+        let heads = case.count("weight.heads.", ".query.weight");
+        let one = |i| head(projection(&case, &format!("heads.{i}."), ".weight"), time);
+        let stacked = StackedHeads::<B> {
+            heads: (0..heads).map(one).collect(),
+            output: Some(linear(&case, "projection")),
+            dropout: DropoutConfig::new(0.0).init(),
+        };
+        case.assert_close("expected.output", stacked.forward(x.clone()).unwrap(), CLOSE);
+        let split = stacked.to_split();
+        case.assert_close("expected.output", split.forward(x.clone()).unwrap(), CLOSE);
+        let fused = split.to_fused().unwrap();
+        let output = fused.forward(x, &Mask::causal(), &ScorePosition::None).unwrap();
+        case.assert_close("expected.output", output, CLOSE);
+    }
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}
+
+#[test]
+fn multi_head_split() {
+    fn agrees<B: ops::Backend>() {
+        let case = Case::read("multi_head_split");
+        let [_, heads, _, _] = case.shape("expected.weights");
+        let [d_model, d_in] = case.shape("weight.query.weight");
+        let split = SplitHeads::<B> {
+            query: linear(&case, "query"),
+            key: linear(&case, "key"),
+            value: linear(&case, "value"),
+            output: linear(&case, "output"),
+            ..SplitHeadsConfig::new(d_in, d_model, heads).init(&Default::default()).unwrap()
+        };
+        let x = case.float("input.x");
+        let (output, weights) = split.forward_with_weights(x.clone()).unwrap();
+        case.assert_close("expected.output", output, CLOSE);
+        case.assert_close("expected.weights", weights, CLOSE);
+        case.assert_close("expected.output", split.forward(x).unwrap(), CLOSE);
+    }
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}
+
+#[test]
+fn multi_head_fused() {
+    fn agrees<B: ops::Backend>() {
+        let case = Case::read("multi_head_fused");
+        let [_, heads, _, _] = case.shape("expected.weights");
+        let attention = fused_attention::<B>(&case, "", heads);
+        let (mask, position) = (Mask::causal(), ScorePosition::None);
+        let x = case.float("input.x");
+        let (output, weights) = attention.forward_with_weights(x.clone(), &mask, &position).unwrap();
+        case.assert_close("expected.output", output, CLOSE);
+        case.assert_close("expected.weights", weights, CLOSE);
+        case.assert_close("expected.output", attention.forward(x, &mask, &position).unwrap(), CLOSE);
+    }
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}
+
+#[test]
+fn cross_attention() {
+    fn agrees<B: ops::Backend>() {
+        let case = Case::read("cross_attention");
+        let [_, heads, _, _] = case.shape("expected.weights");
+        let attention = general_attention::<B>(&case, "", heads);
+        let (query, memory) = (case.float("input.query"), case.float::<B, 3>("input.memory"));
+        let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
+        let (output, weights) = attention.forward_with_weights(query, memory.clone(), memory, &mask).unwrap();
+        case.assert_close("expected.output", output, CLOSE);
+        case.assert_close("expected.weights", weights, CLOSE);
+    }
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}

@@ -1,0 +1,56 @@
+//! The position schemes.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+use causal_attention::ops::{ScorePosition, rotate};
+use causal_attention::position::relative::bucket;
+use causal_attention::position::{Alibi, Direction, Rotary, alibi, sinusoids};
+
+use crate::CLOSE;
+use crate::case::Case;
+
+/// T5's buckets of the case, which its tensors do not show.
+const BUCKETS: usize = 16;
+const LARGEST_DISTANCE: usize = 24;
+
+/// Lays a bias by distance out over `time` queries and keys: `[heads, time, time]`.
+fn spread<B: Backend>(by_distance: Tensor<B, 2>, time: usize) -> Tensor<B, 3> {
+    let row = |query| by_distance.clone().narrow(1, query, time).flip([1]);
+    Tensor::stack((0..time).map(row).collect(), 1)
+}
+
+#[test]
+fn positions() {
+    fn agrees<B: Backend>() {
+        let case = Case::read("positions");
+        let device = Default::default();
+        let [time, d_model] = case.shape("expected.sinusoid");
+        case.assert_close("expected.sinusoid", sinusoids::<B>(time, d_model, &device), CLOSE);
+
+        let x = case.float::<B, 4>("input.x");
+        let [_, _, time, d_head] = x.dims();
+        let ScorePosition::Rotation { cosine, sine } = Rotary::<B>::new(time, d_head, &device).scores(time)
+        else {
+            panic!("rotary positions rotate");
+        };
+        case.assert_close("expected.rotated_interleaved", rotate(x, cosine, sine), CLOSE);
+
+        let [heads, time, _] = case.shape("expected.alibi_bias");
+        let slopes: Vec<f32> = alibi::slopes(heads).into_iter().map(|slope| slope as f32).collect();
+        let slopes = Tensor::<B, 1>::from_data(TensorData::new(slopes, [heads]), &device);
+        case.assert_close("expected.alibi_slopes", slopes, CLOSE);
+        let bias = Alibi::<B>::new(heads, Direction::Causal, &device).bias(time, time);
+        case.assert_close("expected.alibi_bias", spread(bias, time), CLOSE);
+
+        let [time, _] = case.shape("expected.relative_buckets");
+        let back = (0..time as i64).flat_map(|query| (0..time as i64).map(move |key| query - key));
+        let buckets: Vec<i64> =
+            back.map(|back| bucket(back, Direction::Causal, BUCKETS, LARGEST_DISTANCE) as i64).collect();
+        let buckets = Tensor::<B, 2, Int>::from_data(TensorData::new(buckets, [time, time]), &device);
+        case.assert_close("expected.relative_buckets", buckets.float(), 0.0);
+    }
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}
