@@ -19,6 +19,7 @@
 pub mod batch;
 pub mod config;
 pub mod describe;
+mod ids;
 pub mod loader;
 pub mod seed;
 pub mod sequences;
@@ -57,6 +58,12 @@ impl Dataset {
             .flat_map(|set| [set.time(), set.source_time().unwrap_or(0)])
             .max()
             .unwrap_or(0)
+    }
+
+    /// A number that changes with any id of either set: whether a run that is resumed still has
+    /// the data that it began with.
+    pub fn fingerprint(&self) -> u64 {
+        self.valid.hash(self.train.hash(self.vocabulary.size() as u64))
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
-use super::sequences::{Ids, Sequences};
+use super::ids::Ids;
+use super::sequences::Sequences;
 use super::tasks::{self, Task};
 use super::vocabulary::Vocabulary;
 use super::{table, text};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::counts::each_batch;
-use crate::data::sequences::Ids;
+use crate::data::ids::Ids;
 use crate::data::{Batch, Role, Sequences};
 
 /// How many samples of validation stand in training: the same row, with the same source; or for a

@@ -14,7 +14,7 @@ pub(crate) use self::bpe::BYTES;
 use self::pieces::{Piece, Pieces, files};
 use super::Dataset;
 use super::config::{Count, DataConfig, Tokens};
-use super::sequences::Ids;
+use super::ids::Ids;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 
