@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures;
+use crate::report::Style;
 use crate::training::{
     self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, say,
     thousands,
@@ -64,7 +65,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let signal = control.signal.clone();
     let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
-    let plots = pictures::draw(&outcome.folder, backend)?;
+    let plots = pictures::draw(&outcome.folder, backend, &Style::default())?;
     tell(&outcome, &plots);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),

@@ -16,13 +16,13 @@ use crate::model::ModelConfig;
 use crate::training::TrainingConfig;
 
 /// The values of a config before they are typed, each with the place where it was written.
-pub(super) struct Source {
+pub(super) struct Values {
     values: toml::Table,
     origins: HashMap<String, Origin>,
     typed: HashMap<String, String>,
 }
 
-impl Source {
+impl Values {
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
         let at = |offset: usize| {
             let before = &text[..offset.min(text.len())];
