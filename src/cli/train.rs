@@ -12,8 +12,8 @@ use crate::ops;
 use crate::pictures;
 use crate::report::Style;
 use crate::training::{
-    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, say,
-    thousands,
+    self, BackendName, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock,
+    say, thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -30,6 +30,9 @@ pub struct Args {
     /// Goes on with a run from its newest checkpoint, to the same result as if it had never stopped.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// Prints what the run would take, and trains nothing.
+    #[arg(long, conflicts_with_all = ["resume", "run"])]
+    dry_run: bool,
     /// The backend that computes. [default: training.backend, or else the best that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
@@ -58,6 +61,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let backend = backend::choose(args.backend.or(config.training.backend))?;
+    if args.dry_run {
+        let plan = backend::run(backend, Rehearse { experiment: config.experiment() })?;
+        tell_plan(&config.name(), backend, &plan);
+        return Ok(ExitCode::SUCCESS);
+    }
     let control = Control {
         progress: args.progress.unwrap_or_else(ProgressKind::automatic),
         signal: signals::watch()?,
@@ -92,6 +100,51 @@ impl Job for Train {
             Place::New(target) => training::train::<B>(&self.experiment, &target, &device, &self.control),
             Place::Old(folder) => training::resume::<B>(&self.experiment, folder, &device, &self.control),
         }
+    }
+}
+
+struct Rehearse {
+    experiment: Experiment,
+}
+
+impl Job for Rehearse {
+    type Output = Plan;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Plan> {
+        let dataset = self.experiment.dataset()?;
+        Ok(Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device))
+    }
+}
+
+/// What a run would take.
+fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
+    let megabytes = |bytes: f64| thousands((bytes / 1e6).ceil());
+    let Plan { steps, schedule, .. } = plan;
+    let tokens = (plan.tokens_per_step * steps) as f64;
+    say(&format!("{name}: a rehearsal, nothing is trained"));
+    say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
+    say(&format!(
+        "  steps       {}, {:.1} an epoch, of up to {} tokens: {} tokens in all",
+        thousands(*steps as f64),
+        plan.steps_per_epoch,
+        thousands(plan.tokens_per_step as f64),
+        thousands(tokens)
+    ));
+    say(&format!(
+        "  memory      {} MB of weights, gradients and moments; about {} MB of activations",
+        megabytes(plan.bytes_of_parameters),
+        megabytes(plan.bytes_of_activations)
+    ));
+    say(&format!(
+        "  time        {} at least, by the speed of {}'s matrix products here ({:.1} GFLOP a step)",
+        clock(plan.seconds),
+        backend.name(),
+        plan.operations_per_step / 1e9
+    ));
+    say("  step        learning rate");
+    let marks = [0, schedule.warmup / 2, schedule.warmup, steps / 4, steps / 2, steps * 3 / 4, steps - 1];
+    for step in marks.into_iter().filter(|step| step < steps).collect::<std::collections::BTreeSet<_>>() {
+        say(&format!("  {:<10}  {:.3e}", thousands(step as f64), schedule.at(step)));
     }
 }
 
