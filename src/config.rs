@@ -11,11 +11,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::AnalysisConfig;
-use crate::data::DataConfig;
+use crate::data::{DataConfig, Source};
 use crate::error::{Error, Result};
 use crate::model::ModelConfig;
 use crate::training::{Experiment, RunFolder, TrainingConfig};
-use source::Source;
+use source::Values;
 
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
@@ -66,7 +66,7 @@ impl Config {
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
-        let mut source = Source::parse(text, path)?;
+        let mut source = Values::parse(text, path)?;
         for assignment in overrides {
             source.set(assignment)?;
         }
@@ -133,8 +133,19 @@ impl Config {
     /// The run's name, or what it is when none was given.
     pub fn name(&self) -> String {
         match self.run.name.as_str() {
-            "" => format!("{}-{}", word(self.data.task), word(self.model.architecture)),
+            "" => format!("{}-{}", self.learned(), word(self.model.architecture)),
             name => name.to_string(),
+        }
+    }
+
+    /// What is learned, in a word: the task, or the file's name.
+    fn learned(&self) -> String {
+        match self.data.source {
+            Source::Sequences => word(self.data.task),
+            Source::Text | Source::Table => {
+                let stem = self.data.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                stem.unwrap_or_else(|| word(self.data.source))
+            }
         }
     }
 

@@ -10,8 +10,10 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures;
+use crate::report::Style;
 use crate::training::{
-    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, thousands,
+    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, say,
+    thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -63,7 +65,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let signal = control.signal.clone();
     let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
-    let plots = pictures::draw(&outcome.folder, backend)?;
+    let plots = pictures::draw(&outcome.folder, backend, &Style::default())?;
     tell(&outcome, &plots);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
@@ -96,7 +98,7 @@ impl Job for Train {
 /// The closing words on the terminal.
 fn tell(outcome: &Outcome, plots: &[PathBuf]) {
     let summary = &outcome.summary;
-    println!(
+    say(&format!(
         "{}: {} in {} ({} steps, {} tokens, {} tokens/s on {})",
         outcome.folder.name(),
         summary.ended.describe(),
@@ -105,20 +107,21 @@ fn tell(outcome: &Outcome, plots: &[PathBuf]) {
         thousands(summary.tokens as f64),
         thousands(summary.tokens_per_second),
         summary.backend,
-    );
+    ));
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
-        println!("  loss      {loss:.4} nats on validation, best at step {step}");
+        say(&format!("  loss      {loss:.4} nats on validation, best at step {step}"));
         if let Some(floor) = summary.floor {
-            println!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor);
+            say(&format!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor));
         }
     }
     if let Some(accuracy) = summary.accuracy {
-        let determined = summary.determined_accuracy;
-        let determined = determined
-            .map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
-        println!("  accuracy  {:.1} %{determined}", accuracy * 100.0);
+        let known = summary.determined_accuracy;
+        let known =
+            known.map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
+        say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
-    println!("  run       {}", outcome.folder.path().display());
+    say(&format!("  run       {}", outcome.folder.path().display()));
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
-    println!("  pictures  {} ({})", outcome.folder.plots().display(), names.collect::<Vec<_>>().join(", "));
+    let names = names.collect::<Vec<_>>().join(", ");
+    say(&format!("  pictures  {} ({names})", outcome.folder.plots().display()));
 }

@@ -16,15 +16,14 @@ use crate::model::ModelConfig;
 use crate::training::TrainingConfig;
 
 /// The values of a config before they are typed, each with the place where it was written.
-pub(super) struct Source<'a> {
-    path: &'a Path,
+pub(super) struct Values {
     values: toml::Table,
     origins: HashMap<String, Origin>,
     typed: HashMap<String, String>,
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn parse(text: &str, path: &'a Path) -> Result<Self> {
+impl Values {
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
         let at = |offset: usize| {
             let before = &text[..offset.min(text.len())];
             let line = before.matches('\n').count() + 1;
@@ -51,7 +50,7 @@ impl<'a> Source<'a> {
                 }
             }
         }
-        let source = Self { path, values, origins, typed: HashMap::new() };
+        let source = Self { values, origins, typed: HashMap::new() };
         source.check_keys()?;
         Ok(source)
     }

@@ -1,11 +1,9 @@
 //! All that decides what a run does, and what is made of it before the first step.
 
-use burn::prelude::*;
-
-use super::TrainingConfig;
 use super::step::Trainee;
+use super::{RunFolder, TrainingConfig};
 use crate::data::{DataConfig, Dataset};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::ops;
 use crate::weights::native::Description;
@@ -43,6 +41,19 @@ impl Experiment {
             context: dataset.train.time().max(dataset.valid.time()),
             source_context: dataset.train.source_time().max(dataset.valid.source_time()),
         }
+    }
+
+    /// Refuses data whose vocabulary is no longer that of the run in `folder`.
+    pub fn check_vocabulary(&self, dataset: &Dataset, folder: &RunFolder) -> Result<()> {
+        let path = folder.vocabulary();
+        let known = std::fs::read_to_string(&path).map_err(|error| Error::io("read", &path, error))?;
+        if known != vocabulary_json(dataset) {
+            let run = folder.path().display();
+            return Err(Error::Input(format!(
+                "the data no longer has the vocabulary of the run `{run}`: restore the data that it was made with"
+            )));
+        }
+        Ok(())
     }
 
     pub(super) fn description(&self, dataset: &Dataset) -> Description {

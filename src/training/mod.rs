@@ -33,7 +33,7 @@ pub use experiment::Experiment;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
 pub use optimizer::{Hyper, Optimizer};
-pub use progress::{Progress, ProgressKind, clock, thousands};
+pub use progress::{Progress, ProgressKind, clock, say, thousands};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
@@ -115,14 +115,7 @@ pub fn resume<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     let lock = folder.lock()?;
     let dataset = experiment.dataset()?;
-    let known = std::fs::read_to_string(folder.vocabulary())
-        .map_err(|error| Error::io("read", folder.vocabulary(), error))?;
-    if known != experiment::vocabulary_json(&dataset) {
-        let path = folder.path().display();
-        return Err(Error::Input(format!(
-            "the data no longer has the vocabulary of the run `{path}`: restore the data that it was made with"
-        )));
-    }
+    experiment.check_vocabulary(&dataset, &folder)?;
     let trainee = experiment.model::<B>(&dataset, device)?;
     go_on(experiment, dataset, trainee, folder, lock, device, control)
 }
