@@ -278,6 +278,11 @@ mod tests {
             r#"{"kind": "symbols", "symbols": ["a", "a"], "end": null}"#,
             r#"{"kind": "symbols", "symbols": ["a", "b"], "end": 2}"#,
             r#"{"kind": "tokenizer", "tokenizer": {}}"#,
+            // The library panics on this one.
+            r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
+                "added_tokens": [], "pre_tokenizer": null, "post_processor": null, "decoder": null,
+                "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="},
+                "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}}"#,
         ] {
             assert!(serde_json::from_str::<Vocabulary>(wrong).is_err(), "{wrong}");
         }
