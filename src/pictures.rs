@@ -1,4 +1,4 @@
-//! A run's pictures, from its folder alone: what `train` ends with.
+//! A run's pictures, from its folder alone: what `train` ends with and `plot` makes again.
 //!
 //! This joins the rooms that do not know each other: the run folder tells what happened, the
 //! model what it attends to, and the report draws it.
@@ -22,7 +22,7 @@ use crate::weights::native;
 ///
 /// # Errors
 /// If the folder lacks what a picture is made of, or cannot be written.
-pub fn draw(folder: &RunFolder, backend: BackendName) -> Result<Vec<PathBuf>> {
+pub fn draw(folder: &RunFolder, backend: BackendName, style: &Style) -> Result<Vec<PathBuf>> {
     let config = Config::load(Some(&folder.config()), &[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let samples = Sample::read(folder)?;
@@ -33,14 +33,13 @@ pub fn draw(folder: &RunFolder, backend: BackendName) -> Result<Vec<PathBuf>> {
 
     let plots = folder.plots();
     fs::create_dir_all(&plots).map_err(|error| Error::io("create", &plots, error))?;
-    let style = Style::default();
     let sequence = format!("validation sequence {}", config.analysis.sample);
     let maps = attention_maps(folder, &config, &vocabulary, sample, &view, &sequence);
     Ok(vec![
-        loss_curve(folder)?.save(&plots, &style)?,
-        maps.save(&plots, &style)?,
-        predictions(folder, &vocabulary, sample, &view, &sequence).save(&plots, &style)?,
-        AttentionOverTime(&maps).save(&plots, &style)?,
+        loss_curve(folder)?.save(&plots, style)?,
+        maps.save(&plots, style)?,
+        predictions(folder, &vocabulary, sample, &view, &sequence).save(&plots, style)?,
+        AttentionOverTime(&maps).save(&plots, style)?,
     ])
 }
 

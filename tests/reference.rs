@@ -13,6 +13,8 @@ mod layers;
 mod lessons;
 #[path = "reference/one_layer_decoder.rs"]
 mod one_layer_decoder;
+#[path = "reference/optimisation.rs"]
+mod optimisation;
 #[path = "reference/positions.rs"]
 mod positions;
 

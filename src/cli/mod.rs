@@ -1,5 +1,8 @@
 //! The program's front: what was typed becomes what is meant, one thin file a command.
 
+mod data;
+mod evaluate;
+mod plot;
 mod signals;
 mod train;
 
@@ -21,6 +24,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Args),
+    Evaluate(evaluate::Args),
+    Plot(plot::Args),
+    Data(data::Args),
 }
 
 /// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
@@ -50,5 +56,8 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Train(args) => train::run(args),
+        Command::Evaluate(args) => evaluate::run(args),
+        Command::Plot(args) => plot::run(args),
+        Command::Data(args) => data::run(args),
     }
 }

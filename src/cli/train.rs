@@ -10,8 +10,10 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures;
+use crate::report::Style;
 use crate::training::{
-    self, BackendName, Control, Ended, Experiment, Outcome, ProgressKind, RunFolder, Target, clock, thousands,
+    self, BackendName, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock,
+    say, thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -28,6 +30,9 @@ pub struct Args {
     /// Goes on with a run from its newest checkpoint, to the same result as if it had never stopped.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// Prints what the run would take, and trains nothing.
+    #[arg(long, conflicts_with_all = ["resume", "run"])]
+    dry_run: bool,
     /// The backend that computes. [default: training.backend, or else the best that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
@@ -56,6 +61,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let backend = backend::choose(args.backend.or(config.training.backend))?;
+    if args.dry_run {
+        let plan = backend::run(backend, Rehearse { experiment: config.experiment() })?;
+        tell_plan(&config.name(), backend, &plan);
+        return Ok(ExitCode::SUCCESS);
+    }
     let control = Control {
         progress: args.progress.unwrap_or_else(ProgressKind::automatic),
         signal: signals::watch()?,
@@ -63,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let signal = control.signal.clone();
     let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
-    let plots = pictures::draw(&outcome.folder, backend)?;
+    let plots = pictures::draw(&outcome.folder, backend, &Style::default())?;
     tell(&outcome, &plots);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
@@ -93,10 +103,55 @@ impl Job for Train {
     }
 }
 
+struct Rehearse {
+    experiment: Experiment,
+}
+
+impl Job for Rehearse {
+    type Output = Plan;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Plan> {
+        let dataset = self.experiment.dataset()?;
+        Ok(Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device))
+    }
+}
+
+/// What a run would take.
+fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
+    let megabytes = |bytes: f64| thousands((bytes / 1e6).ceil());
+    let Plan { steps, schedule, .. } = plan;
+    let tokens = (plan.tokens_per_step * steps) as f64;
+    say(&format!("{name}: a rehearsal, nothing is trained"));
+    say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
+    say(&format!(
+        "  steps       {}, {:.1} an epoch, of up to {} tokens: {} tokens in all",
+        thousands(*steps as f64),
+        plan.steps_per_epoch,
+        thousands(plan.tokens_per_step as f64),
+        thousands(tokens)
+    ));
+    say(&format!(
+        "  memory      {} MB of weights, gradients and moments; about {} MB of activations",
+        megabytes(plan.bytes_of_parameters),
+        megabytes(plan.bytes_of_activations)
+    ));
+    say(&format!(
+        "  time        {} at least, by the speed of {}'s matrix products here ({:.1} GFLOP a step)",
+        clock(plan.seconds),
+        backend.name(),
+        plan.operations_per_step / 1e9
+    ));
+    say("  step        learning rate");
+    let marks = [0, schedule.warmup / 2, schedule.warmup, steps / 4, steps / 2, steps * 3 / 4, steps - 1];
+    for step in marks.into_iter().filter(|step| step < steps).collect::<std::collections::BTreeSet<_>>() {
+        say(&format!("  {:<10}  {:.3e}", thousands(step as f64), schedule.at(step)));
+    }
+}
+
 /// The closing words on the terminal.
 fn tell(outcome: &Outcome, plots: &[PathBuf]) {
     let summary = &outcome.summary;
-    println!(
+    say(&format!(
         "{}: {} in {} ({} steps, {} tokens, {} tokens/s on {})",
         outcome.folder.name(),
         summary.ended.describe(),
@@ -105,20 +160,21 @@ fn tell(outcome: &Outcome, plots: &[PathBuf]) {
         thousands(summary.tokens as f64),
         thousands(summary.tokens_per_second),
         summary.backend,
-    );
+    ));
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
-        println!("  loss      {loss:.4} nats on validation, best at step {step}");
+        say(&format!("  loss      {loss:.4} nats on validation, best at step {step}"));
         if let Some(floor) = summary.floor {
-            println!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor);
+            say(&format!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor));
         }
     }
     if let Some(accuracy) = summary.accuracy {
-        let determined = summary.determined_accuracy;
-        let determined = determined
-            .map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
-        println!("  accuracy  {:.1} %{determined}", accuracy * 100.0);
+        let known = summary.determined_accuracy;
+        let known =
+            known.map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
+        say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
-    println!("  run       {}", outcome.folder.path().display());
+    say(&format!("  run       {}", outcome.folder.path().display()));
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
-    println!("  pictures  {} ({})", outcome.folder.plots().display(), names.collect::<Vec<_>>().join(", "));
+    let names = names.collect::<Vec<_>>().join(", ");
+    say(&format!("  pictures  {} ({names})", outcome.folder.plots().display()));
 }

@@ -101,7 +101,8 @@ impl Loader {
 mod tests {
     use super::*;
     use crate::data::Role;
-    use crate::data::sequences::{Ids, Rows};
+    use crate::data::ids::Ids;
+    use crate::data::sequences::Rows;
 
     /// 11 rows of different lengths: row `r` counts up from 100 r.
     fn ragged() -> Sequences {

@@ -13,10 +13,13 @@
 //! | `text` | the user's texts, as characters or by a tokenizer |
 //! | `table` | the user's tables, a sequence a line or a column in windows |
 //! | [`vocabulary`] | what an id stands for |
+//! | [`describe`](mod@describe) | what training would see, for a person to look at |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
 pub mod batch;
 pub mod config;
+pub mod describe;
+mod ids;
 pub mod loader;
 pub mod seed;
 pub mod sequences;
@@ -27,6 +30,7 @@ pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{Column, Count, DataConfig, Source, Tokens, Values};
+pub use describe::{Description, describe};
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;
 pub use tasks::Task;
@@ -54,6 +58,12 @@ impl Dataset {
             .flat_map(|set| [set.time(), set.source_time().unwrap_or(0)])
             .max()
             .unwrap_or(0)
+    }
+
+    /// A number that changes with any id of either set: whether a run that is resumed still has
+    /// the data that it began with.
+    pub fn fingerprint(&self) -> u64 {
+        self.valid.hash(self.train.hash(self.vocabulary.size() as u64))
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::batch::{Batch, Role};
+use super::ids::{Ids, mix};
 
 /// One split of the data. Cheap to clone: clones share the ids.
 #[derive(Debug, Clone)]
@@ -68,11 +69,33 @@ impl Sequences {
         }
     }
 
+    /// Mixes all ids, and where rows end, into a hash.
+    pub(crate) fn hash(&self, hash: u64) -> u64 {
+        match &self.0 {
+            Kind::Rows { targets, source } => {
+                let rows = [Some(targets), source.as_ref()].into_iter().flatten();
+                rows.fold(hash, |hash, rows| rows.hash(hash))
+            }
+            Kind::Windows(windows) => {
+                let length = windows.length as u64;
+                windows.ids.hash(windows.range.clone(), mix(hash, length))
+            }
+        }
+    }
+
     /// The places from which a full window can start, where the samples are windows of a stream.
     pub(crate) fn window_starts(&self) -> Option<Range<usize>> {
         match &self.0 {
             Kind::Rows { .. } => None,
             Kind::Windows(windows) => Some(0..windows.targets() - self.time() + 1),
+        }
+    }
+
+    /// The stream that the samples are windows of, and the part of it that they cover.
+    pub(crate) fn stream(&self) -> Option<(&Ids, Range<usize>)> {
+        match &self.0 {
+            Kind::Rows { .. } => None,
+            Kind::Windows(windows) => Some((&windows.ids, windows.range.clone())),
         }
     }
 
@@ -181,6 +204,11 @@ impl Rows {
         start..self.ends[row]
     }
 
+    fn hash(&self, hash: u64) -> u64 {
+        let ends = self.ends.iter().fold(hash, |hash, &end| mix(hash, end as u64));
+        self.ids.hash(0..self.ids.len(), ends)
+    }
+
     fn fill_source(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
         let time = samples.clone().map(|sample| self.range(sample).len()).max().unwrap_or(0);
         let source = into.source.get_or_insert_default();
@@ -208,85 +236,26 @@ impl Windows {
     }
 }
 
-/// Token ids in the narrowest type that holds them: half the memory for all but the largest
-/// vocabularies.
-#[derive(Debug)]
-pub(crate) enum Ids {
-    U16(Vec<u16>),
-    U32(Vec<u32>),
-}
-
-impl Default for Ids {
-    fn default() -> Self {
-        Ids::U16(Vec::new())
-    }
-}
-
-impl Ids {
-    /// Makes room for `more` ids.
-    pub(crate) fn reserve(&mut self, more: usize) {
-        match self {
-            Ids::U16(ids) => ids.reserve(more),
-            Ids::U32(ids) => ids.reserve(more),
-        }
-    }
-
-    /// Adds ids; all are widened when the first comes that needs it.
-    pub(crate) fn extend(&mut self, more: &[u32]) {
-        match self {
-            Ids::U16(ids) if more.iter().all(|&id| id <= u16::MAX.into()) => {
-                ids.extend(more.iter().map(|&id| id as u16));
-            }
-            Ids::U16(ids) => {
-                *self = Ids::U32(ids.iter().copied().map(u32::from).chain(more.iter().copied()).collect());
-            }
-            Ids::U32(ids) => ids.extend_from_slice(more),
-        }
-    }
-
-    /// Gives each id another one.
-    pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
-        // As many ids are needed as before, so what fitted fits.
-        match self {
-            Ids::U16(ids) => ids.iter_mut().for_each(|id| *id = by(u32::from(*id)) as u16),
-            Ids::U32(ids) => ids.iter_mut().for_each(|id| *id = by(*id)),
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Ids::U16(ids) => ids.len(),
-            Ids::U32(ids) => ids.len(),
-        }
-    }
-
-    /// Copies the ids at `range` into a slice of the same length.
-    pub(crate) fn copy(&self, range: Range<usize>, into: &mut [u32]) {
-        match self {
-            Ids::U16(ids) => {
-                for (to, &from) in into.iter_mut().zip(&ids[range]) {
-                    *to = from.into();
-                }
-            }
-            Ids::U32(ids) => into.copy_from_slice(&ids[range]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_narrow_until_one_needs_more() {
-        let mut ids = Ids::default();
-        ids.extend(&[3, 65_535]);
-        assert!(matches!(ids, Ids::U16(_)));
-        ids.extend(&[7, 65_536]);
-        assert!(matches!(ids, Ids::U32(_)));
-        ids.extend(&[11]);
-        let mut copy = [0; 4];
-        ids.copy(1..5, &mut copy);
-        assert_eq!((ids.len(), copy), (5, [65_535, 7, 65_536, 11]));
+    fn a_hash_changes_with_every_id_and_every_end_of_a_row() {
+        let rows = |rows: &[&[u32]]| {
+            let mut all = Rows::default();
+            rows.iter().for_each(|row| all.push(row));
+            Sequences::rows(all).hash(0)
+        };
+        let hash = rows(&[&[1, 2, 3], &[4, 5]]);
+        assert_eq!(hash, rows(&[&[1, 2, 3], &[4, 5]]));
+        for other in [
+            rows(&[&[1, 2, 3], &[4, 6]]),
+            rows(&[&[2, 1, 3], &[4, 5]]),
+            rows(&[&[1, 2], &[3, 4, 5]]),
+            rows(&[&[1, 2, 3], &[4, 5], &[0, 0]]),
+        ] {
+            assert_ne!(hash, other);
+        }
     }
 }

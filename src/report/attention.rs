@@ -9,6 +9,7 @@ use super::color::MUTED;
 use super::heat_map::{BarValues, MapLayout, color_bar};
 use super::picture::Picture;
 use super::range::counted;
+use super::score::head_name;
 use super::text::Text;
 use super::token::visible;
 use super::weights::{Binned, WeightScale};
@@ -43,7 +44,7 @@ pub struct HeadMap {
 impl HeadMap {
     /// The head's name, as "layer 0, head 3".
     pub fn name(&self) -> String {
-        format!("layer {}, head {}", self.layer, self.head)
+        head_name(self.layer, self.head)
     }
 
     /// Writes the name and the note above a panel of `width` at `left`: from `indent` on, or further

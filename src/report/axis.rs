@@ -2,11 +2,11 @@
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
-use serde::{Deserialize, Serialize};
 
 use super::canvas::{Canvas, Place, Rect};
-use super::color::{GRID, INK, MUTED};
+use super::color::{BLUE, GRID, INK, MUTED, pale};
 use super::range::{Range, tick_labels};
+use super::series::{FEWEST_TO_SMOOTH, Point, smooth, values};
 use super::text::Text;
 use crate::error::Result;
 
@@ -16,15 +16,6 @@ pub(crate) const WIDTH: u32 = 900;
 pub(crate) const MARGIN: f64 = 18.0;
 /// Below this line a picture's content begins; its heading is above.
 pub(crate) const HEADING: f64 = 64.0;
-
-/// A value at a training step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// The optimizer step.
-    pub step: u64,
-    /// The value there; one that is not finite is left out of the picture.
-    pub value: f64,
-}
 
 /// A chart's frame: where its data lie, and their ranges.
 #[derive(Debug, Clone, Copy)]
@@ -47,12 +38,23 @@ impl Plot {
 
     /// Grid lines and labels of the y axis on the left, its title beside them.
     pub fn y_axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, title: &str) -> Result<()> {
-        let ticks = self.y.ticks((self.area.height / 42.0) as usize);
+        let ticks = self.y.ticks(((self.area.height / 42.0) as usize).max(2));
+        self.y_axis_at(canvas, title, &ticks, &tick_labels(&ticks))
+    }
+
+    /// The same at given values with given labels.
+    pub fn y_axis_at<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        title: &str,
+        ticks: &[f64],
+        labels: &[String],
+    ) -> Result<()> {
         let look = Text::new(LABEL).color(MUTED).right();
-        for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
+        for (tick, label) in ticks.iter().zip(labels) {
             let (_, y) = self.place(self.x.start, *tick);
             canvas.line(&[(self.area.left, y), (self.area.right(), y)], GRID, 0.75)?;
-            canvas.text(&label, (self.area.left - 7.0, y), &look)?;
+            canvas.text(label, (self.area.left - 7.0, y), &look)?;
         }
         let middle = self.area.top + self.area.height / 2.0;
         let look = Text::new(12.0).centered().upward();
@@ -68,6 +70,8 @@ impl Plot {
         for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
             let (x, _) = self.place(*tick, self.y.start);
             canvas.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0)?;
+            // A wide last label would be cut at the picture's edge.
+            let x = x.min(f64::from(WIDTH) - 4.0 - look.width(&label) / 2.0);
             canvas.text(&label, (x, bottom + 14.0), &look)?;
         }
         let middle = self.area.left + self.area.width / 2.0;
@@ -92,6 +96,27 @@ impl Plot {
             }
         }
         self.stretch(canvas, &stretch, color, width)
+    }
+
+    /// The values of single steps, and where they are many and scatter, their course over them.
+    /// Returns what a legend says of them.
+    pub fn noisy_curve<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        points: &[Point],
+        name: &str,
+    ) -> Result<Vec<(Sign, String)>> {
+        let smoothed = smooth(points, self.y.end);
+        if smoothed.len() < FEWEST_TO_SMOOTH {
+            self.curve(canvas, values(points), BLUE, 2.0)?;
+            return Ok(vec![(Sign::Line(BLUE), name.to_string())]);
+        }
+        self.curve(canvas, values(points), pale(BLUE), 0.75)?;
+        self.curve(canvas, values(&smoothed), BLUE, 2.0)?;
+        Ok(vec![
+            (Sign::Line(BLUE), format!("{name}, smoothed")),
+            (Sign::Line(pale(BLUE)), "single steps".to_string()),
+        ])
     }
 
     fn stretch<B: DrawingBackend>(

@@ -1,14 +1,18 @@
 //! Whole pictures: their sizes, and pixels that must carry known colours.
 
+mod course;
+mod heads;
+
 use plotters::style::RGBColor;
 
 use super::attention::{AttentionMaps, HeadMap};
 use super::attention_over_time::AttentionOverTime;
-use super::axis::Point;
 use super::color::{self, ColorMap};
 use super::loss::LossCurve;
 use super::picture::{Format, Picture, Raster, Style, raster, vector};
-use super::prediction::{self, Outcome, PredictedToken, Predictions};
+use super::prediction::{PredictedToken, Predictions};
+use super::series::Point;
+use super::token_row::{Outcome, tint};
 
 impl Raster {
     fn pixel(&self, x: usize, y: usize) -> RGBColor {
@@ -198,7 +202,7 @@ fn predictions(truth: &[&str], predicted: &[&str], determined: usize) -> Predict
 fn misses_are_marked_and_what_cannot_be_known_is_no_miss() {
     // Numbers are drawn as a chart, text as cells.
     let numbers = (["3", "5", "7", "2"], ["1", "5", "7", "2"], color::VERMILION);
-    let text = (["a", "b", " c", "d"], ["x", "b", " c", "d"], prediction::tint(Outcome::Miss));
+    let text = (["a", "b", " c", "d"], ["x", "b", " c", "d"], tint(Outcome::Miss));
     for (right, wrong, mark) in [numbers, text] {
         let perfect = drawn(&predictions(&right, &right, 0));
         assert_eq!((perfect.count(mark), perfect.count(color::SHADE)), (0, 0));

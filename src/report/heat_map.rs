@@ -86,50 +86,12 @@ impl MapLayout {
         scale: WeightScale,
     ) -> Result<()> {
         let cells = Rect { left: left + self.left, top, width: self.side, height: self.side };
-        self.cells(canvas, cells, map, scale)?;
+        draw_cells(canvas, cells, map, scale)?;
         if self.bin == 1 {
             self.token_labels(canvas, left, cells)
         } else {
             self.position_labels(canvas, left, cells)
         }
-    }
-
-    fn cells<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        cells: Rect,
-        map: &Binned,
-        scale: WeightScale,
-    ) -> Result<()> {
-        let colors: Vec<_> = (0..map.bins * map.bins)
-            .map(|cell| match map.weight(cell / map.bins, cell % map.bins) {
-                Some(weight) if weight.is_finite() => canvas.color_map().color(weight / scale.top),
-                Some(_) => MUTED,
-                None => BACKGROUND,
-            })
-            .collect();
-        let index = |fraction: f64| ((fraction * map.time as f64) as usize / map.bin).min(map.bins - 1);
-        canvas.image(cells, |across, down| colors[index(down) * map.bins + index(across)])?;
-        let cell = self.side / map.time as f64;
-        if cell >= LINED_CELL && map.bin == 1 {
-            for edge in 1..map.time {
-                let (x, y) = (cells.left + edge as f64 * cell, cells.top + edge as f64 * cell);
-                canvas.line(&[(x, y), (x, cells.bottom())], BACKGROUND, 0.5)?;
-                canvas.line(&[(cells.left, y), (x, y)], BACKGROUND, 0.5)?;
-            }
-        }
-        if cell >= WRITTEN_CELL && map.bin == 1 {
-            for (i, color) in colors.iter().enumerate() {
-                let (query, key) = (i / map.bins, i % map.bins);
-                if let Some(weight) = map.weight(query, key) {
-                    let place =
-                        (cells.left + (key as f64 + 0.5) * cell, cells.top + (query as f64 + 0.5) * cell);
-                    let look = Text::new(TOKEN).color(contrast(*color)).centered();
-                    canvas.text(&format!("{weight:.2}"), place, &look)?;
-                }
-            }
-        }
-        canvas.frame(cells, GRID, 1.0)
     }
 
     fn token_labels<B: DrawingBackend>(
@@ -214,6 +176,43 @@ impl MapLayout {
     }
 }
 
+/// Draws the square of a map's cells; what a query cannot see stays empty.
+pub(crate) fn draw_cells<B: DrawingBackend>(
+    canvas: &mut Canvas<'_, B>,
+    cells: Rect,
+    map: &Binned,
+    scale: WeightScale,
+) -> Result<()> {
+    let colors: Vec<_> = (0..map.bins * map.bins)
+        .map(|cell| match map.weight(cell / map.bins, cell % map.bins) {
+            Some(weight) if weight.is_finite() => canvas.color_map().color(weight / scale.top),
+            Some(_) => MUTED,
+            None => BACKGROUND,
+        })
+        .collect();
+    let index = |fraction: f64| ((fraction * map.time as f64) as usize / map.bin).min(map.bins - 1);
+    canvas.image(cells, |across, down| colors[index(down) * map.bins + index(across)])?;
+    let cell = cells.width / map.time as f64;
+    if cell >= LINED_CELL && map.bin == 1 {
+        for edge in 1..map.time {
+            let (x, y) = (cells.left + edge as f64 * cell, cells.top + edge as f64 * cell);
+            canvas.line(&[(x, y), (x, cells.bottom())], BACKGROUND, 0.5)?;
+            canvas.line(&[(cells.left, y), (x, y)], BACKGROUND, 0.5)?;
+        }
+    }
+    if cell >= WRITTEN_CELL && map.bin == 1 {
+        for (i, color) in colors.iter().enumerate() {
+            let (query, key) = (i / map.bins, i % map.bins);
+            if let Some(weight) = map.weight(query, key) {
+                let place = (cells.left + (key as f64 + 0.5) * cell, cells.top + (query as f64 + 0.5) * cell);
+                let look = Text::new(TOKEN).color(contrast(*color)).centered();
+                canvas.text(&format!("{weight:.2}"), place, &look)?;
+            }
+        }
+    }
+    canvas.frame(cells, GRID, 1.0)
+}
+
 /// What the colours of a colour bar stand for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BarValues {
@@ -221,6 +220,8 @@ pub(crate) enum BarValues {
     Weights(WeightScale),
     /// The queries of curves, up to the last one.
     Queries(usize),
+    /// A score, whose name stands elsewhere.
+    Scores(Range),
 }
 
 /// Draws a colour bar with its values and its title to the right.
@@ -230,12 +231,16 @@ pub(crate) fn color_bar<B: DrawingBackend>(
     values: BarValues,
 ) -> Result<()> {
     let map = canvas.color_map();
-    let most = ((bar.height / 40.0) as usize).min(6);
+    let most = ((bar.height / 40.0) as usize).clamp(2, 6);
     let (range, ticks, title) = match values {
         BarValues::Weights(scale) => {
             canvas.image(bar, |_, down| map.color(1.0 - down))?;
             let range = Range { start: 0.0, end: scale.top };
             (range, range.ticks(most), "attention weight")
+        }
+        BarValues::Scores(range) => {
+            canvas.image(bar, |_, down| map.color(1.0 - down))?;
+            (range, range.ticks(most), "")
         }
         BarValues::Queries(last) => {
             canvas.image(bar, |_, down| map.line_color(1.0 - down))?;

@@ -3,11 +3,12 @@
 use plotters::backend::DrawingBackend;
 use serde::{Deserialize, Serialize};
 
-use super::axis::{HEADING, LABEL, MARGIN, Plot, Point, Sign, WIDTH, heading, legend};
+use super::axis::{HEADING, LABEL, MARGIN, Plot, Sign, WIDTH, heading, legend};
 use super::canvas::{Canvas, Rect};
-use super::color::{BLUE, GREEN, GRID, MUTED, PURPLE, VERMILION, pale};
+use super::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
 use super::picture::Picture;
 use super::range::{Range, round_up, tick_labels};
+use super::series::{Point, quantile, sorted, values};
 use super::text::Text;
 use crate::error::Result;
 
@@ -28,8 +29,6 @@ pub struct LossCurve {
     pub floor: Option<f64>,
 }
 
-/// Fewer logged steps than this are drawn as they are.
-const FEWEST_TO_SMOOTH: usize = 40;
 /// Up to so many validations are marked each by a dot.
 const MOST_MARKED: usize = 60;
 const HEIGHT: u32 = 480;
@@ -39,7 +38,7 @@ impl LossCurve {
         !self.training.iter().chain(&self.validation).any(|point| point.value.is_finite())
     }
 
-    fn steps(&self) -> Range {
+    pub(crate) fn steps(&self) -> Range {
         let last_epoch = self.epoch_ends.last().copied();
         let series = [&self.training, &self.validation, &self.learning_rate];
         let last = series.iter().filter_map(|points| points.last()).map(|point| point.step).chain(last_epoch);
@@ -48,7 +47,7 @@ impl LossCurve {
 
     /// From just below the floor and the curves up to where the run starts; a start far above all
     /// that follows is cut, so that it does not squash the rest.
-    fn losses(&self) -> Range {
+    pub(crate) fn losses(&self) -> Range {
         let all = sorted(self.training.iter().chain(&self.validation));
         let (Some(&highest), Some(usual)) = (all.last(), quantile(&all, 0.97)) else {
             return Range { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
@@ -60,40 +59,6 @@ impl LossCurve {
         let range = Range::new(low, high);
         Range { start: range.start - 0.07 * range.length(), end: range.end + 0.05 * range.length() }
     }
-}
-
-fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
-    let mut values: Vec<f64> = points.map(|point| point.value).filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
-}
-
-/// The mean of each point's neighbourhood, which is as wide on both sides, and narrower towards the
-/// ends: the curve is not delayed, and starts and ends where the run does. What the picture cuts
-/// counts as its upper edge.
-fn smooth(points: &[Point], edge: f64) -> Vec<Point> {
-    let finite = points.iter().filter(|point| point.value.is_finite());
-    let finite: Vec<Point> =
-        finite.map(|point| Point { step: point.step, value: point.value.min(edge) }).collect();
-    let widest = finite.len() / 50;
-    let mut sums = vec![0.0];
-    for point in &finite {
-        sums.push(sums[sums.len() - 1] + point.value);
-    }
-    let mean = |(i, point): (usize, &Point)| {
-        let around = widest.min(i).min(finite.len() - 1 - i);
-        let sum = sums[i + around + 1] - sums[i - around];
-        Point { step: point.step, value: sum / (2 * around + 1) as f64 }
-    };
-    finite.iter().enumerate().map(mean).collect()
-}
-
-fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
-    points.iter().map(|point| (point.step as f64, point.value))
 }
 
 /// A loss in words: four digits after the point.
@@ -109,10 +74,6 @@ impl Picture for LossCurve {
     }
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let losses = self.losses();
-        let smoothed = smooth(&self.training, losses.end);
-        let noisy = smoothed.len() >= FEWEST_TO_SMOOTH;
-        let lines = if noisy { &smoothed } else { &self.training };
         let right = if self.learning_rate.is_empty() { MARGIN } else { MARGIN + 66.0 };
         let area = Rect {
             left: MARGIN + 58.0,
@@ -120,25 +81,35 @@ impl Picture for LossCurve {
             width: f64::from(WIDTH) - MARGIN - 58.0 - right,
             height: f64::from(HEIGHT) - HEADING - 48.0 - 52.0,
         };
-        let plot = Plot { area, x: self.steps(), y: losses };
+        let plot = Plot { area, x: self.steps(), y: self.losses() };
         heading(canvas, &format!("{}: loss by step", self.run), &self.summary(&plot))?;
         self.epochs(canvas, &plot)?;
         plot.y_axis(canvas, "loss (nats a token)")?;
         plot.x_axis(canvas, "step")?;
-        let mut entries = vec![(Sign::Line(BLUE), "training".to_string())];
-        if noisy {
-            entries[0].1 += ", smoothed";
-            entries.push((Sign::Line(pale(BLUE)), "each step".to_string()));
-            plot.curve(canvas, values(&self.training), pale(BLUE), 0.75)?;
-        }
         if !self.learning_rate.is_empty() {
             self.rates(canvas, &plot)?;
         }
+        let mut entries = self.curves(canvas, &plot)?;
+        if !self.learning_rate.is_empty() {
+            entries.push((Sign::Line(PURPLE), "learning rate (right axis)".to_string()));
+        }
+        legend(canvas, (area.left, HEADING + 8.0), &entries)
+    }
+}
+
+impl LossCurve {
+    /// Draws the losses and the floor, and returns what a legend says of them.
+    pub(crate) fn curves<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        plot: &Plot,
+    ) -> Result<Vec<(Sign, String)>> {
+        let area = plot.area;
         if let Some(floor) = self.floor {
             let (_, y) = plot.place(0.0, floor);
             canvas.dashed((area.left, y), (area.right(), y), GREEN, 1.5)?;
         }
-        plot.curve(canvas, values(lines), BLUE, 2.0)?;
+        let mut entries = plot.noisy_curve(canvas, &self.training, "training")?;
         if !self.validation.is_empty() {
             plot.curve(canvas, values(&self.validation), VERMILION, 2.0)?;
             let marked = if self.validation.len() <= MOST_MARKED { &self.validation[..] } else { &[] };
@@ -152,20 +123,16 @@ impl Picture for LossCurve {
         if let Some(floor) = self.floor {
             entries.push((Sign::Dashed(GREEN), format!("floor {} nats", nats(floor))));
         }
-        if !self.learning_rate.is_empty() {
-            entries.push((Sign::Line(PURPLE), "learning rate (right axis)".to_string()));
-        }
-        legend(canvas, (area.left, HEADING + 8.0), &entries)?;
         if self.is_empty() {
             let middle = (area.left + area.width / 2.0, area.top + area.height / 2.0);
             canvas.text("no step was logged", middle, &Text::new(14.0).color(MUTED).centered())?;
         }
-        Ok(())
+        Ok(entries)
     }
 }
 
 impl LossCurve {
-    fn summary(&self, plot: &Plot) -> String {
+    pub(crate) fn summary(&self, plot: &Plot) -> String {
         let mut parts = Vec::new();
         let finite = || self.validation.iter().map(|point| point.value).filter(|value| value.is_finite());
         if let (Some(last), best) = (finite().next_back(), finite().fold(f64::INFINITY, f64::min)) {

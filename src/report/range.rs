@@ -46,6 +46,25 @@ impl Range {
     }
 }
 
+/// Round values of a logarithmic axis whose range is that of the values' decimal logarithms: 1, 2 and 5
+/// times powers of ten; over many decades the powers alone, at most eight.
+pub(crate) fn log_ticks(logarithms: Range) -> Vec<f64> {
+    let powers = logarithms.start.floor() as i32..=logarithms.end.ceil() as i32;
+    let within = |value: &f64| (logarithms.start..=logarithms.end).contains(&value.log10());
+    let factors: &[f64] = if logarithms.length() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let every = (logarithms.length() / 8.0).ceil().max(1.0) as usize;
+    let powers = powers.filter(|power| power.rem_euclid(every as i32) == 0);
+    let ticks: Vec<f64> = powers
+        .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+        .filter(within)
+        .collect();
+    if ticks.len() >= 2 {
+        return ticks;
+    }
+    // Within a fraction of a decade, evenly spaced values are the round ones.
+    Range::new(10f64.powf(logarithms.start), 10f64.powf(logarithms.end)).ticks(5)
+}
+
 /// The least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below
 /// `value`.
 pub(crate) fn round_up(value: f64) -> f64 {
@@ -70,6 +89,28 @@ pub(crate) fn whole(value: u64) -> String {
     text
 }
 
+/// A number with the three digits that count, as `0.297`, `2.97`, `297` or `2.97e-5`.
+pub(crate) fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let text = format!("{value:.2e}");
+    let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+    let power: i32 = power.parse().unwrap_or(0);
+    let text = match power {
+        -3..=3 => {
+            let text = format!("{value:.*}", (2 - power).max(0) as usize);
+            if text.contains('.') {
+                text.trim_end_matches('0').trim_end_matches('.').to_string()
+            } else {
+                text
+            }
+        }
+        _ => format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.')),
+    };
+    text.replacen('-', if value < 0.0 { "−" } else { "-" }, 1)
+}
+
 /// A number of things, as "1 token" or "1,024 tokens".
 pub(crate) fn counted(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", whole(number as u64), if number == 1 { "" } else { "s" })
@@ -79,7 +120,8 @@ pub(crate) fn counted(number: usize, thing: &str) -> String {
 /// as `3e-4`.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
-    let step = if step.is_finite() { step } else { ticks.first().map_or(1.0, |tick| tick.abs()) };
+    let alone = ticks.first().map(|tick| tick.abs()).filter(|&tick| tick > 0.0);
+    let step = if step.is_finite() { step } else { alone.unwrap_or(1.0) };
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
     let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
     ticks
@@ -124,12 +166,26 @@ mod tests {
     }
 
     #[test]
+    fn ticks_of_a_logarithmic_axis_are_round_and_few() {
+        let close = |ticks: Vec<f64>, expected: &[f64]| {
+            let same = ticks.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
+            assert!(ticks.len() == expected.len() && same, "{ticks:?}");
+        };
+        close(log_ticks(Range::new(-1.0, 1.0)), &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        close(log_ticks(Range::new(-2.1, 1.1)), &[0.01, 0.1, 1.0, 10.0]);
+        close(log_ticks(Range::new(2f64.log10(), 2.9f64.log10())), &[2.0, 2.2, 2.4, 2.6, 2.8]);
+        assert!(log_ticks(Range::new(-30.0, 12.0)).len() <= 8);
+    }
+
+    #[test]
     fn labels_tell_neighbouring_ticks_apart() {
         assert_eq!(tick_labels(&[0.0, 0.0005, 0.001]), ["0", "5e-4", "1e-3"]);
         assert_eq!(tick_labels(&[0.0, 0.25, 0.5]), ["0", "0.25", "0.50"]);
         assert_eq!(tick_labels(&[-0.5, 0.0, 0.5]), ["−0.5", "0", "0.5"]);
         assert_eq!(tick_labels(&[0.0, 10_000.0]), ["0", "10,000"]);
         assert_eq!(tick_labels(&[2e7, 4e7]), ["2e7", "4e7"]);
+        assert_eq!(tick_labels(&[0.0]), ["0"]);
+        assert_eq!(tick_labels(&[0.003]), ["0.003"]);
     }
 
     #[test]
@@ -137,6 +193,12 @@ mod tests {
         assert_eq!(counted(1, "token"), "1 token");
         assert_eq!(counted(999, "token"), "999 tokens");
         assert_eq!(counted(1_024_000, "token"), "1,024,000 tokens");
+    }
+
+    #[test]
+    fn three_digits_count() {
+        let texts = [0.002982, 0.003, 1.0, 29.71, 2971.4, 29714.0, 3e-4, -0.5, 0.0].map(significant);
+        assert_eq!(texts, ["0.00298", "0.003", "1", "29.7", "2971", "2.97e4", "3e-4", "−0.5", "0"]);
     }
 
     #[test]

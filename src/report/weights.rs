@@ -62,10 +62,11 @@ pub(crate) struct WeightScale {
 }
 
 impl WeightScale {
-    pub fn of(maps: &[Binned]) -> Self {
-        let typical = maps.iter().map(Binned::typical_largest).fold(0.0, f64::max);
+    pub fn of<'a>(maps: impl IntoIterator<Item = &'a Binned, IntoIter: Clone>) -> Self {
+        let maps = maps.into_iter();
+        let typical = maps.clone().map(Binned::typical_largest).fold(0.0, f64::max);
         let top = if typical > 0.5 { 1.0 } else { round_up(typical) };
-        let exceeded = maps.iter().flat_map(|map| &map.weights).any(|&weight| weight > top * 1.0001);
+        let exceeded = maps.flat_map(|map| &map.weights).any(|&weight| weight > top * 1.0001);
         WeightScale { top, exceeded }
     }
 }

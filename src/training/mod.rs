@@ -6,10 +6,13 @@
 
 mod checkpoint;
 mod config;
+mod experiment;
 mod history;
 mod loader;
 mod optimizer;
+mod plan;
 mod progress;
+mod run;
 mod run_folder;
 mod samples;
 mod schedule;
@@ -27,42 +30,26 @@ use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State};
 pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
+pub use experiment::Experiment;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
 pub use optimizer::{Hyper, Optimizer};
-pub use progress::{Progress, ProgressKind, clock, thousands};
+pub use plan::Plan;
+pub use progress::{Progress, ProgressKind, clock, say, thousands};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
-pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch};
+pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
 pub use stopping::{EarlyStopping, Ended, Watched};
-pub use strategy::evaluate;
 pub use summary::Summary;
 
-use crate::data::{DataConfig, Dataset, Loader, Order};
+use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
-use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::ops;
-use crate::weights::native::{self, Description};
-use strategy::{Pace, Run, StepStrategy};
+use crate::weights::native;
+use run::{Pace, Run};
+use strategy::StepStrategy;
 use summary::RunFacts;
-
-/// All that decides what a run does.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Experiment {
-    /// The seed of everything drawn at random.
-    pub seed: u64,
-    /// What is learned from.
-    pub data: DataConfig,
-    /// What learns.
-    pub model: ModelConfig,
-    /// How.
-    pub training: TrainingConfig,
-    /// Validation sequences that are kept with the run, for its pictures.
-    pub samples: usize,
-    /// The config as it is written into the run folder.
-    pub toml: String,
-}
 
 /// How a run is watched and stopped.
 #[derive(Debug, Clone)]
@@ -86,36 +73,6 @@ pub struct Outcome {
     pub lock: Lock,
 }
 
-impl Experiment {
-    /// Reads or draws the data, in the form that the architecture takes.
-    pub fn dataset(&self) -> Result<Dataset> {
-        match self.model.architecture {
-            Architecture::OneLayer | Architecture::Decoder => self.data.load(self.seed),
-            Architecture::EncoderDecoder => self.data.load_pairs(self.seed),
-        }
-    }
-
-    /// The sizes that the data asks of the model.
-    pub fn sizes(&self, dataset: &Dataset) -> Sizes {
-        Sizes {
-            vocab: dataset.vocabulary.size(),
-            context: dataset.train.time().max(dataset.valid.time()),
-            source_context: dataset.train.source_time().max(dataset.valid.source_time()),
-        }
-    }
-
-    fn description(&self, dataset: &Dataset) -> Description {
-        Description { model: self.model.clone(), sizes: self.sizes(dataset) }
-    }
-
-    /// A model with fresh weights, a pure function of the seed.
-    pub fn model<B: ops::Backend>(&self, dataset: &Dataset, device: &B::Device) -> Result<Trainee<B>> {
-        B::seed(device, self.seed);
-        let model = self.model.init(self.sizes(dataset), device)?;
-        Ok(Trainee { model, label_smoothing: self.training.label_smoothing })
-    }
-}
-
 /// Trains a model from the beginning, in a new folder at `target`.
 ///
 /// # Errors
@@ -132,7 +89,7 @@ pub fn train<B: ops::AutodiffBackend>(
     let trainee = experiment.model::<B>(&dataset, device)?;
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
-        write_atomically(&folder.vocabulary(), vocabulary_json(&dataset).as_bytes())?;
+        write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;
         let samples = Sample::first(&dataset.valid, experiment.samples);
         write_atomically(
             &folder.samples(),
@@ -160,14 +117,7 @@ pub fn resume<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     let lock = folder.lock()?;
     let dataset = experiment.dataset()?;
-    let known = std::fs::read_to_string(folder.vocabulary())
-        .map_err(|error| Error::io("read", folder.vocabulary(), error))?;
-    if known != vocabulary_json(&dataset) {
-        let path = folder.path().display();
-        return Err(Error::Input(format!(
-            "the data no longer has the vocabulary of the run `{path}`: restore the data that it was made with"
-        )));
-    }
+    experiment.check_vocabulary(&dataset, &folder)?;
     let trainee = experiment.model::<B>(&dataset, device)?;
     go_on(experiment, dataset, trainee, folder, lock, device, control)
 }
@@ -282,10 +232,6 @@ fn go_on<B: ops::AutodiffBackend>(
             Err(error)
         }
     }
-}
-
-fn vocabulary_json(dataset: &Dataset) -> String {
-    serde_json::to_string_pretty(&dataset.vocabulary).expect("a vocabulary holds plain values")
 }
 
 /// A run that has nothing left to do is not gone on with.

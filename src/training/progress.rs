@@ -1,6 +1,6 @@
 //! What a person sees while a run is under way: a bar on a terminal, plain lines in a log.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -101,7 +101,7 @@ impl Progress {
         self.valid_loss = Some(evaluation.loss);
         match self.shown {
             Shown::Bar(_) => self.step(standing),
-            Shown::Plain => println!("{}", self.line(standing, evaluation)),
+            Shown::Plain => say(&self.line(standing, evaluation)),
             Shown::Nothing => {}
         }
     }
@@ -125,6 +125,11 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Writes a line to standard output. Nobody may be reading any more, and a run goes on all the same.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn pace(standing: &Standing) -> String {

@@ -10,6 +10,7 @@ use burn::tensor::activation::log_softmax;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::data::{Batch, Role};
+use crate::evaluation::{Evaluation, Tally};
 use crate::model::{Inputs, Model, Source, loss};
 use crate::ops;
 
@@ -154,6 +155,24 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
         let logits = self.model.forward(batch.device.inputs);
         Scores { losses: losses(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
     }
+}
+
+/// Scores a model on every batch of a set.
+pub fn evaluate<B: ops::Backend>(
+    model: &Trainee<B>,
+    batches: impl Iterator<Item = ValidBatch<B>>,
+) -> Evaluation {
+    let mut tally = Tally::default();
+    for batch in batches {
+        let host = batch.host.clone();
+        let scores = model.step(batch);
+        let losses = scores.losses.into_data().convert::<f32>();
+        let predictions = scores.predictions.into_data().convert::<i64>();
+        let losses = losses.iter::<f32>().collect::<Vec<_>>();
+        let predictions = predictions.iter::<i64>().collect::<Vec<_>>();
+        tally.add(&host, &losses, &predictions);
+    }
+    tally.evaluation()
 }
 
 fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1> {

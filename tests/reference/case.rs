@@ -49,6 +49,11 @@ impl Case {
         self.data(key).shape.dims()
     }
 
+    /// All numbers of a tensor, in the precision of the file.
+    pub fn numbers(&self, key: &str) -> Vec<f64> {
+        self.data(key).convert::<f64>().to_vec::<f64>().unwrap()
+    }
+
     pub fn float<B: Backend, const D: usize>(&self, key: &str) -> Tensor<B, D> {
         Tensor::from_data(self.data(key).convert::<f32>(), &Default::default())
     }

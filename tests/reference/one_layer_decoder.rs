@@ -1,12 +1,13 @@
 //! The one-layer decoder: forward, gradients and forty steps of Adam.
 
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::optim::{GradientsParams, Optimizer as _};
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
 use causal_attention::ops;
+use causal_attention::training::{Hyper, Optimizer, OptimizerKind, TrainingConfig};
 
 use crate::CLOSE;
 use crate::case::Case;
@@ -65,7 +66,12 @@ fn one_layer_decoder() {
             case.assert_close(&format!("expected.grad.{name}.bias"), gradient, CLOSE);
         }
 
-        let mut adam = AdamConfig::new().with_epsilon(1e-8).init::<B, Model<B>>();
+        let config = TrainingConfig {
+            optimizer: OptimizerKind::Adam,
+            max_gradient_norm: 0.0,
+            ..TrainingConfig::default()
+        };
+        let mut adam = Optimizer::<B>::new(Hyper::from(&config));
         let mut losses = Vec::new();
         for step in 0..steps {
             let loss = mean_loss(&model, batch(step % batches));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
-use super::sequences::{Ids, Sequences};
+use super::ids::Ids;
+use super::sequences::Sequences;
 use super::tasks::{self, Task};
 use super::vocabulary::Vocabulary;
 use super::{table, text};
@@ -36,8 +37,10 @@ pub struct DataConfig {
     /// minute and many enough that a chance match is rare (a task may add a separator); what a
     /// file has for characters and tables.
     pub vocab: Count,
-    /// Positions that a model sees at once: the targets of a sample. 32 by default: four times the
-    /// longest default period, so that most of a `repeat` sample can be known.
+    /// Positions that a model sees at once: the targets of a sample, or the longest source for an
+    /// encoder-decoder. 32 by default: four times the longest default period, so that most of a
+    /// `repeat` sample can be known. `addition`, and tables of a sequence a line, have lengths of
+    /// their own.
     pub length: usize,
     /// Sequences in the training set of a task: 8192 by default, more than a small decoder learns
     /// by heart in the few epochs of a run.

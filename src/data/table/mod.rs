@@ -16,19 +16,17 @@
 
 mod delimited;
 mod json_lines;
+mod reader;
 mod row;
 mod values;
 
-use std::ffi::OsStr;
-use std::path::Path;
-
-use self::delimited::Delimited;
-use self::json_lines::JsonLines;
+use self::reader::{Reader, first_column, header};
 use self::row::{Layout, Row, problem_at};
 use self::values::Encoder;
 use super::Dataset;
-use super::config::{Column, DataConfig, LARGEST, Values};
-use super::sequences::{Ids, Rows, Sequences};
+use super::config::{Column, DataConfig, LARGEST};
+use super::ids::Ids;
+use super::sequences::{Rows, Sequences};
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 
@@ -172,90 +170,12 @@ impl Table<'_> {
     }
 }
 
-/// The column as the config numbers it, counted from 0.
-fn first_column(config: &DataConfig) -> Option<usize> {
-    match &config.column {
-        Column::None => None,
-        Column::Number(number) => Some(number - 1),
-        // The only one that JSON Lines reads.
-        Column::Name(_) => Some(0),
-    }
-}
-
-/// Where the first line is a header, the column that the config means by it, counted from 0.
-fn header(
-    config: &DataConfig,
-    reader: &Reader<'_>,
-    first: &Row,
-    second: Option<&Row>,
-) -> Option<Result<Option<usize>>> {
-    if let Reader::JsonLines(_) = reader {
-        return None;
-    }
-    if let Column::Name(name) = &config.column {
-        let found = first.values().position(|value| value == name).map(Some);
-        return Some(found.ok_or_else(|| {
-            let columns: Vec<&str> = first.values().collect();
-            let problem =
-                format!("is no column of {}, which has {}", config.path.display(), columns.join(", "));
-            Error::key("data.column", name, problem)
-        }));
-    }
-    let is_integer = |value: &str| value.parse::<i128>().is_ok();
-    let is_header = config.values != Values::Symbols
-        && !first.values().any(is_integer)
-        && second.is_some_and(|second| second.len() > 0 && second.values().all(is_integer));
-    is_header.then(|| Ok(first_column(config)))
-}
-
-/// Reads a table line by line.
-enum Reader<'a> {
-    Delimited(Box<Delimited<'a>>),
-    JsonLines(JsonLines<'a>),
-}
-
-impl<'a> Reader<'a> {
-    /// Opens the table in the format that its extension names: JSON Lines, or else CSV.
-    fn open(config: &'a DataConfig) -> Result<Self> {
-        let path: &Path = &config.path;
-        if path.is_dir() {
-            let problem = "is a folder; give the path of one CSV or JSON Lines file";
-            return Err(Error::key("data.path", path.display(), problem));
-        }
-        let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
-        Ok(match extension.as_str() {
-            "jsonl" | "ndjson" | "json" => {
-                let member = match &config.column {
-                    Column::Name(name) => Some(name.as_str()),
-                    Column::None | Column::Number(_) => None,
-                };
-                Reader::JsonLines(JsonLines::open(path, member)?)
-            }
-            _ => Reader::Delimited(Box::new(Delimited::open(path)?)),
-        })
-    }
-
-    fn read(&mut self, row: &mut Row) -> Result<bool> {
-        match self {
-            Reader::Delimited(reader) => reader.read(row),
-            Reader::JsonLines(reader) => reader.read(row),
-        }
-    }
-
-    fn layout(&self) -> Layout<'a> {
-        match self {
-            Reader::Delimited(reader) => reader.layout(),
-            Reader::JsonLines(reader) => reader.layout(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::config::{Count, Source};
+    use crate::data::config::{Count, Source, Values};
     use crate::data::{Batch, Loader, Order, Role};
 
     /// A table in a folder that is removed with it, and the config that reads it.

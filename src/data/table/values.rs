@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::data::config::{Count, DataConfig, LARGEST, Values};
-use crate::data::sequences::Ids;
+use crate::data::ids::Ids;
 use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::Result;
 

@@ -22,6 +22,8 @@
 pub mod addition;
 pub mod arithmetic;
 pub mod copy_gap;
+#[cfg(test)]
+pub(crate) mod enumeration;
 pub mod markov;
 pub mod random;
 pub mod recall;
@@ -204,89 +206,6 @@ fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> 
 
 fn role(probability: f64) -> Role {
     if probability >= DETERMINED { Role::Determined } else { Role::Undetermined }
-}
-
-#[cfg(test)]
-pub(crate) mod enumeration {
-    //! The best predictor by brute force: all that a task can draw, written out with its
-    //! probability. What the predictor gives to a target is the share of the sequences that
-    //! agree with the tokens up to it among those that agree with the tokens before it.
-
-    use std::collections::HashMap;
-
-    use super::*;
-
-    /// Checks a task against all that it can draw, given as (sequence, probability); a sequence
-    /// may stand more than once.
-    pub fn agrees(task: &dyn SequenceTask, all: &[(Vec<u32>, f64)]) {
-        let total: f64 = all.iter().map(|(_, p)| p).sum();
-        assert!((total - 1.0).abs() < 1e-9, "the enumeration sums to {total}");
-        let mut prefixes: HashMap<&[u32], f64> = HashMap::new();
-        for (sequence, p) in all {
-            assert_eq!(sequence.len(), task.tokens());
-            for end in 1..=sequence.len() {
-                *prefixes.entry(&sequence[..end]).or_default() += p;
-            }
-        }
-        // What the predictor gives, sequence by sequence.
-        let mut expected = 0.0;
-        let mut given = vec![0.0; task.tokens() - 1];
-        for (sequence, p) in all {
-            task.probabilities(sequence, &mut given);
-            for (time, &given) in given.iter().enumerate() {
-                let right = prefixes[&sequence[..time + 2]] / prefixes[&sequence[..=time]];
-                assert!((given - right).abs() < 1e-9, "{sequence:?} at {time}: {given}, not {right}");
-                expected -= p * right.ln() / (task.tokens() - 1) as f64;
-            }
-        }
-        // The floor in expectation.
-        let floor = task.expected_floor();
-        assert!((floor - expected).abs() < 1e-3, "expected floor {floor}, not {expected}");
-        // What is drawn has the distribution that was written out: chi-square over sequences,
-        // with five standard deviations of room, and nothing else is ever drawn.
-        let whole: Vec<(&[u32], f64)> =
-            prefixes.iter().filter(|(s, _)| s.len() == task.tokens()).map(|(s, p)| (*s, *p)).collect();
-        let draws = 100 * whole.len().max(50);
-        let mut counts: HashMap<Vec<u32>, f64> = HashMap::new();
-        let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
-        let mut sample = vec![0; task.tokens()];
-        for _ in 0..draws {
-            task.draw(&mut random, &mut sample);
-            assert!(prefixes.contains_key(&sample[..]), "{sample:?} cannot be drawn");
-            *counts.entry(sample.clone()).or_default() += 1.0;
-        }
-        let (mut square, mut freedom, mut rare, mut rare_counts) = (0.0, -1.0, 0.0, 0.0);
-        for (sequence, p) in whole {
-            let (right, count) = (p * draws as f64, counts.get(sequence).copied().unwrap_or(0.0));
-            if right < 5.0 {
-                (rare, rare_counts) = (rare + right, rare_counts + count);
-            } else {
-                square += (count - right).powi(2) / right;
-                freedom += 1.0;
-            }
-        }
-        if rare > 0.0 {
-            square += (rare_counts - rare).powi(2) / rare;
-            freedom += 1.0;
-        }
-        let freedom: f64 = freedom;
-        assert!(square <= freedom + 5.0 * (2.0 * freedom).sqrt(), "chi-square {square} for {freedom}");
-        // Every id is in the vocabulary.
-        let size = task.vocabulary().size() as u32;
-        assert!(all.iter().all(|(sequence, _)| sequence.iter().all(|&id| id < size)));
-    }
-
-    /// All sequences of `length` ids below `vocab`.
-    pub fn all_sequences(vocab: u32, length: usize) -> Vec<Vec<u32>> {
-        let mut all = vec![vec![]];
-        for _ in 0..length {
-            all = all
-                .iter()
-                .flat_map(|start| (0..vocab).map(move |id| [start.as_slice(), &[id]].concat()))
-                .collect();
-        }
-        all
-    }
 }
 
 #[cfg(test)]

@@ -140,9 +140,10 @@ impl SequenceTask for Repeat {
     }
 
     fn expected_floor(&self) -> f64 {
-        // At least this many motifs a period, and at most; a multiple of it is drawn at a time.
-        const ROUND: usize = 64;
-        const MOST: usize = 1 << 16;
+        // Motifs drawn of each period at a time; of all periods together at least, and at most.
+        const ROUND: usize = 16;
+        const LEAST: usize = 1 << 10;
+        const MOST: usize = 1 << 20;
         let targets = self.length as f64;
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let mut sample = vec![0; self.tokens()];
@@ -164,7 +165,8 @@ impl SequenceTask for Repeat {
             let mean = sums.iter().map(|(sum, _)| sum / count).sum::<f64>() / strata;
             let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
             let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
-            if drawn >= MOST || (drawn >= 4 * ROUND && error < STANDARD_ERROR) {
+            let motifs = drawn * sums.len();
+            if motifs >= MOST || (motifs >= LEAST && error < STANDARD_ERROR) {
                 return mean;
             }
         }

@@ -14,7 +14,7 @@ pub(crate) use self::bpe::BYTES;
 use self::pieces::{Piece, Pieces, files};
 use super::Dataset;
 use super::config::{Count, DataConfig, Tokens};
-use super::sequences::Ids;
+use super::ids::Ids;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::file(&config.path, None, None, "is empty; give a text to learn from"));
     }
     let vocabulary = match given {
-        Some(vocabulary) if vocabulary.notation() == Notation::Text => vocabulary.clone(),
+        Some(vocabulary) if vocabulary.notation() != Notation::Words => vocabulary.clone(),
         Some(vocabulary) => {
             let problem = format!("reads text, and the vocabulary of {vocabulary} does not");
             return Err(Error::key("data.source", "text", problem));

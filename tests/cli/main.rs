@@ -1,5 +1,7 @@
 //! The program as a user meets it: the real binary, in a folder of its own.
 
+mod resume;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -139,7 +141,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("modell.heads=4", &["did you mean `model`?"]),
         ("heads=4", &["section.key"]),
         ("model.heads", &["section.key=value"]),
-        ("model.heads=four", &["--set: `model.heads` = \"four\"", "integer"]),
+        ("model.heads=four", &["--set: `model.heads` = \"four\"", "expected a whole number"]),
         ("model.heads=5", &["`model.heads` = 5", "`model.d_model` = 64"]),
         ("model.d_model=0", &["`model.d_model` = 0"]),
         ("model.layers=100000000", &["`model.layers` = 100000000"]),
@@ -201,4 +203,63 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert_eq!(summary["ended"], "diverged");
     let checkpoints = fs::read_dir(run.join("checkpoints")).unwrap().count();
     assert!(checkpoints >= 1, "a good checkpoint is kept");
+}
+
+#[test]
+fn evaluate_says_exactly_what_training_said_of_the_best_weights() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=40", "training.validate_every=7"], "run");
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["loss"], summary["best_valid_loss"]);
+    assert_eq!(said["accuracy"], summary["accuracy"]);
+    assert_eq!(said["determined_accuracy"], summary["determined_accuracy"]);
+    assert_eq!(said["floor"], summary["floor"]);
+    assert_eq!(said["loss_by_position"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn pictures_come_again_from_the_folder_alone() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
+        .unwrap();
+    let sets = ["data.source=text", "data.path=words.txt", "training.steps=9"];
+    let run = small_run(place.path(), &sets, "run");
+    fs::remove_file(place.path().join("words.txt")).unwrap();
+    let before = fs::read(run.join("plots/attention.png")).unwrap();
+    fs::remove_dir_all(run.join("plots")).unwrap();
+    let output = program(place.path()).args(["plot", "run"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(run.join("plots/attention.png")).unwrap() == before);
+    let output = program(place.path()).args(["plot", "run", "--format", "svg"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(run.join("plots/loss.svg")).unwrap().contains("learning rate"));
+}
+
+#[test]
+fn shipped_experiments_are_valid_and_say_what_they_take() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("input.txt"), "a small text to count the characters of. ".repeat(40))
+        .unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shipped = fs::read_dir(root.join("assets/configs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut configs = shipped.collect::<Vec<_>>();
+    configs.push(root.join("config.toml"));
+    assert!(configs.len() >= 5);
+    for config in configs {
+        let config = config.to_str().unwrap();
+        let output = program(place.path())
+            .args(["train", config, "--dry-run", "--backend", "ndarray"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{config}: {}", text(&output.stderr));
+        let said = text(&output.stdout);
+        assert!(said.contains("parameters") && said.contains("learning rate"), "{config}: {said}");
+        assert!(!place.path().join("runs").exists(), "nothing is trained");
+        let output = program(place.path()).args(["data", config]).output().unwrap();
+        assert!(output.status.success() && !output.stdout.is_empty(), "{config}: {}", text(&output.stderr));
+    }
 }

@@ -1,0 +1,33 @@
+//! `data`: what training would see, before any training.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config::Config;
+use crate::data::Description;
+use crate::error::Result;
+use crate::training::say;
+
+/// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
+    config: Option<PathBuf>,
+    /// Overrides a key of the config, as --set data.task=sort; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let config = Config::load(args.config.as_deref(), &args.set)?;
+    let description = Description::of(&config.data, &config.experiment().dataset()?);
+    match args.json {
+        true => say(&serde_json::to_string_pretty(&description).expect("a description holds plain values")),
+        false => say(description.to_string().trim_end()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

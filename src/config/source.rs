@@ -1,0 +1,221 @@
+//! The values of a config before they are typed, each with the place where it was written, so that
+//! whatever is wrong is answered with that place and the remedy.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use toml::de::{DeTable, DeValue};
+
+use super::{Config, RunConfig};
+use crate::analysis::AnalysisConfig;
+use crate::data::DataConfig;
+use crate::error::{Error, Origin, Place, Result};
+use crate::model::ModelConfig;
+use crate::training::TrainingConfig;
+
+/// The values of a config before they are typed, each with the place where it was written.
+pub(super) struct Values {
+    values: toml::Table,
+    origins: HashMap<String, Origin>,
+    typed: HashMap<String, String>,
+}
+
+impl Values {
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
+        let at = |offset: usize| {
+            let before = &text[..offset.min(text.len())];
+            let line = before.matches('\n').count() + 1;
+            let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+            (line, column)
+        };
+        let syntax = |error: toml::de::Error| {
+            let (line, column) = error.span().map(|span| at(span.start)).unzip();
+            Error::file(path, line, column, error.message().replace('\n', ", "))
+        };
+        let spans = DeTable::parse(text).map_err(syntax)?;
+        let values = toml::from_str::<toml::Table>(text).map_err(syntax)?;
+
+        let mut origins = HashMap::new();
+        let mut note = |key: String, offset: usize| {
+            let place = Place { path: path.to_path_buf(), line: Some(at(offset).0), column: None };
+            origins.insert(key, Origin::File(place));
+        };
+        for (section, inner) in spans.get_ref() {
+            note(section.get_ref().to_string(), section.span().start);
+            if let DeValue::Table(table) = inner.get_ref() {
+                for key in table.keys() {
+                    note(format!("{}.{}", section.get_ref(), key.get_ref()), key.span().start);
+                }
+            }
+        }
+        let source = Self { values, origins, typed: HashMap::new() };
+        source.check_keys()?;
+        Ok(source)
+    }
+
+    /// One override: `section.key=value`, the value in TOML's notation or a bare word.
+    pub(super) fn set(&mut self, assignment: &str) -> Result<()> {
+        let Some((key, value)) = assignment.split_once('=') else {
+            return Err(Error::Input(format!(
+                "--set {assignment}: write section.key=value, as --set data.task=random"
+            )));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        let Some((section, name)) = key.split_once('.') else {
+            return Err(Error::Input(format!(
+                "--set {assignment}: `{key}` names no section: write it as section.key"
+            )));
+        };
+        let parsed = format!("value = {value}")
+            .parse::<toml::Table>()
+            .ok()
+            .and_then(|mut table| table.remove("value"));
+        let parsed = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
+
+        self.origins.insert(key.to_string(), Origin::CommandLine);
+        self.typed.insert(key.to_string(), value.to_string());
+        let table = self.values.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        if let toml::Value::Table(table) = table {
+            table.insert(name.to_string(), parsed);
+            // The two say the same thing, so the later word holds.
+            match (section, name) {
+                ("training", "steps") => table.remove("epochs"),
+                ("training", "epochs") => table.remove("steps"),
+                _ => None,
+            };
+        }
+        self.check_keys()
+    }
+
+    /// Every section and key must be known; one that is not is answered with the nearest.
+    fn check_keys(&self) -> Result<()> {
+        let sections = fields_of::<Config>();
+        for (section, value) in &self.values {
+            if !sections.contains(&section.as_str()) {
+                return Err(self.unknown(section, section, sections, ""));
+            }
+            let known = match section.as_str() {
+                "run" => fields_of::<RunConfig>(),
+                "data" => fields_of::<DataConfig>(),
+                "model" => fields_of::<ModelConfig>(),
+                "training" => fields_of::<TrainingConfig>(),
+                "analysis" => fields_of::<AnalysisConfig>(),
+                _ => continue,
+            };
+            let toml::Value::Table(table) = value else {
+                let problem = format!("must be a section: write [{section}] above its keys");
+                return Err(self.locate(Error::key(section, value, problem)));
+            };
+            if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
+                return Err(self.unknown(&format!("{section}.{key}"), key, known, &format!("{section}.")));
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, full: &str, name: &str, known: &[&str], prefix: &str) -> Error {
+        let nearest = known
+            .iter()
+            .map(|&candidate| (strsim::jaro_winkler(name, candidate), candidate))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let remedy = match nearest {
+            Some((_, nearest)) => format!("is no known key: did you mean `{prefix}{nearest}`?"),
+            None => "is no known key".to_string(),
+        };
+        let (section, key) = full.split_once('.').unwrap_or((full, ""));
+        let value = self.values.get(section).and_then(|value| match key {
+            "" => None,
+            key => value.get(key),
+        });
+        let value = value.map_or_else(|| "[…]".to_string(), |value| value.to_string());
+        self.locate(Error::key(full, value, remedy))
+    }
+
+    pub(super) fn deserialize(&mut self) -> Result<Config> {
+        loop {
+            let error = match serde_path_to_error::deserialize::<_, Config>(self.values.clone()) {
+                Ok(config) => return Ok(config),
+                Err(error) => error,
+            };
+            let key = error.path().to_string();
+            let message = in_plain_words(error.into_inner().message());
+            let (section, name) = key.split_once('.').unwrap_or((&key, ""));
+            let value = self.values.get_mut(section).and_then(|table| table.get_mut(name));
+            // `--set run.name=7` means the text "7": what looks like a number is a word where one is due.
+            if let (Some(value), Some(typed)) = (value, self.typed.get(&key))
+                && !value.is_str()
+                && message.ends_with("expected text in quotes")
+            {
+                *value = toml::Value::String(typed.clone());
+                continue;
+            }
+            let value = self.values.get(section).and_then(|table| table.get(name));
+            let value = value.map_or_else(|| "[…]".to_string(), |value| value.to_string());
+            return Err(self.locate(Error::key(&key, value, format!("cannot be used: {message}"))));
+        }
+    }
+
+    /// Adds to an error about a key the place where its value was written.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        match error {
+            Error::Key { origin: None, key, value, problem } => {
+                let origin = self.origins.get(&key).cloned();
+                Error::Key { origin, key, value, problem }
+            }
+            other => other,
+        }
+    }
+}
+
+/// serde's message in words that do not ask a user to know Rust.
+fn in_plain_words(message: &str) -> String {
+    let words = [
+        ("usize", "a whole number from 0"),
+        ("u64", "a whole number from 0"),
+        ("u32", "a whole number from 0"),
+        ("f64", "a number"),
+        ("a boolean", "true or false"),
+        ("a string", "text in quotes"),
+        ("invalid type: ", "it is "),
+        ("invalid value: ", "it is "),
+        ("unknown variant ", "there is no "),
+    ];
+    let message = message.trim().replace('\n', ", ");
+    words.iter().fold(message, |message, (rust, plain)| message.replace(rust, plain))
+}
+
+/// The names of a struct's fields as serde knows them: the keys of a section, from the one place
+/// where they are declared.
+fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // The deserialiser only looks at what is asked of it, so an error is all it ever returns.
+    let _ = T::deserialize(FieldNames(&mut fields));
+    fields
+}
+
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = de::value::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        Err(de::Error::custom("only the names were asked for"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
+        Err(de::Error::custom("not a struct"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}

@@ -1,0 +1,164 @@
+//! Sequences of validation that also stand in training.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::counts::each_batch;
+use crate::data::ids::Ids;
+use crate::data::{Batch, Role, Sequences};
+
+/// How many samples of validation stand in training: the same row, with the same source; or for a
+/// stream the same window, anywhere in the part for training.
+pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
+    match (train.stream(), valid.stream()) {
+        (Some((ids, train)), Some((_, part))) => leaked_windows(ids, train, part, valid.time()),
+        _ => leaked_rows(train, valid),
+    }
+}
+
+fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
+    // Of each row of validation how often it stands there; the count goes where training has it.
+    let mut rows: HashMap<Vec<u32>, usize> = HashMap::new();
+    let mut row = Vec::new();
+    each_batch(valid, |batch| {
+        for number in 0..batch.rows {
+            copy_row(batch, number, &mut row);
+            *rows.entry(row.clone()).or_default() += 1;
+        }
+    });
+    let mut leaked = 0;
+    each_batch(train, |batch| {
+        for number in 0..batch.rows {
+            copy_row(batch, number, &mut row);
+            leaked += rows.get_mut(&row).map_or(0, std::mem::take);
+        }
+    });
+    leaked
+}
+
+/// Writes a row without its padding: the source, its length, the tokens.
+fn copy_row(batch: &Batch, number: usize, row: &mut Vec<u32>) {
+    row.clear();
+    if let Some(source) = &batch.source {
+        let at = number * source.time..(number + 1) * source.time;
+        let tokens = source.tokens[at.clone()].iter().zip(&source.padding[at]);
+        row.extend(tokens.filter(|(_, padding)| !**padding).map(|(token, _)| *token));
+        row.push(row.len() as u32);
+    }
+    let at = number * batch.time..(number + 1) * batch.time;
+    row.push(batch.inputs[at.start]);
+    let targets = batch.targets[at.clone()].iter().zip(&batch.roles[at]);
+    row.extend(targets.filter(|(_, role)| **role != Role::Padding).map(|(target, _)| *target));
+}
+
+/// Looks for the windows of one part of a stream in another by a rolling hash (Karp & Rabin
+/// 1987), in one pass; each hit is compared token by token.
+fn leaked_windows(ids: &Ids, train: Range<usize>, valid: Range<usize>, length: usize) -> usize {
+    let tokens = length + 1;
+    let starts: Vec<usize> =
+        (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end).collect();
+    if starts.is_empty() || train.len() < tokens {
+        return 0;
+    }
+    let mut window = vec![0; tokens];
+    let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
+    // Most hashes are not wanted: a bit each is quicker to ask than the map.
+    let bits = (16 * starts.len()).next_power_of_two();
+    let bit = |hash: u64| (hash >> 32) as usize & (bits - 1);
+    let mut may_be_wanted = vec![false; bits];
+    for &start in &starts {
+        ids.copy(start..start + tokens, &mut window);
+        let hash = window.iter().fold(0, |hash, &id| step(hash, id));
+        wanted.entry(hash).or_default().push(start);
+        may_be_wanted[bit(hash)] = true;
+    }
+    // What the oldest token of a window has become in its hash.
+    let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
+    let mut leaked = 0;
+    let mut other = vec![0; tokens];
+    let mut hash = 0u64;
+    for end in train.clone() {
+        if end >= train.start + tokens {
+            hash = hash.wrapping_sub(oldest.wrapping_mul(digit(ids.get(end - tokens))));
+        }
+        hash = step(hash, ids.get(end));
+        let start = end + 1 - tokens.min(end + 1);
+        if start < train.start || !may_be_wanted[bit(hash)] {
+            continue;
+        }
+        if let Some(candidates) = wanted.get_mut(&hash) {
+            ids.copy(start..start + tokens, &mut window);
+            candidates.retain(|&candidate| {
+                ids.copy(candidate..candidate + tokens, &mut other);
+                let is_same = window == other;
+                leaked += usize::from(is_same);
+                !is_same
+            });
+        }
+    }
+    leaked
+}
+
+/// Odd and without pattern, so that the upper bits of a hash depend on every token.
+const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn digit(id: u32) -> u64 {
+    u64::from(id) + 1
+}
+
+fn step(hash: u64, id: u32) -> u64 {
+    hash.wrapping_mul(BASE).wrapping_add(digit(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::sequences::Rows;
+
+    fn rows(rows: &[&[u32]]) -> Rows {
+        let mut all = Rows::default();
+        rows.iter().for_each(|row| all.push(row));
+        all
+    }
+
+    #[test]
+    fn rows_leak_when_training_has_exactly_the_same() {
+        let train = Sequences::rows(rows(&[&[1, 2, 3], &[4, 5], &[4, 5], &[0, 0]]));
+        let valid = Sequences::rows(rows(&[&[4, 5], &[1, 2], &[1, 2, 3], &[4, 5], &[0, 0, 0]]));
+        assert_eq!(leaked(&train, &valid), 3);
+    }
+
+    #[test]
+    fn pairs_leak_when_source_and_answer_are_the_same() {
+        let train = Sequences::pairs(rows(&[&[1, 2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
+        let valid = Sequences::pairs(rows(&[&[2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
+        assert_eq!(leaked(&train, &valid), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn windows_leak_when_they_stand_anywhere_in_training(
+            stream in proptest::collection::vec(0u32..2, 13..60),
+            length in 1usize..7,
+            cut in 0.2..0.8,
+        ) {
+            let cut = ((stream.len() as f64 * cut) as usize).max(3);
+            let mut ids = Ids::default();
+            ids.extend(&stream);
+            let ids = Arc::new(ids);
+            // A part in front that belongs to neither.
+            let train = Sequences::windows(ids.clone(), 1..cut, length);
+            let valid = Sequences::windows(ids, cut..stream.len(), length);
+            let size = valid.time() + 1;
+            let windows = (cut..).step_by(size - 1).take_while(|start| start + size <= stream.len());
+            let right = windows
+                .filter(|&start| stream[1..cut].windows(size).any(|other| *other == stream[start..start + size]))
+                .count();
+            prop_assert_eq!(leaked(&train, &valid), right);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What training would see, for a person to look at before any training.
+
+mod counts;
+mod leakage;
+mod page;
+
+use serde::Serialize;
+
+use self::counts::Counts;
+use super::config::{Count, DataConfig, Source, Tokens};
+use super::vocabulary::{Notation, Vocabulary};
+use super::{Batch, Dataset, Floor, Loader, Order, Role, Sequences};
+use crate::error::Result;
+
+/// Samples that are shown, and tokens of the vocabulary.
+const SAMPLES: usize = 3;
+const VOCABULARY_TOKENS: usize = 100;
+
+/// A file with fewer windows than this is learned by heart before anything else is learned.
+const FEW_WINDOWS: usize = 20;
+
+/// With fewer targets the mean loss of a validation is known to no better than 0.05 nats or so.
+const FEW_TARGETS: usize = 1000;
+
+/// What training would see. Prints as a page of text, and serializes for programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Description {
+    /// `sequences`, `text` or `table`.
+    pub source: String,
+    /// The name of the task, or the path of the data.
+    pub name: String,
+    /// The training set.
+    pub train: Split,
+    /// The validation set.
+    pub valid: Split,
+    /// The largest number of positions that a model needs.
+    pub context: usize,
+    /// What the vocabulary is made of, as `65 characters`.
+    pub vocabulary: String,
+    /// Its size, which is the model's.
+    pub vocab: usize,
+    /// Labels of the first tokens.
+    pub tokens: Vec<String>,
+    /// The first samples of the training set.
+    pub samples: Vec<Sample>,
+    /// Sequences of validation that also stand in training.
+    pub leaked: usize,
+    /// Labels of the tokens of validation that training never shows.
+    pub unseen: Vec<String>,
+    /// The loss of the best possible predictor, where it is known, in nats a target.
+    pub floor: Option<Floor>,
+    /// What a predictor pays on the training set that knows how frequent each token is, in nats a
+    /// target.
+    pub unigram_entropy: f64,
+    /// What a predictor pays on the training set that knows the token before, in nats a target. On
+    /// other data it pays more, the more so the rarer the pairs are.
+    pub bigram_entropy: f64,
+    /// What a person should know before training.
+    pub warnings: Vec<String>,
+    /// What stands between labels on a page.
+    #[serde(skip)]
+    separator: &'static str,
+}
+
+/// The size of a split.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Split {
+    /// Sequences, or windows side by side.
+    pub samples: usize,
+    /// Targets that count.
+    pub targets: u64,
+    /// Those that a perfect model knows.
+    pub determined: u64,
+}
+
+/// A sample as labels.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// The source, for an encoder-decoder.
+    pub source: Option<Vec<String>>,
+    /// The first input, then every target.
+    pub tokens: Vec<String>,
+    /// Whether a perfect model knows the token; never true for the first one.
+    pub determined: Vec<bool>,
+}
+
+/// Loads what `config` names, and describes it.
+///
+/// # Errors
+/// As [`DataConfig::load`].
+pub fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
+    Ok(Description::of(config, &config.load(seed)?))
+}
+
+impl Description {
+    /// Describes a dataset that was loaded from `config`.
+    pub fn of(config: &DataConfig, dataset: &Dataset) -> Self {
+        let vocabulary = &dataset.vocabulary;
+        let vocab = vocabulary.size();
+        let [train, valid] = [&dataset.train, &dataset.valid].map(|split| Counts::of(split, vocab));
+        let split = |split: &Sequences, counts: &Counts| Split {
+            samples: split.len(),
+            targets: counts.targets,
+            determined: counts.determined,
+        };
+        let mut description = Description {
+            source: config.source.name().to_string(),
+            name: match config.source {
+                Source::Sequences => config.task.name().to_string(),
+                Source::Text | Source::Table => config.path.display().to_string(),
+            },
+            context: dataset.context(),
+            vocabulary: vocabulary.to_string(),
+            vocab,
+            tokens: (0..vocab.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
+            samples: samples(&dataset.train, vocabulary),
+            leaked: leakage::leaked(&dataset.train, &dataset.valid),
+            unseen: valid.missing_from(&train).into_iter().map(|id| vocabulary.token(id)).collect(),
+            floor: dataset.floor,
+            unigram_entropy: train.unigram_entropy(),
+            bigram_entropy: train.bigram_entropy(),
+            warnings: Vec::new(),
+            separator: match vocabulary.notation() {
+                Notation::Words => " ",
+                Notation::Characters => "",
+                Notation::Text => "|",
+            },
+            train: split(&dataset.train, &train),
+            valid: split(&dataset.valid, &valid),
+        };
+        description.warnings = description.find_warnings(config, dataset);
+        description
+    }
+
+    fn find_warnings(&self, config: &DataConfig, dataset: &Dataset) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let (train, valid) = (&self.train, &self.valid);
+        if dataset.train.stream().is_some() {
+            let length = config.length;
+            if train.samples < FEW_WINDOWS {
+                warnings.push(format!(
+                    "too small for the context: training has {} windows of `data.length` = {length}, which a model \
+                     learns by heart; lower `data.length` or give more data",
+                    train.samples
+                ));
+            }
+        }
+        let least = match dataset.valid.stream() {
+            Some(_) => FEW_TARGETS.max(config.length),
+            None => FEW_TARGETS,
+        };
+        if (valid.targets as usize) < least {
+            let targets = valid.targets;
+            warnings.push(format!(
+                "validation has {targets} targets; a mean loss over fewer than {least} is uncertain"
+            ));
+        }
+        if 10 * self.leaked > valid.samples {
+            warnings.push(format!(
+                "{} of {} validation sequences also stand in training, so the validation loss says little about \
+                 new ones",
+                self.leaked, valid.samples
+            ));
+        }
+        if !self.unseen.is_empty() {
+            warnings.push(format!(
+                "{} tokens stand in validation and never in training: no model can learn them",
+                self.unseen.len()
+            ));
+        }
+        match (config.source, &config.tokens, config.vocab) {
+            (Source::Text, Tokens::Bpe, Count::Of(asked)) if self.vocab < asked => warnings.push(format!(
+                "the text has pairs for {} tokens, fewer than `data.vocab` = {asked}",
+                self.vocab
+            )),
+            _ => {}
+        }
+        warnings
+    }
+}
+
+/// The first samples of a split.
+fn samples(split: &Sequences, vocabulary: &Vocabulary) -> Vec<Sample> {
+    let mut batch = Batch::default();
+    Loader::new(split.clone(), SAMPLES, 0, Order::InOrder).batch(0, 0, &mut batch);
+    let sample = |row: usize| {
+        let at = row * batch.time..(row + 1) * batch.time;
+        let targets = batch.targets[at.clone()].iter().zip(&batch.roles[at.clone()]);
+        let targets = targets.filter(|(_, role)| **role != Role::Padding);
+        let tokens: Vec<(u32, bool)> = std::iter::once((batch.inputs[at.start], false))
+            .chain(targets.map(|(&target, &role)| (target, role == Role::Determined)))
+            .collect();
+        let source = batch.source.as_ref().map(|source| {
+            let at = row * source.time..(row + 1) * source.time;
+            let tokens = source.tokens[at.clone()].iter().zip(&source.padding[at]);
+            tokens.filter(|(_, padding)| !**padding).map(|(&token, _)| vocabulary.token(token)).collect()
+        });
+        Sample {
+            source,
+            tokens: tokens.iter().map(|(token, _)| vocabulary.token(*token)).collect(),
+            determined: tokens.iter().map(|(_, is_determined)| *is_determined).collect(),
+        }
+    };
+    (0..batch.rows).map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Column, Task};
+
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_task_shows_its_floor_and_marks_what_is_determined() {
+        let config = DataConfig { task: Task::Sort, length: 6, train_samples: 5, ..DataConfig::default() };
+        let description = describe(&config, 3).unwrap();
+        let sample = &description.samples[0];
+        assert_eq!((description.samples.len(), sample.tokens.len()), (3, 7));
+        assert_eq!(sample.determined, [false, false, false, true, true, true, true]);
+        assert_eq!((description.train.targets, description.train.determined), (30, 20));
+        assert_eq!((description.vocab, description.tokens[16].as_str()), (17, "|"));
+        let page = description.to_string();
+        let floor = format!("floor       {:.4} nats a target", 2.0 * 16f64.ln() / 6.0);
+        assert!(page.contains(&floor), "{page}");
+        assert!(page.contains("5 samples, 30 targets, 66.7 % of them determined"), "{page}");
+        // The marks stand under the tokens that they are for.
+        let lines: Vec<&str> = page.lines().collect();
+        let at = lines.iter().position(|line| line.starts_with("samples (^ marks")).unwrap();
+        let bar = lines[at + 1].find('|').unwrap();
+        assert!(lines[at + 2][..bar].trim().is_empty() && lines[at + 2][bar..].starts_with('^'), "{page}");
+    }
+
+    #[test]
+    fn sequences_that_validation_shares_with_training_are_counted_and_warned_of() {
+        // Of 240 sequences of arithmetic a large training set has all.
+        let config = DataConfig { task: Task::Arithmetic, ..DataConfig::default() };
+        let description = describe(&config, 0).unwrap();
+        assert_eq!(description.leaked, 512);
+        assert!(
+            description.warnings[0].starts_with("512 of 512 validation sequences also stand in training")
+        );
+        assert_eq!(describe(&DataConfig::default(), 0).unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
+    fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
+        let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
+        let config = DataConfig { source: Source::Text, path, length: 64, ..DataConfig::default() };
+        let description = describe(&config, 0).unwrap();
+        assert_eq!(description.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
+        let page = description.to_string();
+        for part in [
+            "vocabulary  15 characters: \\n ␣ ! ? a b",
+            "  to␣be␣or␣not␣to␣be\\nto␣be",
+            "unseen      missing from training: ! ? a i q s u",
+            "warning: too small for the context: training has 3 windows of `data.length` = 64",
+            "warning: validation has 16 targets; a mean loss over fewer than 1000 is uncertain",
+            "validation  1 sample, 16 targets",
+            "warning: 7 tokens stand in validation and never in training",
+        ] {
+            assert!(page.contains(part), "{part}\nnot in\n{page}");
+        }
+        assert!(description.floor.is_none() && !page.contains("floor"));
+        assert!(description.bigram_entropy < description.unigram_entropy);
+    }
+
+    #[test]
+    fn a_column_of_a_table_and_pairs_are_described_too() {
+        let (_folder, path) = file("a.csv", &"1,up\n2,down\n".repeat(400));
+        let config = DataConfig {
+            source: Source::Table,
+            path,
+            column: Column::Number(2),
+            length: 5,
+            ..DataConfig::default()
+        };
+        let description = describe(&config, 0).unwrap();
+        assert_eq!(description.tokens, ["down", "up"]);
+        assert!(description.bigram_entropy < 1e-9 && (description.unigram_entropy - 2f64.ln()).abs() < 1e-3);
+        let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
+        let pairs = Description::of(&config, &config.load_pairs(0).unwrap());
+        let sample = &pairs.samples[0];
+        let source = sample.source.as_ref().unwrap();
+        let answer: Vec<String> = source.iter().rev().cloned().chain(["<end>".to_string()]).collect();
+        assert_eq!(sample.tokens[1..], answer);
+        assert!(pairs.to_string().contains(&format!("  {} →", source.join(" "))));
+    }
+
+    #[test]
+    fn programs_get_the_same_as_json() {
+        let json = serde_json::to_value(describe(&DataConfig::default(), 0).unwrap()).unwrap();
+        assert_eq!(json["name"], "repeat");
+        assert_eq!(json["train"]["samples"], 8192);
+        assert!(json["floor"]["valid"].as_f64().unwrap() > 0.0);
+        assert_eq!(json["samples"][0]["determined"][0], false);
+    }
+}

@@ -1,0 +1,112 @@
+//! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
+
+use super::super::testing::widened;
+use super::Attention;
+
+/// Queries, keys and values in separate rows.
+#[derive(Clone)]
+pub(super) struct Tensors {
+    pub query: Vec<f64>,
+    pub key: Vec<f64>,
+    pub value: Vec<f64>,
+    pub bias: Vec<f64>,
+}
+
+/// Context, log-sum-exp, and the gradients for a gradient of the context.
+pub(super) struct Results {
+    pub context: Vec<f64>,
+    pub log_sum_exp: Vec<f64>,
+    pub gradients: Tensors,
+}
+
+fn turned(attention: &Attention, row: &[f64], position: usize, sign: f64) -> Vec<f64> {
+    let Some(rotary) = attention.rotary else { return row.to_vec() };
+    let pairs = attention.d_head / 2;
+    let mut result = vec![0.0; row.len()];
+    for pair in 0..pairs {
+        let cosine = f64::from(rotary.cosines[position * pairs + pair]);
+        let sine = sign * f64::from(rotary.sines[position * pairs + pair]);
+        let (x, y) = (row[2 * pair], row[2 * pair + 1]);
+        result[2 * pair] = x * cosine - y * sine;
+        result[2 * pair + 1] = x * sine + y * cosine;
+    }
+    result
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -> bool {
+    let Attention { query_time, key_time, .. } = *attention;
+    let padded = attention.key_padding.is_some_and(|padding| padding[sequence * key_time + key] != 0);
+    let masked = attention.mask.is_some_and(|mask| {
+        let place = ((sequence * query_time + query) * key_time + key) % mask.len();
+        mask[place] != 0
+    });
+    padded || masked || attention.causal && key > attention.first_query + query
+}
+
+/// Computes everything for one problem.
+pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient: &[f64]) -> Results {
+    let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, first_query, .. } =
+        *attention;
+    let scale = f64::from(attention.scale);
+    let Tensors { query, key, value, bias } = tensors;
+    let zeros = |like: &[f64]| vec![0.0; like.len()];
+    let mut results = Results {
+        context: zeros(query),
+        log_sum_exp: vec![f64::INFINITY; batch * heads * query_time],
+        gradients: Tensors { query: zeros(query), key: zeros(key), value: zeros(value), bias: zeros(bias) },
+    };
+    let mut factors = vec![1.0; key_time];
+    for (sequence, head, i) in
+        (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..query_time).map(move |i| (b, h, i))))
+    {
+        let key_value_head = head / (heads / key_value_heads);
+        let at_query = ((sequence * query_time + i) * heads + head) * d_head;
+        let at_key = |j: usize| ((sequence * key_time + j) * key_value_heads + key_value_head) * d_head;
+        let at_bias = |j: usize| head * (query_time + key_time - 1) + j + query_time - 1 - i;
+        let row = (sequence * heads + head) * query_time + i;
+        if let Some(dropout) = attention.dropout {
+            let mut single = vec![0.0; key_time];
+            dropout.mask(key_time).fill_row(row, 0, &mut single);
+            factors = widened(&single);
+        }
+        let q = turned(attention, &query[at_query..][..d_head], first_query + i, 1.0);
+        let keys: Vec<usize> = (0..key_time).filter(|&j| !hidden(attention, sequence, i, j)).collect();
+        let turned_keys: Vec<Vec<f64>> =
+            (0..key_time).map(|j| turned(attention, &key[at_key(j)..][..d_head], j, 1.0)).collect();
+        let score = |j: usize| scale * dot(&q, &turned_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);
+        let log_sum_exp = keys.iter().map(|&j| score(j).exp()).sum::<f64>().ln();
+        let g = &context_gradient[at_query..][..d_head];
+        if !keys.is_empty() {
+            results.log_sum_exp[row] = log_sum_exp;
+        }
+        let weight = |j: usize| (score(j) - log_sum_exp).exp();
+        for &j in &keys {
+            for c in 0..d_head {
+                results.context[at_query + c] += factors[j] * weight(j) * value[at_key(j) + c];
+            }
+        }
+        let average: f64 =
+            keys.iter().map(|&j| weight(j) * factors[j] * dot(g, &value[at_key(j)..][..d_head])).sum();
+        let mut dq = vec![0.0; d_head];
+        for &j in &keys {
+            let slope = weight(j) * (factors[j] * dot(g, &value[at_key(j)..][..d_head]) - average);
+            let dk: Vec<f64> = q.iter().map(|q| scale * slope * q).collect();
+            let dk = turned(attention, &dk, j, -1.0);
+            for c in 0..d_head {
+                dq[c] += scale * slope * turned_keys[j][c];
+                results.gradients.key[at_key(j) + c] += dk[c];
+                results.gradients.value[at_key(j) + c] += factors[j] * weight(j) * g[c];
+            }
+            if !bias.is_empty() {
+                results.gradients.bias[at_bias(j)] += slope;
+            }
+        }
+        let dq = turned(attention, &dq, first_query + i, -1.0);
+        results.gradients.query[at_query..][..d_head].copy_from_slice(&dq);
+    }
+    results
+}

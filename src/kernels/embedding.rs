@@ -1,0 +1,192 @@
+//! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[first + time]`.
+
+use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::vector::{LANES, update, vectorized};
+
+/// Sequences of token ids.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequences<'a, T> {
+    /// The ids, `[batch, time]`.
+    pub ids: &'a [T],
+    /// Length of a sequence.
+    pub time: usize,
+    /// The position of each sequence's first token.
+    pub first_position: usize,
+}
+
+/// `output = tokens[id] + positions[position]`.
+///
+/// # Shapes
+/// `tokens` `[vocab, d_model]`, `positions` `[positions, d_model]`, `output` `[batch, time, d_model]`.
+///
+/// # Panics
+/// If the lengths do not fit each other, or an id or position lies outside its table.
+pub fn forward<T: Copy + Into<i64> + Sync>(
+    sequences: Sequences<T>,
+    d_model: usize,
+    tokens: &[f32],
+    positions: Option<&[f32]>,
+    output: &mut [f32],
+) {
+    let tokens = Matrix::new(tokens, d_model);
+    let positions = positions.map(|positions| Matrix::new(positions, d_model));
+    sequences.check(d_model, output.len(), positions.map(|positions| positions.rows()));
+    let piece_rows = rows_in_a_piece(sequences.ids.len(), d_model);
+    let output = Tiles::rows(output, d_model, piece_rows);
+    for_each_piece(output.count(), piece_rows * d_model, |piece| {
+        let rows = output.place(piece).0;
+        let mut tile = output.take(piece);
+        for (index, row) in rows.enumerate() {
+            let output = tile.row(index);
+            output.copy_from_slice(tokens.row(sequences.token(row, tokens.rows())));
+            if let Some(positions) = &positions {
+                add(positions.row(sequences.position(row)), output);
+            }
+        }
+    });
+}
+
+/// The gradients of both tables, which are overwritten. Rows are added in the order of the sequences.
+///
+/// # Shapes
+/// `output_gradient` `[batch, time, d_model]`, the others like their tables.
+///
+/// # Panics
+/// If the lengths do not fit each other, or an id or position lies outside its table.
+pub fn backward<T: Copy + Into<i64> + Sync>(
+    sequences: Sequences<T>,
+    d_model: usize,
+    output_gradient: &[f32],
+    tokens_gradient: &mut [f32],
+    positions_gradient: Option<&mut [f32]>,
+) {
+    /// Columns in a piece: every piece goes through all rows, and no two add to the same number.
+    const PIECE_COLUMNS: usize = 8 * LANES;
+    let output_gradient = Matrix::new(output_gradient, d_model);
+    let rows = output_gradient.rows();
+    let scatter = |table: &mut [f32], row_of: &(dyn Fn(usize, usize) -> usize + Sync)| {
+        let tiles = Tiles::new(MatrixMut::new(table, d_model), usize::MAX, PIECE_COLUMNS);
+        for_each_piece(tiles.count(), rows * PIECE_COLUMNS, |piece| {
+            let columns = tiles.place(piece).1;
+            let mut tile = tiles.take(piece);
+            let table_rows = tile.rows();
+            (0..table_rows).for_each(|row| tile.row(row).fill(0.0));
+            let gradient = output_gradient.part(0..rows, columns);
+            (0..rows).for_each(|row| add(gradient.row(row), tile.row(row_of(row, table_rows))));
+        });
+    };
+    let positions = positions_gradient.as_ref().map(|positions| positions.len() / d_model);
+    sequences.check(d_model, rows * d_model, positions);
+    scatter(tokens_gradient, &|row, vocab| sequences.token(row, vocab));
+    if let Some(positions_gradient) = positions_gradient {
+        scatter(positions_gradient, &|row, _| sequences.position(row));
+    }
+}
+
+impl<T: Copy + Into<i64>> Sequences<'_, T> {
+    fn check(&self, d_model: usize, length: usize, positions: Option<usize>) {
+        let Self { ids, time, first_position } = *self;
+        assert!(time > 0 && ids.len().is_multiple_of(time), "{} ids in sequences of {time}", ids.len());
+        assert_eq!(length, ids.len() * d_model, "output of [{}, {d_model}]", ids.len());
+        assert!(
+            positions.is_none_or(|positions| first_position + time <= positions),
+            "positions {first_position}..{} of {positions:?}",
+            first_position + time
+        );
+    }
+
+    /// The token at a row of `[batch * time]`.
+    #[inline]
+    fn token(&self, row: usize, vocab: usize) -> usize {
+        let id: i64 = self.ids[row].into();
+        match usize::try_from(id) {
+            Ok(token) if token < vocab => token,
+            _ => panic!("id {id} is no token of a vocabulary of {vocab}"),
+        }
+    }
+
+    /// The position of a row of `[batch * time]`.
+    #[inline]
+    fn position(&self, row: usize) -> usize {
+        self.first_position + row % self.time
+    }
+}
+
+vectorized! {
+    fn add<FMA>(addend: &[f32], sum: &mut [f32]) { update(sum, [addend], |sum, [x]| sum + x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+    use super::*;
+
+    const VOCAB: usize = 13;
+    const POSITIONS: usize = 11;
+
+    fn check(batch: usize, time: usize, d_model: usize, first_position: usize) {
+        let ids: Vec<i32> = (0..batch * time).map(|i| (i * i * 7 % VOCAB) as i32).collect();
+        let sequences = Sequences { ids: &ids, time, first_position };
+        let (tokens, positions) = (random(1, VOCAB * d_model), random(2, POSITIONS * d_model));
+        let row = |i: usize| (ids[i / d_model] as usize, first_position + i / d_model % time);
+        let mut output = vec![f32::NAN; ids.len() * d_model];
+        forward(sequences, d_model, &tokens, Some(&positions), &mut output);
+        for (i, y) in output.iter().enumerate() {
+            let (token, position) = row(i);
+            assert_eq!(
+                *y,
+                tokens[token * d_model + i % d_model] + positions[position * d_model + i % d_model]
+            );
+        }
+        forward(sequences, d_model, &tokens, None, &mut output);
+        assert!(output.iter().enumerate().all(|(i, y)| *y == tokens[row(i).0 * d_model + i % d_model]));
+
+        let gradient = random(3, output.len());
+        let mut dtokens = vec![f32::NAN; tokens.len()];
+        let mut dpositions = vec![f32::NAN; positions.len()];
+        backward(sequences, d_model, &gradient, &mut dtokens, Some(&mut dpositions));
+        let (mut expected_tokens, mut expected_positions) =
+            (vec![0.0; tokens.len()], vec![0.0; positions.len()]);
+        for (i, g) in widened(&gradient).into_iter().enumerate() {
+            let (token, position) = row(i);
+            expected_tokens[token * d_model + i % d_model] += g;
+            expected_positions[position * d_model + i % d_model] += g;
+        }
+        assert_close("token gradient", &dtokens, &expected_tokens);
+        assert_close("position gradient", &dpositions, &expected_positions);
+    }
+
+    #[test]
+    fn rows_are_looked_up_and_gradients_scattered_to_the_same_rows() {
+        for (batch, time, d_model, first) in [(1, 1, 1, 0), (5, 7, 3, 2), (3, 11, 37, 0), (2, 5, 257, 6)] {
+            check(batch, time, d_model, first);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "id -1 is no token of a vocabulary of 13")]
+    fn an_id_outside_the_table_is_refused() {
+        let sequences = Sequences { ids: &[0_i64, -1], time: 2, first_position: 0 };
+        forward(sequences, 1, &[0.0; VOCAB], None, &mut [0.0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "positions 3..5 of Some(4)")]
+    fn a_position_outside_the_table_is_refused() {
+        let sequences = Sequences { ids: &[0_i64, 1], time: 2, first_position: 3 };
+        forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 4]), &mut [0.0; 2]);
+    }
+
+    #[test]
+    fn gradients_have_the_same_bits_on_any_number_of_threads() {
+        let ids: Vec<i64> = (0..1_009).map(|i| i * i % 17).collect();
+        let gradient = random(1, ids.len() * 613);
+        assert_same_on_any_number_of_threads(|| {
+            let (mut tokens, mut positions) = (vec![0.0; 17 * 613], vec![0.0; 1_009 * 613]);
+            let sequences = Sequences { ids: &ids, time: 1_009, first_position: 0 };
+            backward(sequences, 613, &gradient, &mut tokens, Some(&mut positions));
+            vec![tokens, positions]
+        });
+    }
+}

@@ -1,0 +1,131 @@
+//! The activation GELU: `x Phi(x)` with the distribution function `Phi` of the standard normal law, exact or by
+//! the tanh approximation `Phi(x) ~ (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` (Hendrycks and Gimpel,
+//! *Gaussian error linear units*, 2016).
+
+use super::math::{normal, sigmoid};
+use super::matrix::MatrixMut;
+use super::vector::{map_into, mul_add, update, vectorized};
+
+/// Which form of GELU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gelu {
+    /// The exact form, through the error function.
+    Erf,
+    /// The approximation through tanh that GPT-2 uses.
+    Tanh,
+}
+
+/// 2 sqrt(2 / pi): `(1 + tanh u) / 2` is the logistic function of `2 u`.
+const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+const CUBIC: f32 = 0.044_715;
+
+/// GELU at `x`, and its derivative.
+#[inline(always)]
+fn value_and_derivative<const FMA: bool>(form: Gelu, x: f32) -> (f32, f32) {
+    match form {
+        Gelu::Erf => {
+            let (cdf, density) = normal::<FMA>(x);
+            (x * cdf, mul_add::<FMA>(x, density, cdf))
+        }
+        Gelu::Tanh => {
+            // Farther out the curve is straight, and a cube could overflow.
+            let near = if x < -30.0 { -30.0 } else { x };
+            let near = if near > 30.0 { 30.0 } else { near };
+            let square = near * near;
+            let s = sigmoid::<FMA>(TWICE_SQRT_2_OVER_PI * near * mul_add::<FMA>(CUBIC, square, 1.0));
+            let slope = TWICE_SQRT_2_OVER_PI * mul_add::<FMA>(3.0 * CUBIC, square, 1.0);
+            (x * s, mul_add::<FMA>(near * s * (1.0 - s), slope, s))
+        }
+    }
+}
+
+vectorized! {
+    /// Adds the bias to the rows of a product, and applies GELU in place.
+    pub(super) fn add_bias_and_activate<FMA>(form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>) {
+        for row in 0..product.rows() {
+            let row = product.row(row);
+            if let Some(bias) = bias {
+                update(row, [bias], |x, [b]| x + b);
+            }
+            match form {
+                Gelu::Erf => update(row, [], |x, []| value_and_derivative::<FMA>(Gelu::Erf, x).0),
+                Gelu::Tanh => update(row, [], |x, []| value_and_derivative::<FMA>(Gelu::Tanh, x).0),
+            }
+        }
+    }
+
+    /// The same, leaving the product with its bias (the pre-activation) where it is.
+    pub(super) fn add_bias_and_activate_into<FMA>(
+        form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>, output: &mut MatrixMut<'_>,
+    ) {
+        for row in 0..product.rows() {
+            let (row, output) = (product.row(row), output.row(row));
+            if let Some(bias) = bias {
+                update(row, [bias], |x, [b]| x + b);
+            }
+            match form {
+                Gelu::Erf => map_into(output, [row], |[x]| value_and_derivative::<FMA>(Gelu::Erf, x).0),
+                Gelu::Tanh => map_into(output, [row], |[x]| value_and_derivative::<FMA>(Gelu::Tanh, x).0),
+            }
+        }
+    }
+
+    /// `input_gradient = output_gradient * gelu'(input)`.
+    pub(super) fn gradient<FMA>(form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
+        match form {
+            Gelu::Erf => map_into(input_gradient, [input, output_gradient], |[x, g]| {
+                g * value_and_derivative::<FMA>(Gelu::Erf, x).1
+            }),
+            Gelu::Tanh => map_into(input_gradient, [input, output_gradient], |[x, g]| {
+                g * value_and_derivative::<FMA>(Gelu::Tanh, x).1
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, erf, random};
+    use super::*;
+
+    fn naive(form: Gelu, x: f64) -> f64 {
+        match form {
+            Gelu::Erf => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Gelu::Tanh => {
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+                0.5 * x * (1.0 + u.tanh())
+            }
+        }
+    }
+
+    #[test]
+    fn both_forms_and_their_derivatives_agree_with_f64() {
+        for form in [Gelu::Erf, Gelu::Tanh] {
+            let x: Vec<f32> = random(1, 1_009).iter().map(|x| 5.0 * x).collect();
+            let mut y = x.clone();
+            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut y, 1_009));
+            assert_close("gelu", &y, &x.iter().map(|&x| naive(form, f64::from(x))).collect::<Vec<_>>());
+
+            let mut slope = vec![f32::NAN; x.len()];
+            gradient(form, &x, &vec![1.0; x.len()], &mut slope);
+            let difference = |x: f32| {
+                let (x, h) = (f64::from(x), 1e-5);
+                (naive(form, x + h) - naive(form, x - h)) / (2.0 * h)
+            };
+            assert_close("gelu's derivative", &slope, &x.iter().map(|&x| difference(x)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn far_from_zero_gelu_is_zero_or_the_identity() {
+        for form in [Gelu::Erf, Gelu::Tanh] {
+            let x = [-1e30, -40.0, -0.0, 40.0, 1e10];
+            let mut y = x;
+            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut y, 5));
+            assert_eq!(y, [0.0, 0.0, 0.0, 40.0, 1e10]);
+            let mut slope = [f32::NAN; 5];
+            gradient(form, &x, &[1.0; 5], &mut slope);
+            assert_eq!(slope, [0.0, 0.0, 0.5, 1.0, 1.0]);
+        }
+    }
+}

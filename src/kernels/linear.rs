@@ -1,0 +1,419 @@
+//! The linear layer `y = x W + b`, fused with what follows it: GELU, or dropout and the residual addition.
+//!
+//! Backward, for a gradient `g` of `x W + b`:
+//! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
+
+use super::dropout::{self, Dropout, Mask};
+use super::gelu::{self, Gelu};
+use super::matmul::{for_each_product_tile, tile_size, tiled_product};
+use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::pool;
+use super::vector::{LANES, update, vectorized};
+
+/// How a weight lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightLayout {
+    /// `[d_in, d_out]`, row by row: Burn's `Linear`.
+    InputOutput,
+    /// `[d_out, d_in]`, row by row: an embedding table that also serves as the head.
+    OutputInput,
+}
+
+/// The parameters of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear<'a> {
+    /// The weight, with `d_in * d_out` numbers.
+    pub weight: &'a [f32],
+    /// How the weight lies.
+    pub layout: WeightLayout,
+    /// The bias `[d_out]`.
+    pub bias: Option<&'a [f32]>,
+    /// Width of the input.
+    pub d_in: usize,
+    /// Width of the output.
+    pub d_out: usize,
+}
+
+/// What follows `x W + b` in the forward pass.
+#[derive(Debug)]
+pub enum After<'a> {
+    /// Nothing.
+    Nothing,
+    /// GELU. `pre_activation` (`[rows, d_out]`) receives `x W + b` for the backward pass, where there is one.
+    Gelu {
+        /// Which form.
+        form: Gelu,
+        /// Receives `x W + b`.
+        pre_activation: Option<&'a mut [f32]>,
+    },
+    /// `residual + dropout(x W + b)`.
+    Residual {
+        /// What is added, `[rows, d_out]`.
+        residual: &'a [f32],
+        /// Dropout before the addition.
+        dropout: Option<Dropout>,
+    },
+}
+
+/// What followed `x W + b`, as the backward pass needs it.
+#[derive(Clone, Copy, Debug)]
+pub enum Followed<'a> {
+    /// Nothing, or a residual addition without dropout: the gradient passes unchanged.
+    Nothing,
+    /// GELU of the `pre_activation` that the forward pass left.
+    Gelu {
+        /// Which form.
+        form: Gelu,
+        /// `x W + b`, `[rows, d_out]`.
+        pre_activation: &'a [f32],
+    },
+    /// Dropout, and then perhaps a residual addition.
+    Dropout(Dropout),
+}
+
+/// Where the gradients go; one that is not wanted is not computed. All are overwritten.
+#[derive(Debug, Default)]
+pub struct Gradients<'a> {
+    /// `[rows, d_in]`.
+    pub input: Option<&'a mut [f32]>,
+    /// Laid out like the weight.
+    pub weight: Option<&'a mut [f32]>,
+    /// `[d_out]`.
+    pub bias: Option<&'a mut [f32]>,
+}
+
+impl<'a> Linear<'a> {
+    /// The weight as a matrix `[d_in, d_out]`.
+    fn weight_matrix(&self) -> Matrix<'a> {
+        assert_eq!(self.weight.len(), self.d_in * self.d_out, "weight of [{}, {}]", self.d_in, self.d_out);
+        match self.layout {
+            WeightLayout::InputOutput => Matrix::new(self.weight, self.d_out),
+            WeightLayout::OutputInput => Matrix::new(self.weight, self.d_in).transposed(),
+        }
+    }
+}
+
+/// `output = after(input W + b)`.
+///
+/// # Shapes
+/// `input` `[rows, d_in]`, `output` `[rows, d_out]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn forward(layer: &Linear, input: &[f32], after: After, output: &mut [f32]) {
+    let (input, weight) = (Matrix::new(input, layer.d_in), layer.weight_matrix());
+    let (rows, d_out, bias) = (input.rows(), layer.d_out, layer.bias);
+    assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
+    assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
+    let (tile_rows, tile_columns) = tile_size(rows, d_out, layer.d_in);
+    let cut = |matrix| Tiles::new(MatrixMut::new(matrix, d_out), tile_rows, tile_columns);
+    let output = cut(output);
+    let bias_part = |index| bias.map(|bias| &bias[output.place(index).1]);
+    match after {
+        After::Nothing => for_each_product_tile(&output, input, weight, |index, tile| {
+            if let Some(bias) = bias_part(index) {
+                add_bias(bias, tile);
+            }
+        }),
+        After::Gelu { form, pre_activation: None } => {
+            for_each_product_tile(&output, input, weight, |index, tile| {
+                gelu::add_bias_and_activate(form, bias_part(index), tile);
+            });
+        }
+        After::Gelu { form, pre_activation: Some(pre_activation) } => {
+            assert_eq!(pre_activation.len(), rows * d_out, "pre-activation of [{rows}, {d_out}]");
+            for_each_product_tile(&cut(pre_activation), input, weight, |index, tile| {
+                gelu::add_bias_and_activate_into(form, bias_part(index), tile, &mut output.take(index));
+            });
+        }
+        After::Residual { residual, dropout } => {
+            let residual = Matrix::new(residual, d_out);
+            assert_eq!(residual.rows(), rows, "residual of [{rows}, {d_out}]");
+            let mask = dropout.map(|dropout| dropout.mask(d_out));
+            for_each_product_tile(&output, input, weight, |index, tile| {
+                let (rows, columns) = output.place(index);
+                let residual = residual.part(rows.clone(), columns.clone());
+                add_bias_and_residual(bias_part(index), residual, mask, (rows.start, columns.start), tile);
+            });
+        }
+    }
+}
+
+/// The gradients of [`forward`] for `output_gradient`; the residual's gradient is `output_gradient` itself.
+///
+/// # Shapes
+/// `input` `[rows, d_in]`, `output_gradient` `[rows, d_out]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn backward(
+    layer: &Linear,
+    input: &[f32],
+    followed: Followed,
+    output_gradient: &[f32],
+    gradients: Gradients,
+) {
+    let (d_in, d_out) = (layer.d_in, layer.d_out);
+    let Gradients { input: input_gradient, weight: weight_gradient, bias: bias_gradient } = gradients;
+    let inner_gradient;
+    let gradient = match followed {
+        Followed::Nothing => output_gradient,
+        Followed::Gelu { form, pre_activation } => {
+            inner_gradient = through_gelu(form, d_out, pre_activation, output_gradient);
+            &inner_gradient
+        }
+        Followed::Dropout(dropout) => {
+            let mut masked = pool::take(output_gradient.len());
+            dropout::apply(dropout, d_out, output_gradient, &mut masked);
+            inner_gradient = masked;
+            &inner_gradient
+        }
+    };
+    let (input, gradient) = (Matrix::new(input, d_in), Matrix::new(gradient, d_out));
+    if let Some(input_gradient) = input_gradient {
+        tiled_product(MatrixMut::new(input_gradient, d_in), gradient, layer.weight_matrix().transposed());
+    }
+    if let Some(weight_gradient) = weight_gradient {
+        match layer.layout {
+            WeightLayout::InputOutput => {
+                tiled_product(MatrixMut::new(weight_gradient, d_out), input.transposed(), gradient);
+            }
+            WeightLayout::OutputInput => {
+                tiled_product(MatrixMut::new(weight_gradient, d_in), gradient.transposed(), input);
+            }
+        }
+    }
+    if let Some(bias_gradient) = bias_gradient {
+        sum_rows(gradient, bias_gradient);
+    }
+}
+
+/// The gradient before GELU.
+fn through_gelu(form: Gelu, d_out: usize, pre_activation: &[f32], output_gradient: &[f32]) -> pool::Buffer {
+    assert_eq!(pre_activation.len(), output_gradient.len(), "pre-activation and gradient");
+    let mut gradient = pool::take(output_gradient.len());
+    let piece_rows = rows_in_a_piece(output_gradient.len() / d_out, d_out);
+    let tiles = Tiles::rows(&mut gradient, d_out, piece_rows);
+    for_each_piece(tiles.count(), piece_rows * d_out * 4, |piece| {
+        let rows = tiles.place(piece).0;
+        let range = rows.start * d_out..rows.end * d_out;
+        let mut tile = tiles.take(piece);
+        gelu::gradient(form, &pre_activation[range.clone()], &output_gradient[range], tile.contiguous());
+    });
+    drop(tiles);
+    gradient
+}
+
+/// `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
+pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
+    let (rows, columns) = (matrix.rows(), matrix.columns());
+    assert_eq!(sums.len(), columns, "sums of [{columns}]");
+    let piece_rows = rows_in_a_piece(rows, columns);
+    let mut partial = pool::take(rows.div_ceil(piece_rows) * columns);
+    let tiles = Tiles::rows(&mut partial, columns, 1);
+    for_each_piece(tiles.count(), piece_rows * columns, |piece| {
+        let first = piece * piece_rows;
+        let rows = matrix.part(first..rows.min(first + piece_rows), 0..columns);
+        add_up_rows(rows, tiles.take(piece).contiguous());
+    });
+    drop(tiles);
+    add_up_rows(Matrix::new(&partial, columns), sums);
+}
+
+vectorized! {
+    fn add_bias<FMA>(bias: &[f32], product: &mut MatrixMut<'_>) {
+        for row in 0..product.rows() {
+            update(product.row(row), [bias], |x, [b]| x + b);
+        }
+    }
+
+    /// `tile = residual + mask(tile + bias)`, for a tile that begins at `start` (row, column).
+    fn add_bias_and_residual<FMA>(
+        bias: Option<&[f32]>, residual: Matrix<'_>, mask: Option<Mask>, start: (usize, usize), tile: &mut MatrixMut<'_>,
+    ) {
+        let mut factors = [0.0; 8 * LANES];
+        for row in 0..tile.rows() {
+            let (residual, tile) = (residual.row(row), tile.row(row));
+            if let Some(bias) = bias {
+                update(tile, [bias], |x, [b]| x + b);
+            }
+            let Some(mask) = &mask else {
+                update(tile, [residual], |x, [r]| x + r);
+                continue;
+            };
+            let blocks = tile.chunks_mut(factors.len()).zip(residual.chunks(factors.len()));
+            for (block, (tile, residual)) in blocks.enumerate() {
+                let factors = &mut factors[..tile.len()];
+                mask.fill_row(start.0 + row, start.1 + block * 8 * LANES, factors);
+                update(tile, [residual, factors], |x, [r, keep]| r + keep * x);
+            }
+        }
+    }
+
+    fn add_up_rows<FMA>(matrix: Matrix<'_>, sums: &mut [f32]) {
+        sums.fill(0.0);
+        for row in 0..matrix.rows() {
+            update(sums, [matrix.row(row)], |sum, [x]| sum + x);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{
+        assert_close, assert_same_on_any_number_of_threads, erf, naive_product, random, transposed, widened,
+    };
+    use super::*;
+
+    struct Case {
+        input: Vec<f32>,
+        weight: Vec<f32>,
+        bias: Vec<f32>,
+        residual: Vec<f32>,
+        output_gradient: Vec<f32>,
+        d_in: usize,
+        d_out: usize,
+    }
+
+    impl Case {
+        fn new(rows: usize, d_in: usize, d_out: usize) -> Self {
+            Self {
+                input: random(1, rows * d_in),
+                weight: random(2, d_in * d_out),
+                bias: random(3, d_out),
+                residual: random(4, rows * d_out),
+                output_gradient: random(5, rows * d_out),
+                d_in,
+                d_out,
+            }
+        }
+
+        fn layer(&self) -> Linear<'_> {
+            let Self { weight, bias, d_in, d_out, .. } = self;
+            Linear { weight, layout: WeightLayout::InputOutput, bias: Some(bias), d_in: *d_in, d_out: *d_out }
+        }
+
+        /// `x W + b` in double precision.
+        fn pre_activation(&self) -> Vec<f64> {
+            let product = naive_product(&widened(&self.input), &widened(&self.weight), self.d_in, self.d_out);
+            product.iter().enumerate().map(|(i, x)| x + f64::from(self.bias[i % self.d_out])).collect()
+        }
+
+        fn forward(&self, after: After) -> Vec<f32> {
+            let mut output = vec![f32::NAN; self.residual.len()];
+            forward(&self.layer(), &self.input, after, &mut output);
+            output
+        }
+
+        /// Computes all gradients and holds them against those of `gradient`, the one of `x W + b`.
+        fn check_backward(&self, layer: Linear, followed: Followed, gradient: &[f64]) {
+            let (d_in, d_out) = (self.d_in, self.d_out);
+            let mut input = vec![f32::NAN; self.input.len()];
+            let mut weight = vec![f32::NAN; self.weight.len()];
+            let mut bias = vec![f32::NAN; d_out];
+            let gradients =
+                Gradients { input: Some(&mut input), weight: Some(&mut weight), bias: Some(&mut bias) };
+            backward(&layer, &self.input, followed, &self.output_gradient, gradients);
+            let weight_transposed = transposed(&widened(&self.weight), d_out);
+            assert_close("dx", &input, &naive_product(gradient, &weight_transposed, d_out, d_in));
+            let mut expected = naive_product(
+                &transposed(&widened(&self.input), d_in),
+                gradient,
+                gradient.len() / d_out,
+                d_out,
+            );
+            if layer.layout == WeightLayout::OutputInput {
+                expected = transposed(&expected, d_out);
+            }
+            assert_close("dW", &weight, &expected);
+            let mut sums = vec![0.0; d_out];
+            gradient.iter().enumerate().for_each(|(i, g)| sums[i % d_out] += g);
+            assert_close("db", &bias, &sums);
+        }
+    }
+
+    fn check(rows: usize, d_in: usize, d_out: usize) {
+        let case = Case::new(rows, d_in, d_out);
+        let pre_activation = case.pre_activation();
+        let gradient = widened(&case.output_gradient);
+
+        assert_close("x W + b", &case.forward(After::Nothing), &pre_activation);
+        case.check_backward(case.layer(), Followed::Nothing, &gradient);
+
+        let transposed_weight = transposed(&case.weight, d_out);
+        let tied = Linear { weight: &transposed_weight, layout: WeightLayout::OutputInput, ..case.layer() };
+        let mut output = vec![f32::NAN; rows * d_out];
+        forward(&tied, &case.input, After::Nothing, &mut output);
+        assert_close("x W^T + b", &output, &pre_activation);
+        case.check_backward(tied, Followed::Nothing, &gradient);
+
+        let mut saved = vec![f32::NAN; rows * d_out];
+        let form = Gelu::Erf;
+        let output = case.forward(After::Gelu { form, pre_activation: Some(&mut saved) });
+        let cdf = |x: f64| 0.5 * (1.0 + erf(x.clamp(-6.0, 6.0) * std::f64::consts::FRAC_1_SQRT_2));
+        assert_close("saved pre-activation", &saved, &pre_activation);
+        assert_close("gelu", &output, &pre_activation.iter().map(|&x| x * cdf(x)).collect::<Vec<_>>());
+        assert_eq!(output, case.forward(After::Gelu { form, pre_activation: None }));
+        let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let through: Vec<f64> =
+            pre_activation.iter().zip(&gradient).map(|(&x, g)| g * (cdf(x) + x * density(x))).collect();
+        case.check_backward(case.layer(), Followed::Gelu { form, pre_activation: &saved }, &through);
+
+        let dropout = Dropout { probability: 0.3, seed: 17 };
+        let mut keep = vec![f32::NAN; rows * d_out];
+        dropout::apply(dropout, d_out, &vec![1.0; rows * d_out], &mut keep);
+        for dropout in [None, Some(dropout)] {
+            let kept = |i: usize| dropout.map_or(1.0, |_| f64::from(keep[i]));
+            let expected: Vec<f64> = pre_activation
+                .iter()
+                .enumerate()
+                .map(|(i, x)| f64::from(case.residual[i]) + kept(i) * x)
+                .collect();
+            let output = case.forward(After::Residual { residual: &case.residual, dropout });
+            assert_close("residual", &output, &expected);
+        }
+        let through: Vec<f64> = gradient.iter().zip(&keep).map(|(g, &keep)| g * f64::from(keep)).collect();
+        case.check_backward(case.layer(), Followed::Dropout(dropout), &through);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn forward_and_gradients_agree_with_f64(rows in 1_usize..70, d_in in 1_usize..70, d_out in 1_usize..150) {
+            check(rows, d_in, d_out);
+        }
+    }
+
+    #[test]
+    fn products_cut_into_tiles_agree_with_f64() {
+        assert_ne!(tile_size(331, 307, 101), (331, 307), "the product is cut");
+        check(331, 101, 307);
+    }
+
+    #[test]
+    fn results_have_the_same_bits_on_any_number_of_threads() {
+        let case = Case::new(401, 199, 307);
+        let dropout = Dropout { probability: 0.3, seed: 17 };
+        assert_same_on_any_number_of_threads(|| {
+            let mut saved = vec![0.0; case.residual.len()];
+            let gelu = case.forward(After::Gelu { form: Gelu::Tanh, pre_activation: Some(&mut saved) });
+            let residual = case.forward(After::Residual { residual: &case.residual, dropout: Some(dropout) });
+            let mut gradients =
+                vec![vec![0.0; case.input.len()], vec![0.0; case.weight.len()], vec![0.0; case.d_out]];
+            let [input, weight, bias] = &mut gradients[..] else { unreachable!() };
+            backward(
+                &case.layer(),
+                &case.input,
+                Followed::Gelu { form: Gelu::Tanh, pre_activation: &saved },
+                &case.output_gradient,
+                Gradients { input: Some(input), weight: Some(weight), bias: Some(bias) },
+            );
+            gradients.extend([gelu, residual]);
+            gradients
+        });
+    }
+}

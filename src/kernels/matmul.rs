@@ -1,0 +1,160 @@
+//! Matrix products by the `gemm` crate.
+//!
+//! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on one
+//! thread: large products are cut into tiles of the result, the same ones for any number of threads.
+
+use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::parallel::for_each_piece;
+
+/// What becomes of the numbers that stand in the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    Overwrite,
+    AddTo,
+}
+
+/// `output = scale * left * right`, or that added to `output`, on the calling thread.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub(super) fn product(
+    output: &mut MatrixMut,
+    destination: Destination,
+    scale: f32,
+    left: Matrix,
+    right: Matrix,
+) {
+    let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
+    assert!(
+        right.rows() == inner && output.rows() == rows && output.columns() == columns,
+        "[{rows}, {inner}] times [{}, {columns}] into [{}, {}]",
+        right.rows(),
+        output.rows(),
+        output.columns()
+    );
+    let (left_start, left_row, left_column) = left.address();
+    let (right_start, right_row, right_column) = right.address();
+    let (output_start, output_row) = output.address();
+    // SAFETY: the addresses and strides cover numbers that `left` and `right` may read and `output` alone may
+    // write, as asserted by `Matrix::address` and held by `MatrixMut`; the shapes fit. With `Overwrite` the
+    // result's old numbers are not read into it.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            output_start,
+            1,
+            output_row,
+            destination == Destination::AddTo,
+            left_start,
+            left_column,
+            left_row,
+            right_start,
+            right_column,
+            right_row,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// `output = left * right` by tiles, on several threads where the product is large.
+pub(super) fn tiled_product(output: MatrixMut, left: Matrix, right: Matrix) {
+    let (tile_rows, tile_columns) = tile_size(output.rows(), output.columns(), left.columns());
+    let tiles = Tiles::new(output, tile_rows, tile_columns);
+    for_each_product_tile(&tiles, left, right, |_, _| ());
+}
+
+/// `output = left * right` for each of the output's tiles, then `finish(index, tile)` while the tile is in cache.
+pub(super) fn for_each_product_tile(
+    output: &Tiles,
+    left: Matrix,
+    right: Matrix,
+    finish: impl Fn(usize, &mut MatrixMut) + Sync + Send,
+) {
+    let inner = left.columns();
+    let work = output.tile_work() * inner;
+    for_each_piece(output.count(), work, |index| {
+        let (rows, columns) = output.place(index);
+        let mut tile = output.take(index);
+        let (left, right) = (left.part(rows, 0..inner), right.part(0..inner, columns));
+        product(&mut tile, Destination::Overwrite, 1.0, left, right);
+        finish(index, &mut tile);
+    });
+}
+
+/// Rows and columns of a tile of a result `[rows, columns]`.
+///
+/// `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before rows: no
+/// two tiles pack the same numbers. Columns come in multiples of [`LANES`](super::vector::LANES).
+pub(super) fn tile_size(rows: usize, columns: usize, inner: usize) -> (usize, usize) {
+    /// Multiply-adds below which cutting costs more than it gains.
+    const LEAST_WORK: usize = 1 << 21;
+    /// Tiles into which the largest products are cut.
+    const MOST_TILES: usize = 32;
+    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2).
+    const LEAST_COLUMNS: usize = 64;
+    const LEAST_ROWS: usize = 256;
+    let tiles = (rows * columns * inner / LEAST_WORK).clamp(1, MOST_TILES);
+    let tile_columns = columns.max(1).div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
+    let tiles_of_rows = tiles / columns.div_ceil(tile_columns).max(1);
+    let tile_rows = rows.max(1).div_ceil(tiles_of_rows.max(1)).max(LEAST_ROWS);
+    (tile_rows.min(rows.max(1)), tile_columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{
+        assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
+    };
+    use super::*;
+
+    #[test]
+    fn products_agree_with_f64_in_every_orientation() {
+        for (rows, inner, columns) in
+            [(1, 1, 1), (1, 7, 5), (5, 3, 1), (3, 2, 11), (17, 64, 13), (67, 129, 71)]
+        {
+            let (left, right) = (random(1, rows * inner), random(2, inner * columns));
+            let expected = naive_product(&widened(&left), &widened(&right), inner, columns);
+            let mut output = vec![f32::NAN; rows * columns];
+            tiled_product(
+                MatrixMut::new(&mut output, columns),
+                Matrix::new(&left, inner),
+                Matrix::new(&right, columns),
+            );
+            assert_close("product", &output, &expected);
+
+            let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
+            product(
+                &mut MatrixMut::new(&mut output, columns),
+                Destination::AddTo,
+                2.0,
+                Matrix::new(&left_t, rows).transposed(),
+                Matrix::new(&right_t, inner).transposed(),
+            );
+            let tripled: Vec<f64> = expected.iter().map(|value| 3.0 * value).collect();
+            assert_close("added product", &output, &tripled);
+        }
+    }
+
+    #[test]
+    fn large_products_have_the_same_bits_on_any_number_of_threads() {
+        let (rows, inner, columns) = (211, 307, 397);
+        assert_ne!(tile_size(rows, columns, inner), (rows, columns), "the product is cut");
+        let (left, right) = (random(1, rows * inner), random(2, inner * columns));
+        assert_same_on_any_number_of_threads(|| {
+            let mut output = vec![0.0; rows * columns];
+            tiled_product(
+                MatrixMut::new(&mut output, columns),
+                Matrix::new(&left, inner),
+                Matrix::new(&right, columns),
+            );
+            vec![output]
+        });
+    }
+}

@@ -1,0 +1,395 @@
+//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), alone or with the residual addition
+//! before it.
+//!
+//! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`.
+//! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`:
+//! `dx = r * (g - mean(g) - h * mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
+
+use super::dropout::{Dropout, Mask};
+use super::matrix::Tiles;
+use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::pool;
+use super::vector::{map_into, mul_add, sum_map, update, vectorized};
+
+/// The parameters of a layer normalisation.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm<'a> {
+    /// Scale `[d_model]`.
+    pub gamma: &'a [f32],
+    /// Shift `[d_model]`.
+    pub beta: Option<&'a [f32]>,
+    /// Keeps the root from zero.
+    pub epsilon: f32,
+}
+
+/// What the backward pass needs of each row.
+#[derive(Debug)]
+pub struct Statistics<'a> {
+    /// `[rows]`.
+    pub mean: &'a mut [f32],
+    /// `1 / sqrt(variance + epsilon)`, `[rows]`.
+    pub inverse_deviation: &'a mut [f32],
+}
+
+/// A residual addition before the norm: the norm's input is `residual + dropout(branch)`.
+#[derive(Debug)]
+pub struct Addition<'a> {
+    /// The output of the sub-layer, `[rows, d_model]`.
+    pub branch: &'a [f32],
+    /// Dropout of the branch.
+    pub dropout: Option<Dropout>,
+    /// Receives the sum, which the backward pass takes as its input, `[rows, d_model]`.
+    pub sum: &'a mut [f32],
+}
+
+/// Where the gradients go; all are overwritten.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    /// `[rows, d_model]`.
+    pub input: &'a mut [f32],
+    /// `[d_model]`.
+    pub gamma: &'a mut [f32],
+    /// `[d_model]`; `None` where the norm has no shift.
+    pub beta: Option<&'a mut [f32]>,
+}
+
+/// `output = norm(input)`.
+///
+/// # Shapes
+/// `input` and `output` `[rows, d_model]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn forward(norm: &LayerNorm, input: &[f32], statistics: Statistics, output: &mut [f32]) {
+    run_forward(norm, input, None, statistics, output);
+}
+
+/// `sum = residual + dropout(branch)` and `output = norm(sum)`.
+///
+/// # Shapes
+/// `residual` and `output` `[rows, d_model]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn forward_after_addition(
+    norm: &LayerNorm,
+    residual: &[f32],
+    addition: Addition,
+    statistics: Statistics,
+    output: &mut [f32],
+) {
+    run_forward(norm, residual, Some(addition), statistics, output);
+}
+
+fn run_forward(
+    norm: &LayerNorm,
+    input: &[f32],
+    addition: Option<Addition>,
+    statistics: Statistics,
+    output: &mut [f32],
+) {
+    let width = norm.gamma.len();
+    let rows = input.len() / width;
+    assert_eq!(rows * width, input.len(), "rows of {width}");
+    assert_eq!(output.len(), input.len(), "input and output");
+    assert!(norm.beta.is_none_or(|beta| beta.len() == width), "beta of [{width}]");
+    assert!(
+        statistics.mean.len() == rows && statistics.inverse_deviation.len() == rows,
+        "statistics of [{rows}]"
+    );
+    let piece_rows = rows_in_a_piece(rows, width);
+    let mean = Tiles::rows(statistics.mean, 1, piece_rows);
+    let inverse_deviation = Tiles::rows(statistics.inverse_deviation, 1, piece_rows);
+    let output = Tiles::rows(output, width, piece_rows);
+    let addition = addition.map(|Addition { branch, dropout, sum }| {
+        assert!(
+            branch.len() == input.len() && sum.len() == input.len(),
+            "branch and sum of [{rows}, {width}]"
+        );
+        (branch, dropout.map(|dropout| dropout.mask(width)), Tiles::rows(sum, width, piece_rows))
+    });
+    for_each_piece(output.count(), piece_rows * width * 2, |piece| {
+        let rows = output.place(piece).0;
+        let values = rows.start * width..rows.end * width;
+        let mut sum;
+        let mut input = &input[values.clone()];
+        if let Some((branch, mask, sums)) = &addition {
+            sum = sums.take(piece);
+            add_branch(*mask, rows.start, width, input, &branch[values], sum.contiguous());
+            input = sum.contiguous();
+        }
+        let (mut mean, mut inverse_deviation) = (mean.take(piece), inverse_deviation.take(piece));
+        let statistics =
+            &mut Statistics { mean: mean.contiguous(), inverse_deviation: inverse_deviation.contiguous() };
+        normalise_rows(norm, input, statistics, output.take(piece).contiguous());
+    });
+}
+
+/// The gradients of [`forward`] for `output_gradient`, and of [`forward_after_addition`], whose `sum` is `input`
+/// then. There `sum_gradient` is what reaches the sum by other ways; the resulting input gradient is that of the
+/// residual and, through dropout, of the branch.
+///
+/// # Shapes
+/// `input`, `output_gradient`, `sum_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn backward(
+    norm: &LayerNorm,
+    input: &[f32],
+    (mean, inverse_deviation): (&[f32], &[f32]),
+    output_gradient: &[f32],
+    sum_gradient: Option<&[f32]>,
+    gradients: Gradients,
+) {
+    let width = norm.gamma.len();
+    let rows = mean.len();
+    let Gradients { input: input_gradient, gamma, beta } = gradients;
+    assert!(
+        [
+            input.len(),
+            output_gradient.len(),
+            input_gradient.len(),
+            sum_gradient.map_or(rows * width, <[f32]>::len)
+        ]
+        .iter()
+        .all(|length| *length == rows * width),
+        "input and gradients of [{rows}, {width}]"
+    );
+    assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
+    assert!(
+        gamma.len() == width && beta.as_ref().is_none_or(|beta| beta.len() == width),
+        "gradients of [{width}]"
+    );
+    let piece_rows = rows_in_a_piece(rows, width);
+    let input_gradient = Tiles::rows(input_gradient, width, piece_rows);
+    // For each piece its part of dgamma, then of dbeta.
+    let mut partial = pool::take(input_gradient.count() * 2 * width);
+    let partials = Tiles::rows(&mut partial, 2 * width, 1);
+    for_each_piece(input_gradient.count(), piece_rows * width * 4, |piece| {
+        let rows = input_gradient.place(piece).0;
+        let values = rows.start * width..rows.end * width;
+        let rows = BackwardRows {
+            gamma: norm.gamma,
+            input: &input[values.clone()],
+            mean: &mean[rows.clone()],
+            inverse_deviation: &inverse_deviation[rows],
+            output_gradient: &output_gradient[values.clone()],
+            sum_gradient: sum_gradient.map(|gradient| &gradient[values]),
+        };
+        backward_rows(&rows, input_gradient.take(piece).contiguous(), partials.take(piece).contiguous());
+    });
+    drop(partials);
+    add_up(&partial, gamma, beta);
+}
+
+/// A piece of the backward pass.
+struct BackwardRows<'a> {
+    gamma: &'a [f32],
+    input: &'a [f32],
+    mean: &'a [f32],
+    inverse_deviation: &'a [f32],
+    output_gradient: &'a [f32],
+    sum_gradient: Option<&'a [f32]>,
+}
+
+vectorized! {
+    fn add_branch<FMA>(
+        mask: Option<Mask>, first_row: usize, width: usize, residual: &[f32], branch: &[f32], sum: &mut [f32],
+    ) {
+        let Some(mask) = mask else {
+            return map_into(sum, [residual, branch], |[r, b]| r + b);
+        };
+        let rows = sum.chunks_exact_mut(width).zip(residual.chunks_exact(width)).zip(branch.chunks_exact(width));
+        for (row, ((sum, residual), branch)) in rows.enumerate() {
+            mask.fill_row(first_row + row, 0, sum);
+            update(sum, [residual, branch], |keep, [r, b]| r + keep * b);
+        }
+    }
+
+    fn normalise_rows<FMA>(norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32]) {
+        let width = norm.gamma.len();
+        let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
+        for (row, (x, y)) in rows.enumerate() {
+            let mean = sum_map([x], |[x]| x) / width as f32;
+            let variance = sum_map([x], |[x]| (x - mean) * (x - mean)) / width as f32;
+            let inverse = 1.0 / (variance + norm.epsilon).sqrt();
+            match norm.beta {
+                Some(beta) => map_into(y, [x, norm.gamma, beta], |[x, g, b]| {
+                    mul_add::<FMA>((x - mean) * inverse, g, b)
+                }),
+                None => map_into(y, [x, norm.gamma], |[x, g]| (x - mean) * inverse * g),
+            }
+            statistics.mean[row] = mean;
+            statistics.inverse_deviation[row] = inverse;
+        }
+    }
+
+    fn backward_rows<FMA>(rows: &BackwardRows<'_>, input_gradient: &mut [f32], partial: &mut [f32]) {
+        let (gamma, width) = (rows.gamma, rows.gamma.len());
+        partial.fill(0.0);
+        let (dgamma, dbeta) = partial.split_at_mut(width);
+        for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
+            let (x, dy) = (&rows.input[row * width..][..width], &rows.output_gradient[row * width..][..width]);
+            let (mean, inverse) = (rows.mean[row], rows.inverse_deviation[row]);
+            let mean_g = sum_map([dy, gamma], |[dy, g]| dy * g) / width as f32;
+            let mean_gh = sum_map([dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse / width as f32;
+            map_into(dx, [dy, gamma, x], |[dy, g, x]| {
+                let h = (x - mean) * inverse;
+                inverse * mul_add::<FMA>(-h, mean_gh, mul_add::<FMA>(dy, g, -mean_g))
+            });
+            if let Some(sum_gradient) = rows.sum_gradient {
+                update(dx, [&sum_gradient[row * width..][..width]], |dx, [other]| dx + other);
+            }
+            update(dgamma, [dy, x], |sum, [dy, x]| mul_add::<FMA>(dy, (x - mean) * inverse, sum));
+            update(dbeta, [dy], |sum, [dy]| sum + dy);
+        }
+    }
+
+    fn add_up<FMA>(partial: &[f32], gamma: &mut [f32], beta: Option<&mut [f32]>) {
+        let width = gamma.len();
+        gamma.fill(0.0);
+        for part in partial.chunks_exact(2 * width) {
+            update(gamma, [&part[..width]], |sum, [x]| sum + x);
+        }
+        if let Some(beta) = beta {
+            beta.fill(0.0);
+            for part in partial.chunks_exact(2 * width) {
+                update(beta, [&part[width..]], |sum, [x]| sum + x);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::dropout;
+    use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+    use super::*;
+
+    const EPSILON: f32 = 1e-5;
+
+    /// Row by row in double precision: output, dx, dgamma, dbeta.
+    fn naive(x: &[f32], gamma: &[f32], beta: &[f32], dy: &[f32]) -> [Vec<f64>; 4] {
+        let width = gamma.len();
+        let (x, gamma, beta, dy) = (widened(x), widened(gamma), widened(beta), widened(dy));
+        let mut result = [vec![], vec![], vec![0.0; width], vec![0.0; width]];
+        for (x, dy) in x.chunks(width).zip(dy.chunks(width)) {
+            let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / width as f64;
+            let mean = average(&mut x.iter().copied());
+            let deviation = (average(&mut x.iter().map(|x| (x - mean).powi(2))) + f64::from(EPSILON)).sqrt();
+            let h: Vec<f64> = x.iter().map(|x| (x - mean) / deviation).collect();
+            let mean_g = average(&mut (0..width).map(|i| dy[i] * gamma[i]));
+            let mean_gh = average(&mut (0..width).map(|i| dy[i] * gamma[i] * h[i]));
+            for i in 0..width {
+                result[0].push(gamma[i] * h[i] + beta[i]);
+                result[1].push((dy[i] * gamma[i] - mean_g - h[i] * mean_gh) / deviation);
+                result[2][i] += dy[i] * h[i];
+                result[3][i] += dy[i];
+            }
+        }
+        result
+    }
+
+    struct Run {
+        output: Vec<f32>,
+        input: Vec<f32>,
+        gamma: Vec<f32>,
+        beta: Vec<f32>,
+    }
+
+    fn run(x: &[f32], norm: &LayerNorm, dy: &[f32], sum_gradient: Option<&[f32]>) -> Run {
+        let (width, rows) = (norm.gamma.len(), x.len() / norm.gamma.len());
+        let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
+        let new = |length| vec![f32::NAN; length];
+        let mut run = Run { output: new(x.len()), input: new(x.len()), gamma: new(width), beta: new(width) };
+        let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
+        forward(norm, x, statistics, &mut run.output);
+        let beta = norm.beta.map(|_| &mut run.beta[..]);
+        let gradients = Gradients { input: &mut run.input, gamma: &mut run.gamma, beta };
+        backward(norm, x, (&mean, &inverse), dy, sum_gradient, gradients);
+        run
+    }
+
+    fn check(rows: usize, width: usize) {
+        let (x, dy) = (random(1, rows * width), random(2, rows * width));
+        let (gamma, beta) = (random(3, width), random(4, width));
+        let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+        let result = run(&x, &norm, &dy, None);
+        let expected = naive(&x, &gamma, &beta, &dy);
+        assert_close("y", &result.output, &expected[0]);
+        // At widths of 1 and 2 the gradient is nothing but the epsilon's share.
+        if width > 2 {
+            assert_close("dx", &result.input, &expected[1]);
+            assert_close("dgamma", &result.gamma, &expected[2]);
+        }
+        assert_close("dbeta", &result.beta, &expected[3]);
+
+        let other = random(5, rows * width);
+        let both = run(&x, &norm, &dy, Some(&other));
+        let sum: Vec<f64> = result.input.iter().zip(&other).map(|(a, b)| f64::from(a + b)).collect();
+        assert_close("dx and another gradient", &both.input, &sum);
+
+        let without_shift = run(&x, &LayerNorm { beta: None, ..norm }, &dy, None);
+        let shifted: Vec<f64> = without_shift
+            .output
+            .iter()
+            .enumerate()
+            .map(|(i, y)| f64::from(*y) + f64::from(beta[i % width]))
+            .collect();
+        assert_close("y without shift", &result.output, &shifted);
+        assert_eq!(result.gamma, without_shift.gamma);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn forward_and_gradients_agree_with_f64(rows in 1_usize..80, width in 1_usize..140) {
+            check(rows, width);
+        }
+    }
+
+    #[test]
+    fn many_rows_in_pieces_agree_with_f64() {
+        check(1_009, 97);
+    }
+
+    #[test]
+    fn the_fused_addition_equals_dropout_addition_and_norm_one_after_the_other() {
+        let (rows, width) = (53, 37);
+        let (residual, branch) = (random(1, rows * width), random(2, rows * width));
+        let gamma = random(3, width);
+        let norm = LayerNorm { gamma: &gamma, beta: None, epsilon: EPSILON };
+        for dropout in [None, Some(Dropout { probability: 0.25, seed: 5 })] {
+            let mut kept = branch.clone();
+            if let Some(dropout) = dropout {
+                dropout::apply(dropout, width, &branch, &mut kept);
+            }
+            let expected_sum: Vec<f32> = residual.iter().zip(&kept).map(|(r, b)| r + b).collect();
+            let expected = run(&expected_sum, &norm, &residual, None);
+            let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
+            let (mut sum, mut output) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows * width]);
+            let addition = Addition { branch: &branch, dropout, sum: &mut sum };
+            let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
+            forward_after_addition(&norm, &residual, addition, statistics, &mut output);
+            assert_eq!(sum, expected_sum);
+            assert_eq!(output, expected.output);
+        }
+    }
+
+    #[test]
+    fn results_have_the_same_bits_on_any_number_of_threads() {
+        let (rows, width) = (2_003, 131);
+        assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
+        let (x, dy) = (random(1, rows * width), random(2, rows * width));
+        let (gamma, beta) = (random(3, width), random(4, width));
+        let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+        assert_same_on_any_number_of_threads(|| {
+            let Run { output, input, gamma, beta } = run(&x, &norm, &dy, None);
+            vec![output, input, gamma, beta]
+        });
+    }
+}

@@ -1,0 +1,298 @@
+//! AdamW with clipping by the global norm, over all parameters of a model at once.
+//!
+//! With gradients `g` scaled by `c = min(1, max_norm / norm)` (Pascanu et al., 2013), at step `t` counted from 1
+//! (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019):
+//! `m = b1 m + (1 - b1) c g`, `v = b2 v + (1 - b2) (c g)^2`,
+//! `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)`.
+
+use super::matrix::Tiles;
+use super::parallel::for_each_piece;
+use super::vector::{mul_add, sum_map, vectorized};
+
+/// Numbers in a piece.
+const PIECE: usize = 1 << 14;
+
+/// The settings of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// The rate of this step.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta_1: f32,
+    /// Decay of the second moment.
+    pub beta_2: f32,
+    /// Keeps the root from zero.
+    pub epsilon: f32,
+    /// Counted from 1.
+    pub step: u32,
+    /// The largest norm of all gradients together.
+    pub max_norm: Option<f64>,
+}
+
+/// One parameter tensor with its gradient and moments, all equally long.
+#[derive(Debug)]
+pub struct Parameter<'a> {
+    /// Receives the new values.
+    pub values: &'a mut [f32],
+    /// The old values, where they do not stand in `values`.
+    pub old_values: Option<&'a [f32]>,
+    /// The gradient.
+    pub gradient: &'a [f32],
+    /// First moment, zero before the first step.
+    pub first_moment: &'a mut [f32],
+    /// Second moment, zero before the first step.
+    pub second_moment: &'a mut [f32],
+    /// Decay of this tensor's values, zero for biases and norms by custom.
+    pub weight_decay: f32,
+}
+
+/// The Euclidean norm of all gradients together.
+pub fn global_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> f64 {
+    let pieces: Vec<&[f32]> = gradients.into_iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
+    let mut squares = vec![0.0; pieces.len()];
+    let tiles = Tiles::rows(&mut squares, 1, 1);
+    for_each_piece(pieces.len(), PIECE / 2, |piece| {
+        tiles.take(piece).row(0)[0] = sum_of_squares(pieces[piece]);
+    });
+    drop(tiles);
+    let sum: f64 = squares.iter().copied().map(f64::from).sum();
+    if sum.is_infinite() {
+        // The squares overflowed, or a gradient is not finite: decided in double precision.
+        return pieces
+            .iter()
+            .flat_map(|piece| piece.iter())
+            .map(|g| f64::from(*g).powi(2))
+            .sum::<f64>()
+            .sqrt();
+    }
+    sum.sqrt()
+}
+
+/// Makes one step and returns the global norm of the gradients before clipping.
+///
+/// Where that norm is not finite, every parameter and moment stays as it is.
+///
+/// # Panics
+/// If a parameter's parts differ in length.
+pub fn step(settings: &AdamW, parameters: &mut [Parameter]) -> f64 {
+    let norm = global_norm(parameters.iter().map(|parameter| parameter.gradient));
+    if norm.is_finite() {
+        step_with_norm(settings, norm, parameters);
+    }
+    norm
+}
+
+/// Makes one step, given the global norm, which may cover more parameters than these.
+///
+/// # Panics
+/// If a parameter's parts differ in length.
+pub fn step_with_norm(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
+    let clip = settings.max_norm.map_or(1.0, |most| if norm > most { most / norm } else { 1.0 });
+    let correction = |beta: f32| 1.0 - f64::from(beta).powi(settings.step as i32);
+    let numbers = Numbers {
+        beta_1: settings.beta_1,
+        beta_2: settings.beta_2,
+        epsilon: settings.epsilon,
+        clip: clip as f32,
+        rate: (settings.learning_rate / correction(settings.beta_1)) as f32,
+        second_correction: (1.0 / correction(settings.beta_2)) as f32,
+        keep: 1.0,
+    };
+    let mut pieces = Vec::new();
+    for parameter in parameters {
+        let length = parameter.values.len();
+        let lengths = [
+            parameter.old_values.map_or(length, <[f32]>::len),
+            parameter.gradient.len(),
+            parameter.first_moment.len(),
+            parameter.second_moment.len(),
+        ];
+        assert_eq!(lengths, [length; 4], "old values, gradient and moments of a parameter of {length}");
+        let keep = (1.0 - settings.learning_rate * f64::from(parameter.weight_decay)) as f32;
+        let numbers = Numbers { keep, ..numbers };
+        let chunks = (parameter.values.chunks_mut(PIECE))
+            .zip(parameter.first_moment.chunks_mut(PIECE))
+            .zip(parameter.second_moment.chunks_mut(PIECE))
+            .zip(parameter.gradient.chunks(PIECE));
+        let mut old_values = parameter.old_values.map(|old| old.chunks(PIECE));
+        for (((values, first), second), gradient) in chunks {
+            let old_values = old_values.as_mut().and_then(Iterator::next);
+            pieces.push(std::sync::Mutex::new(Piece {
+                numbers,
+                values,
+                old_values,
+                gradient,
+                first,
+                second,
+            }));
+        }
+    }
+    for_each_piece(pieces.len(), PIECE, |index| {
+        // Each piece is visited once, so the lock is always free.
+        if let Ok(mut piece) = pieces[index].try_lock() {
+            let Piece { numbers, values, old_values, gradient, first, second } = &mut *piece;
+            if let Some(old_values) = old_values {
+                values.copy_from_slice(old_values);
+            }
+            update_piece(numbers, values, gradient, first, second);
+        }
+    });
+}
+
+/// What a step needs beside the slices, in single precision.
+#[derive(Clone, Copy)]
+struct Numbers {
+    beta_1: f32,
+    beta_2: f32,
+    epsilon: f32,
+    clip: f32,
+    rate: f32,
+    second_correction: f32,
+    keep: f32,
+}
+
+struct Piece<'a> {
+    numbers: Numbers,
+    values: &'a mut [f32],
+    old_values: Option<&'a [f32]>,
+    gradient: &'a [f32],
+    first: &'a mut [f32],
+    second: &'a mut [f32],
+}
+
+vectorized! {
+    fn sum_of_squares<FMA>(values: &[f32]) -> f32 { sum_map([values], |[x]| x * x) }
+
+    fn update_piece<FMA>(
+        numbers: &Numbers, values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32],
+    ) {
+        let Numbers { beta_1, beta_2, epsilon, clip, rate, second_correction, keep } = *numbers;
+        let length = values.len();
+        let (gradient, first, second) = (&gradient[..length], &mut first[..length], &mut second[..length]);
+        for i in 0..length {
+            let g = clip * gradient[i];
+            let m = mul_add::<FMA>(beta_1, first[i], (1.0 - beta_1) * g);
+            let v = mul_add::<FMA>(beta_2, second[i], (1.0 - beta_2) * g * g);
+            first[i] = m;
+            second[i] = v;
+            values[i] = keep * values[i] - rate * m / ((v * second_correction).sqrt() + epsilon);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+    use super::*;
+
+    const SETTINGS: AdamW =
+        AdamW { learning_rate: 1e-2, beta_1: 0.9, beta_2: 0.95, epsilon: 1e-8, step: 1, max_norm: Some(1.0) };
+
+    /// Tensors of these lengths: values, first and second moments.
+    fn state(lengths: &[usize]) -> Vec<[Vec<f32>; 3]> {
+        lengths.iter().map(|&n| [random(n as u64, n), vec![0.0; n], vec![0.0; n]]).collect()
+    }
+
+    fn parameters<'a>(state: &'a mut [[Vec<f32>; 3]], gradients: &'a [Vec<f32>]) -> Vec<Parameter<'a>> {
+        let parameters = state.iter_mut().zip(gradients).enumerate();
+        parameters
+            .map(|(index, ([values, first, second], gradient))| Parameter {
+                values,
+                old_values: None,
+                gradient,
+                first_moment: first,
+                second_moment: second,
+                weight_decay: if index == 0 { 0.1 } else { 0.0 },
+            })
+            .collect()
+    }
+
+    #[test]
+    fn twelve_clipped_steps_agree_with_the_formulas_in_f64() {
+        let lengths = [37, 5, PIECE + 3];
+        let mut state = state(&lengths);
+        let mut expected: Vec<[Vec<f64>; 3]> =
+            state.iter().map(|tensor| tensor.each_ref().map(|part| widened(part))).collect();
+        for t in 1..=12_i32 {
+            let gradients: Vec<Vec<f32>> =
+                lengths.iter().map(|&n| random(100 * t as u64 + n as u64, n)).collect();
+            let norm = step(&AdamW { step: t as u32, ..SETTINGS }, &mut parameters(&mut state, &gradients));
+            let exact = gradients.iter().flatten().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+            assert!((norm - exact).abs() <= 1e-6 * exact, "norm {norm}, not {exact}");
+            for (index, ([p, m, v], gradient)) in expected.iter_mut().zip(&gradients).enumerate() {
+                for (i, g) in gradient.iter().enumerate() {
+                    let g = f64::from(*g) / exact.max(1.0);
+                    m[i] = 0.9 * m[i] + 0.1 * g;
+                    v[i] = 0.95 * v[i] + 0.05 * g * g;
+                    let decay = if index == 0 { 1e-3 } else { 0.0 };
+                    let root = (v[i] / (1.0 - 0.95_f64.powi(t))).sqrt() + 1e-8;
+                    p[i] = (1.0 - decay) * p[i] - 1e-2 * m[i] / (1.0 - 0.9_f64.powi(t)) / root;
+                }
+            }
+        }
+        for (tensor, expected) in state.iter().zip(&expected) {
+            for (part, expected) in tensor.iter().zip(expected) {
+                assert_close("after twelve steps", part, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn old_values_may_stand_elsewhere() {
+        let gradients = [random(5, 101)];
+        let (mut in_place, mut elsewhere) = (state(&[101]), state(&[101]));
+        step(&SETTINGS, &mut parameters(&mut in_place, &gradients));
+        let old = elsewhere[0][0].clone();
+        elsewhere[0][0].fill(f32::NAN);
+        let mut parameters = parameters(&mut elsewhere, &gradients);
+        parameters[0].old_values = Some(&old);
+        step(&SETTINGS, &mut parameters);
+        assert_eq!(in_place, elsewhere);
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_changes_nothing() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut gradients = [random(1, 19), random(2, 7)];
+            gradients[1][3] = bad;
+            let mut state = state(&[19, 7]);
+            let before = state.clone();
+            let norm = step(&SETTINGS, &mut parameters(&mut state, &gradients));
+            assert!(!norm.is_finite());
+            assert_eq!(state, before);
+        }
+    }
+
+    #[test]
+    fn squares_beyond_single_precision_still_give_the_norm() {
+        let gradient = [3e30_f32, 4e30];
+        let norm = global_norm([&gradient[..]]);
+        assert!((norm - 5e30).abs() < 1e24, "{norm}");
+    }
+
+    #[test]
+    fn small_gradients_are_not_clipped() {
+        let gradients = [vec![0.3_f32, -0.4]];
+        let run = |max_norm| {
+            let mut state = state(&[2]);
+            assert!(
+                (step(&AdamW { max_norm, ..SETTINGS }, &mut parameters(&mut state, &gradients)) - 0.5).abs()
+                    < 1e-7
+            );
+            state
+        };
+        assert_eq!(run(Some(0.6)), run(None));
+        assert_ne!(run(Some(0.4)), run(None));
+    }
+
+    #[test]
+    fn steps_have_the_same_bits_on_any_number_of_threads() {
+        let lengths = [5 * PIECE + 7, 3, 40 * PIECE];
+        let gradients: Vec<Vec<f32>> = lengths.iter().map(|&n| random(n as u64 + 1, n)).collect();
+        assert_same_on_any_number_of_threads(|| {
+            let mut state = state(&lengths);
+            step(&SETTINGS, &mut parameters(&mut state, &gradients));
+            state.into_iter().flatten().collect()
+        });
+    }
+}

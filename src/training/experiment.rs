@@ -1,0 +1,74 @@
+//! All that decides what a run does, and what is made of it before the first step.
+
+use super::step::Trainee;
+use super::{RunFolder, TrainingConfig};
+use crate::data::{DataConfig, Dataset};
+use crate::error::{Error, Result};
+use crate::model::{Architecture, ModelConfig, Sizes};
+use crate::ops;
+use crate::weights::native::Description;
+
+/// All that decides what a run does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// The seed of everything drawn at random.
+    pub seed: u64,
+    /// What is learned from.
+    pub data: DataConfig,
+    /// What learns.
+    pub model: ModelConfig,
+    /// How.
+    pub training: TrainingConfig,
+    /// Validation sequences that are kept with the run, for its pictures.
+    pub samples: usize,
+    /// The config as it is written into the run folder.
+    pub toml: String,
+}
+
+impl Experiment {
+    /// Reads or draws the data, in the form that the architecture takes.
+    pub fn dataset(&self) -> Result<Dataset> {
+        match self.model.architecture {
+            Architecture::OneLayer | Architecture::Decoder => self.data.load(self.seed),
+            Architecture::EncoderDecoder => self.data.load_pairs(self.seed),
+        }
+    }
+
+    /// The sizes that the data asks of the model.
+    pub fn sizes(&self, dataset: &Dataset) -> Sizes {
+        Sizes {
+            vocab: dataset.vocabulary.size(),
+            context: dataset.train.time().max(dataset.valid.time()),
+            source_context: dataset.train.source_time().max(dataset.valid.source_time()),
+        }
+    }
+
+    /// Refuses data whose vocabulary is no longer that of the run in `folder`.
+    pub fn check_vocabulary(&self, dataset: &Dataset, folder: &RunFolder) -> Result<()> {
+        let path = folder.vocabulary();
+        let known = std::fs::read_to_string(&path).map_err(|error| Error::io("read", &path, error))?;
+        if known != vocabulary_json(dataset) {
+            let run = folder.path().display();
+            return Err(Error::Input(format!(
+                "the data no longer has the vocabulary of the run `{run}`: restore the data that it was made with"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn description(&self, dataset: &Dataset) -> Description {
+        Description { model: self.model.clone(), sizes: self.sizes(dataset) }
+    }
+
+    /// A model with fresh weights, a pure function of the seed.
+    pub fn model<B: ops::Backend>(&self, dataset: &Dataset, device: &B::Device) -> Result<Trainee<B>> {
+        B::seed(device, self.seed);
+        let model = self.model.init(self.sizes(dataset), device)?;
+        Ok(Trainee { model, label_smoothing: self.training.label_smoothing })
+    }
+}
+
+/// What a run keeps of its vocabulary: a file, and the measure of whether the data is still the same.
+pub(super) fn vocabulary_json(dataset: &Dataset) -> String {
+    serde_json::to_string_pretty(&dataset.vocabulary).expect("a vocabulary holds plain values")
+}
