@@ -5,9 +5,11 @@
 //! Philox4x32-7, a counter-based generator that passes BigCrush (Salmon et al., *Parallel random numbers: as
 //! easy as 1, 2, 3*, 2011).
 
+use pulp::Simd;
+
 use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
-use super::vector::{LANES, update, vectorized};
+use super::vector::{self, LANES, Vector, update, vectorized};
 
 /// Which numbers of a matrix are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,11 +38,11 @@ pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]
 }
 
 vectorized! {
-    fn apply_rows<FMA>(mask: &Mask, first_row: usize, columns: usize, input: &[f32], output: &mut [f32]) {
+    fn apply_rows(simd; mask: &Mask, first_row: usize, columns: usize, input: &[f32], output: &mut [f32]) {
         let rows = output.chunks_exact_mut(columns).zip(input.chunks_exact(columns));
         for (row, (output, input)) in rows.enumerate() {
-            mask.fill_row(first_row + row, 0, output);
-            update(output, [input], |keep, [input]| keep * input);
+            mask.fill_row(simd, first_row + row, 0, output);
+            update(simd, output, [input], |keep, [input]| keep * input);
         }
     }
 }
@@ -74,56 +76,60 @@ impl Mask {
     ///
     /// `first_column` is a multiple of [`LANES`].
     #[inline(always)]
-    pub(super) fn fill_row(&self, row: usize, first_column: usize, factors: &mut [f32]) {
+    pub(super) fn fill_row<S: Simd>(&self, simd: S, row: usize, first_column: usize, factors: &mut [f32]) {
         debug_assert!(first_column.is_multiple_of(LANES));
+        // One call of the hash gives four blocks of `LANES` numbers: block b is word b mod 4 of call b / 4.
         let first_block = (row as u64 * self.row_stride + first_column as u64) / LANES as u64;
-        // One call of the hash gives four blocks: block b is word b mod 4 of call b / 4.
-        let mut words = [[0; LANES]; 4];
-        let mut ready = u64::MAX;
-        for (block, factors) in factors.chunks_mut(LANES).enumerate() {
-            let block = first_block + block as u64;
-            if ready != block / 4 {
-                ready = block / 4;
-                words = philox(self.key, ready);
-            }
-            let word = &words[(block % 4) as usize];
-            let mut factor = [0.0; LANES];
-            for lane in 0..LANES {
-                factor[lane] = if word[lane] < self.dropped_below { 0.0 } else { self.scale };
-            }
-            match factors.as_chunks_mut::<LANES>() {
-                ([whole], _) => *whole = factor,
-                (_, rest) => rest.copy_from_slice(&factor[..rest.len()]),
+        let end = first_block + factors.len().div_ceil(LANES) as u64;
+        let dropped_below = simd.splat_u32s(self.dropped_below);
+        for call in first_block / 4..end.div_ceil(4) {
+            for first_lane in (0..LANES).step_by(S::U32_LANES) {
+                let words = philox(simd, self.key, call * LANES as u64 + first_lane as u64);
+                for (word, bits) in words.into_iter().enumerate() {
+                    let block = call * 4 + word as u64;
+                    if block < first_block || block >= end {
+                        continue;
+                    }
+                    let start = (block - first_block) as usize * LANES + first_lane;
+                    let dropped = simd.less_than_u32s(bits, dropped_below);
+                    if let Some(factors) = factors.get_mut(start..) {
+                        Vector::splat(simd, self.scale)
+                            .replace(vector::Mask::new(dropped), 0.0)
+                            .store(factors);
+                    }
+                }
             }
         }
     }
 }
 
-/// Philox4x32 with seven rounds at the [`LANES`] counters from `LANES * call` on.
+/// Philox4x32 with seven rounds, at as many counters from `counter` on as a register holds.
 #[inline(always)]
-fn philox(key: [u32; 2], call: u64) -> [[u32; LANES]; 4] {
-    let mut counters = [[0; LANES]; 4];
-    for lane in 0..LANES {
-        let counter = call * LANES as u64 + lane as u64;
-        counters[0][lane] = counter as u32;
-        counters[1][lane] = (counter >> 32) as u32;
-    }
-    rounds(key, counters)
+fn philox<S: Simd>(simd: S, key: [u32; 2], counter: u64) -> [S::u32s; 4] {
+    // Lanes are counted within the low word: `counter` is a multiple of their number.
+    let low = simd.add_u32s(simd.splat_u32s(counter as u32), S::as_simd_u32s(&COUNTING).0[0]);
+    let zero = simd.splat_u32s(0);
+    rounds(simd, key, [low, simd.splat_u32s((counter >> 32) as u32), zero, zero])
 }
 
+const COUNTING: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
 #[inline(always)]
-fn rounds(mut key: [u32; 2], mut counters: [[u32; LANES]; 4]) -> [[u32; LANES]; 4] {
+fn rounds<S: Simd>(simd: S, key: [u32; 2], mut counters: [S::u32s; 4]) -> [S::u32s; 4] {
+    let mut key = key.map(|key| simd.splat_u32s(key));
+    let [first_factor, second_factor] = [0xD251_1F53, 0xCD9E_8D57].map(|factor| simd.splat_u32s(factor));
+    let [first_step, second_step] = [0x9E37_79B9, 0xBB67_AE85].map(|step| simd.splat_u32s(step));
     for _ in 0..7 {
         let [c0, c1, c2, c3] = counters;
-        for lane in 0..LANES {
-            let first = u64::from(c0[lane]) * 0xD251_1F53;
-            let second = u64::from(c2[lane]) * 0xCD9E_8D57;
-            counters[0][lane] = (second >> 32) as u32 ^ c1[lane] ^ key[0];
-            counters[1][lane] = second as u32;
-            counters[2][lane] = (first >> 32) as u32 ^ c3[lane] ^ key[1];
-            counters[3][lane] = first as u32;
-        }
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+        let (first_low, first_high) = simd.widening_mul_u32s(c0, first_factor);
+        let (second_low, second_high) = simd.widening_mul_u32s(c2, second_factor);
+        counters = [
+            simd.xor_u32s(simd.xor_u32s(second_high, c1), key[0]),
+            second_low,
+            simd.xor_u32s(simd.xor_u32s(first_high, c3), key[1]),
+            first_low,
+        ];
+        key = [simd.add_u32s(key[0], first_step), simd.add_u32s(key[1], second_step)];
     }
     counters
 }
@@ -132,6 +138,19 @@ fn rounds(mut key: [u32; 2], mut counters: [[u32; LANES]; 4]) -> [[u32; LANES]; 
 mod tests {
     use super::super::testing::{assert_same_on_any_number_of_threads, random};
     use super::*;
+
+    vectorized! {
+        fn one_hash(simd; key: [u32; 2], counter: [u32; 4], result: &mut [u32; 4]) {
+            let words = rounds(simd, key, counter.map(|word| simd.splat_u32s(word)));
+            for (result, word) in result.iter_mut().zip(words) {
+                simd.partial_store_u32s(std::slice::from_mut(result), word);
+            }
+        }
+
+        fn fill(simd; mask: &Mask, row: usize, first_column: usize, factors: &mut [f32]) {
+            mask.fill_row(simd, row, first_column, factors);
+        }
+    }
 
     #[test]
     fn hash_gives_the_known_answers_of_its_authors() {
@@ -145,8 +164,9 @@ mod tests {
             ),
         ];
         for (key, counter, answer) in cases {
-            let result = rounds(key, counter.map(|word| [word; LANES]));
-            assert_eq!(result, answer.map(|word: u32| [word; LANES]));
+            let mut result = [0; 4];
+            one_hash(key, counter, &mut result);
+            assert_eq!(result, answer);
         }
     }
 
@@ -194,7 +214,7 @@ mod tests {
         let mask = Dropout { probability: 0.4, seed: 3 }.mask(173);
         for (first, length) in [(0, 1), (16, 30), (48, 125), (80, 64), (160, 13)] {
             let mut part = vec![f32::NAN; length];
-            mask.fill_row(5, first, &mut part);
+            fill(&mask, 5, first, &mut part);
             assert_eq!(part, masked(3, 0.4)[5 * 173 + first..][..length]);
         }
     }

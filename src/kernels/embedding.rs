@@ -114,7 +114,7 @@ impl<T: Copy + Into<i64>> Sequences<'_, T> {
 }
 
 vectorized! {
-    fn add<FMA>(addend: &[f32], sum: &mut [f32]) { update(sum, [addend], |sum, [x]| sum + x) }
+    fn add(simd; addend: &[f32], sum: &mut [f32]) { update(simd, sum, [addend], |sum, [x]| sum + x) }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! the tanh approximation `Phi(x) ~ (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` (Hendrycks and Gimpel,
 //! *Gaussian error linear units*, 2016).
 
-use super::math::{normal, sigmoid};
+use pulp::Simd;
+
 use super::matrix::MatrixMut;
-use super::vector::{map_into, mul_add, update, vectorized};
+use super::vector::{Vector, map_into, update, update_pairs, vectorized};
 
 /// Which form of GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,65 +20,69 @@ pub enum Gelu {
 const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
 const CUBIC: f32 = 0.044_715;
 
-/// GELU at `x`, and its derivative.
-#[inline(always)]
-fn value_and_derivative<const FMA: bool>(form: Gelu, x: f32) -> (f32, f32) {
-    match form {
-        Gelu::Erf => {
-            let (cdf, density) = normal::<FMA>(x);
-            (x * cdf, mul_add::<FMA>(x, density, cdf))
-        }
-        Gelu::Tanh => {
-            // Farther out the curve is straight, and a cube could overflow.
-            let near = if x < -30.0 { -30.0 } else { x };
-            let near = if near > 30.0 { 30.0 } else { near };
-            let square = near * near;
-            let s = sigmoid::<FMA>(TWICE_SQRT_2_OVER_PI * near * mul_add::<FMA>(CUBIC, square, 1.0));
-            let slope = TWICE_SQRT_2_OVER_PI * mul_add::<FMA>(3.0 * CUBIC, square, 1.0);
-            (x * s, mul_add::<FMA>(near * s * (1.0 - s), slope, s))
+impl Gelu {
+    /// GELU at `x`, and its derivative.
+    #[inline(always)]
+    fn value_and_derivative<S: Simd>(self, x: Vector<S>) -> (Vector<S>, Vector<S>) {
+        match self {
+            Gelu::Erf => {
+                let (cdf, density) = x.normal();
+                (x * cdf, x.mul_add(density, cdf))
+            }
+            Gelu::Tanh => {
+                // Farther out the curve is straight, and a cube could overflow.
+                let near = x.replace(x.less_than(-30.0), -30.0).replace(x.greater_than(30.0), 30.0);
+                let square = near * near;
+                let s = (TWICE_SQRT_2_OVER_PI * near * square.mul_add(CUBIC, 1.0)).sigmoid();
+                let slope = TWICE_SQRT_2_OVER_PI * square.mul_add(3.0 * CUBIC, 1.0);
+                (x * s, (near * s * (1.0 - s)).mul_add(slope, s))
+            }
         }
     }
 }
 
 vectorized! {
     /// Adds the bias to the rows of a product, and applies GELU in place.
-    pub(super) fn add_bias_and_activate<FMA>(form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>) {
+    pub(super) fn add_bias_and_activate(simd; form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>) {
         for row in 0..product.rows() {
             let row = product.row(row);
             if let Some(bias) = bias {
-                update(row, [bias], |x, [b]| x + b);
+                update(simd, row, [bias], |x, [b]| x + b);
             }
             match form {
-                Gelu::Erf => update(row, [], |x, []| value_and_derivative::<FMA>(Gelu::Erf, x).0),
-                Gelu::Tanh => update(row, [], |x, []| value_and_derivative::<FMA>(Gelu::Tanh, x).0),
+                Gelu::Erf => update(simd, row, [], |x, []| Gelu::Erf.value_and_derivative(x).0),
+                Gelu::Tanh => update(simd, row, [], |x, []| Gelu::Tanh.value_and_derivative(x).0),
             }
         }
     }
 
     /// The same, leaving the product with its bias (the pre-activation) where it is.
-    pub(super) fn add_bias_and_activate_into<FMA>(
-        form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>, output: &mut MatrixMut<'_>,
+    pub(super) fn add_bias_and_activate_into(
+        simd; form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>, output: &mut MatrixMut<'_>,
     ) {
         for row in 0..product.rows() {
             let (row, output) = (product.row(row), output.row(row));
-            if let Some(bias) = bias {
-                update(row, [bias], |x, [b]| x + b);
-            }
-            match form {
-                Gelu::Erf => map_into(output, [row], |[x]| value_and_derivative::<FMA>(Gelu::Erf, x).0),
-                Gelu::Tanh => map_into(output, [row], |[x]| value_and_derivative::<FMA>(Gelu::Tanh, x).0),
+            match (form, bias) {
+                (Gelu::Erf, Some(bias)) => update_pairs(simd, row, output, [bias], |x, _, [b]| {
+                    (x + b, Gelu::Erf.value_and_derivative(x + b).0)
+                }),
+                (Gelu::Tanh, Some(bias)) => update_pairs(simd, row, output, [bias], |x, _, [b]| {
+                    (x + b, Gelu::Tanh.value_and_derivative(x + b).0)
+                }),
+                (Gelu::Erf, None) => map_into(simd, output, [row], |[x]| Gelu::Erf.value_and_derivative(x).0),
+                (Gelu::Tanh, None) => map_into(simd, output, [row], |[x]| Gelu::Tanh.value_and_derivative(x).0),
             }
         }
     }
 
     /// `input_gradient = output_gradient * gelu'(input)`.
-    pub(super) fn gradient<FMA>(form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
+    pub(super) fn gradient(simd; form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
         match form {
-            Gelu::Erf => map_into(input_gradient, [input, output_gradient], |[x, g]| {
-                g * value_and_derivative::<FMA>(Gelu::Erf, x).1
+            Gelu::Erf => map_into(simd, input_gradient, [input, output_gradient], |[x, g]| {
+                g * Gelu::Erf.value_and_derivative(x).1
             }),
-            Gelu::Tanh => map_into(input_gradient, [input, output_gradient], |[x, g]| {
-                g * value_and_derivative::<FMA>(Gelu::Tanh, x).1
+            Gelu::Tanh => map_into(simd, input_gradient, [input, output_gradient], |[x, g]| {
+                g * Gelu::Tanh.value_and_derivative(x).1
             }),
         }
     }

@@ -222,39 +222,49 @@ pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
 }
 
 vectorized! {
-    fn add_bias<FMA>(bias: &[f32], product: &mut MatrixMut<'_>) {
-        for row in 0..product.rows() {
-            update(product.row(row), [bias], |x, [b]| x + b);
-        }
-    }
-
     /// `tile = residual + mask(tile + bias)`, for a tile that begins at `start` (row, column).
-    fn add_bias_and_residual<FMA>(
-        bias: Option<&[f32]>, residual: Matrix<'_>, mask: Option<Mask>, start: (usize, usize), tile: &mut MatrixMut<'_>,
+    fn add_bias_and_residual(
+        simd;
+        bias: Option<&[f32]>,
+        residual: Matrix<'_>,
+        mask: Option<Mask>,
+        start: (usize, usize),
+        tile: &mut MatrixMut<'_>,
     ) {
-        let mut factors = [0.0; 8 * LANES];
+        const PART: usize = 8 * LANES;
+        let mut factors = [1.0; PART];
         for row in 0..tile.rows() {
             let (residual, tile) = (residual.row(row), tile.row(row));
-            if let Some(bias) = bias {
-                update(tile, [bias], |x, [b]| x + b);
-            }
-            let Some(mask) = &mask else {
-                update(tile, [residual], |x, [r]| x + r);
-                continue;
-            };
-            let blocks = tile.chunks_mut(factors.len()).zip(residual.chunks(factors.len()));
-            for (block, (tile, residual)) in blocks.enumerate() {
+            for (part, (tile, residual)) in tile.chunks_mut(PART).zip(residual.chunks(PART)).enumerate() {
                 let factors = &mut factors[..tile.len()];
-                mask.fill_row(start.0 + row, start.1 + block * 8 * LANES, factors);
-                update(tile, [residual, factors], |x, [r, keep]| r + keep * x);
+                if let Some(mask) = &mask {
+                    mask.fill_row(simd, start.0 + row, start.1 + part * PART, factors);
+                }
+                match bias {
+                    Some(bias) => update(simd, tile, [residual, factors, &bias[part * PART..]], |x, [r, keep, b]| {
+                        (x + b).mul_add(keep, r)
+                    }),
+                    None => update(simd, tile, [residual, factors], |x, [r, keep]| x.mul_add(keep, r)),
+                }
             }
         }
     }
 
-    fn add_up_rows<FMA>(matrix: Matrix<'_>, sums: &mut [f32]) {
+    fn add_bias(simd; bias: &[f32], product: &mut MatrixMut<'_>) {
+        for row in 0..product.rows() {
+            update(simd, product.row(row), [bias], |x, [b]| x + b);
+        }
+    }
+
+    fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
-        for row in 0..matrix.rows() {
-            update(sums, [matrix.row(row)], |sum, [x]| sum + x);
+        let rows = matrix.rows();
+        for row in (0..rows - rows % 4).step_by(4) {
+            let four = [0, 1, 2, 3].map(|k| matrix.row(row + k));
+            update(simd, sums, four, |sum, [a, b, c, d]| sum + ((a + b) + (c + d)));
+        }
+        for row in rows - rows % 4..rows {
+            update(simd, sums, [matrix.row(row)], |sum, [x]| sum + x);
         }
     }
 }

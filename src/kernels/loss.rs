@@ -4,7 +4,6 @@
 //! `loss = (1 - s) (lse - x_t) + s (lse - mean(x))`, and its gradient is
 //! `softmax(x) - (1 - s) [token = t] - s / vocab`. Rows whose target is to be ignored count for nothing.
 
-use super::math::exp;
 use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
 use super::vector::{map_into, max, sum_map, vectorized};
@@ -146,22 +145,22 @@ fn token<T: Into<i64>>(kind: &CrossEntropy, target: T, vocab: usize) -> Option<u
 }
 
 vectorized! {
-    fn log_sum_exp_rows<FMA>(logits: &[f32], vocab: usize, log_sum_exp: &mut [f32]) {
+    fn log_sum_exp_rows(simd; logits: &[f32], vocab: usize, log_sum_exp: &mut [f32]) {
         for (row, log_sum_exp) in logits.chunks_exact(vocab).zip(log_sum_exp) {
-            let largest = max(row);
-            let total = sum_map([row], |[x]| exp::<FMA>(x - largest));
+            let largest = max(simd, row);
+            let total = sum_map(simd, [row], |[x]| (x - largest).exp());
             *log_sum_exp = largest + total.ln();
         }
     }
 
-    fn sum<FMA>(row: &[f32]) -> f32 { sum_map([row], |[x]| x) }
+    fn sum(simd; row: &[f32]) -> f32 { sum_map(simd, [row], |[x]| x) }
 
     /// `gradient = scale * (softmax(logits) - spread)`.
-    fn softmax_rows<FMA>(logits: &[f32], log_sum_exp: &[f32], spread: f32, scale: f32, gradient: &mut [f32]) {
+    fn softmax_rows(simd; logits: &[f32], log_sum_exp: &[f32], spread: f32, scale: f32, gradient: &mut [f32]) {
         let vocab = gradient.len() / log_sum_exp.len().max(1);
         let rows = logits.chunks_exact(vocab).zip(gradient.chunks_exact_mut(vocab)).zip(log_sum_exp);
         for ((logits, gradient), &log_sum_exp) in rows {
-            map_into(gradient, [logits], |[x]| scale * (exp::<FMA>(x - log_sum_exp) - spread));
+            map_into(simd, gradient, [logits], |[x]| scale * ((x - log_sum_exp).exp() - spread));
         }
     }
 }

@@ -1,83 +1,134 @@
-//! Elementary functions for vector code: without branches, exact to a few units in the last place.
+//! Elementary functions for vector code: without branches.
 
 use std::f32::consts::LOG2_E;
 
-use super::vector::mul_add;
+use pulp::Simd;
 
-/// Below this the exponential is smaller than the smallest normal number and counts as zero.
-const EXP_LOWEST: f32 = -87.33;
-/// Above this (just under the largest number's logarithm, 88.72) the exponential counts as infinite.
-const EXP_HIGHEST: f32 = 88.37;
+use super::vector::Vector;
 
-/// `e^x`, with an error below two units in the last place.
-///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`). Results
-/// too small for a normal number are zero, infinities and NaN come out as they should.
-#[inline(always)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
-    /// 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the sum.
-    const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts; the first has so few bits that its product with `n` is exact.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let clamped = if x < EXP_LOWEST { EXP_LOWEST } else { x };
-    let clamped = if clamped > EXP_HIGHEST { EXP_HIGHEST } else { clamped };
-    let shifted = mul_add::<FMA>(clamped, LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = mul_add::<FMA>(n, -LN_2_LOW, mul_add::<FMA>(n, -LN_2_HIGH, clamped));
-    let mut p = 1.987_569_1e-4;
-    p = mul_add::<FMA>(p, r, 1.398_2e-3);
-    p = mul_add::<FMA>(p, r, 8.333_452e-3);
-    p = mul_add::<FMA>(p, r, 4.166_579_6e-2);
-    p = mul_add::<FMA>(p, r, 1.666_666_5e-1);
-    p = mul_add::<FMA>(p, r, 0.5);
-    let p = mul_add::<FMA>(p * r, r, r) + 1.0;
-    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
-    let result = p * f32::from_bits(exponent);
-    let result = if x < EXP_LOWEST { 0.0 } else { result };
-    if x > EXP_HIGHEST { f32::INFINITY } else { result }
-}
+/// ln 2 in two parts; the first has so few bits that its product with an exponent is exact.
+const LN_2_HIGH: f32 = 0.693_359_4;
+const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// The cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal law at `x`.
-///
-/// The upper tail is `e^(-x^2/2) t P(t) / 2` with `t = 1 / (1 + 0.37 |x| / sqrt 2)`, where `P` is the polynomial
-/// of degree 8 with the least relative error (2e-8) against `e^(z^2) erfc(z) / t` for `z` in 0..10.
-#[inline(always)]
-pub(super) fn normal<const FMA: bool>(x: f32) -> (f32, f32) {
-    /// 0.37 / sqrt 2
-    const SLOPE: f32 = 0.261_629_5;
-    /// 1 / sqrt(2 pi)
-    const DENSITY_AT_ZERO: f32 = 0.398_942_3;
-    let bell = exp::<FMA>(-0.5 * x * x);
-    let t = 1.0 / mul_add::<FMA>(SLOPE, x.abs(), 1.0);
-    let mut p = 0.061_246_294;
-    p = mul_add::<FMA>(p, t, -0.299_984_75);
-    p = mul_add::<FMA>(p, t, 0.480_044_35);
-    p = mul_add::<FMA>(p, t, -0.277_519_98);
-    p = mul_add::<FMA>(p, t, 0.305_396_73);
-    p = mul_add::<FMA>(p, t, 0.108_839_08);
-    p = mul_add::<FMA>(p, t, 0.205_654_48);
-    p = mul_add::<FMA>(p, t, 0.207_515_14);
-    p = mul_add::<FMA>(p, t, 0.208_808_64);
-    let tail = 0.5 * bell * t * p;
-    (if x < 0.0 { tail } else { 1.0 - tail }, bell * DENSITY_AT_ZERO)
-}
+impl<S: Simd> Vector<S> {
+    /// The polynomial with these coefficients, highest power first.
+    #[inline(always)]
+    fn polynomial<const N: usize>(self, coefficients: [f32; N]) -> Self {
+        let mut sum = self * coefficients[0] + coefficients[1];
+        for coefficient in &coefficients[2..] {
+            sum = sum.mul_add(self, *coefficient);
+        }
+        sum
+    }
 
-/// The logistic function `1 / (1 + e^-x)`.
-#[inline(always)]
-pub(super) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
-    1.0 / (1.0 + exp::<FMA>(-x))
+    /// `e^x`, with an error below two units in the last place.
+    ///
+    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`). Results
+    /// too small for a normal number are zero, those above `e^88.37` infinite; NaN stays.
+    #[inline(always)]
+    pub(super) fn exp(self) -> Self {
+        /// Below this the exponential is smaller than the smallest normal number.
+        const LOWEST: f32 = -87.33;
+        /// Just under the logarithm of the largest number.
+        const HIGHEST: f32 = 88.37;
+        /// 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the sum.
+        const ROUND: f32 = 12_582_912.0;
+        let (too_low, too_high) = (self.less_than(LOWEST), self.greater_than(HIGHEST));
+        let x = self.replace(too_low, LOWEST).replace(too_high, HIGHEST);
+        let shifted = x.mul_add(LOG2_E, ROUND);
+        let n = shifted - ROUND;
+        let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
+        let p = r.polynomial([1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5]);
+        let p = (p * r).mul_add(r, r) + 1.0;
+        let power = shifted.map_bits(|simd, bits| {
+            let exponent = simd.add_u32s(bits, simd.splat_u32s(127_u32.wrapping_sub(ROUND.to_bits())));
+            simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23))
+        });
+        (p * power).replace(too_low, 0.0).replace(too_high, f32::INFINITY)
+    }
+
+    /// The natural logarithm of a normal, positive and finite number, with an error below 1.5e-7 of the larger of
+    /// 1 and the result; NaN stays.
+    ///
+    /// `x = 2^n (1 + f)` with `1 + f` between the root of 1/2 and that of 2, then a polynomial in `f` (Cephes,
+    /// `logf.c`).
+    #[inline(always)]
+    pub(super) fn ln(self) -> Self {
+        /// The bits of the root of 1/2: taking them off first makes the exponent change at the root.
+        const ROOT_BITS: u32 = 0x3F35_04F3;
+        /// 2^23, whose low bits hold an integer, with 256 to keep it positive.
+        const INTEGER: f32 = 8_388_608.0;
+        let n = self.map_bits(|simd, bits| {
+            let shifted = simd.add_u32s(bits, simd.splat_u32s((256_u32 << 23).wrapping_sub(ROOT_BITS)));
+            let exponent = simd.wrapping_dyn_shr_u32s(shifted, simd.splat_u32s(23));
+            simd.or_u32s(exponent, simd.splat_u32s(INTEGER.to_bits()))
+        }) - (INTEGER + 256.0);
+        let f = self.map_bits(|simd, bits| {
+            let fraction = simd.sub_u32s(bits, simd.splat_u32s(ROOT_BITS));
+            let fraction = simd.and_u32s(fraction, simd.splat_u32s(0x007F_FFFF));
+            simd.add_u32s(fraction, simd.splat_u32s(ROOT_BITS))
+        }) - 1.0;
+        let p = f.polynomial([
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_8e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_8e-1,
+            2.000_071_4e-1,
+            -2.499_999_4e-1,
+            3.333_333_1e-1,
+        ]);
+        let square = f * f;
+        let correction = n.mul_add(LN_2_LOW, (-0.5 * square) + f * square * p);
+        let result = n.mul_add(LN_2_HIGH, f + correction);
+        result.replace(self.is_nan(), self)
+    }
+
+    /// The cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal law at `x`.
+    ///
+    /// The upper tail is `e^(-x^2/2) t P(t) / 2` with `t = 1 / (1 + 0.37 |x| / sqrt 2)`, where `P` is the
+    /// polynomial of degree 8 with the least relative error (2e-8) against `e^(z^2) erfc(z) / t` for `z` in
+    /// 0..10.
+    #[inline(always)]
+    pub(super) fn normal(self) -> (Self, Self) {
+        /// 0.37 / sqrt 2
+        const SLOPE: f32 = 0.261_629_5;
+        /// 1 / sqrt(2 pi)
+        const DENSITY_AT_ZERO: f32 = 0.398_942_3;
+        let bell = (-0.5 * self * self).exp();
+        let t = 1.0 / self.abs().mul_add(SLOPE, 1.0);
+        let p = t.polynomial([
+            0.061_246_294,
+            -0.299_984_75,
+            0.480_044_35,
+            -0.277_519_98,
+            0.305_396_73,
+            0.108_839_08,
+            0.205_654_48,
+            0.207_515_14,
+            0.208_808_64,
+        ]);
+        let tail = 0.5 * bell * t * p;
+        ((1.0 - tail).replace(self.less_than(0.0), tail), bell * DENSITY_AT_ZERO)
+    }
+
+    /// The logistic function `1 / (1 + e^-x)`.
+    #[inline(always)]
+    pub(super) fn sigmoid(self) -> Self {
+        1.0 / ((-self).exp() + 1.0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::testing::erf;
     use super::super::vector::{map_into, vectorized};
-    use super::*;
 
     vectorized! {
-        fn exp_all<FMA>(output: &mut [f32], x: &[f32]) { map_into(output, [x], |[x]| exp::<FMA>(x)) }
-        fn cdf_all<FMA>(output: &mut [f32], x: &[f32]) { map_into(output, [x], |[x]| normal::<FMA>(x).0) }
+        fn exp_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.exp()) }
+        fn ln_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.ln()) }
+        fn cdf_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.normal().0) }
     }
 
     fn grid(from: f32, to: f32) -> Vec<f32> {
@@ -101,6 +152,22 @@ mod tests {
         exp_all(&mut y, &[f32::NEG_INFINITY, -1e30, f32::INFINITY, 0.0, f32::NAN]);
         assert_eq!(y[..4], [0.0, 0.0, f32::INFINITY, 1.0]);
         assert!(y[4].is_nan());
+    }
+
+    #[test]
+    fn logarithm_agrees_with_f64() {
+        let x: Vec<f32> =
+            grid(0.5, 20.0).into_iter().chain(grid(-87.0, 88.0).into_iter().map(f32::exp)).collect();
+        let mut y = vec![0.0; x.len()];
+        ln_all(&mut y, &x);
+        for (&x, &y) in x.iter().zip(&y) {
+            let expected = f64::from(x).ln();
+            let error = (f64::from(y) - expected).abs();
+            assert!(error <= 1e-7 * expected.abs().max(1.0) * 1.5, "ln({x}) = {y}, not {expected}");
+        }
+        let mut y = [0.0; 2];
+        ln_all(&mut y, &[1.0, f32::NAN]);
+        assert!(y[0] == 0.0 && y[1].is_nan());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::dropout::{Dropout, Mask};
 use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
 use super::pool;
-use super::vector::{map_into, mul_add, sum_map, update, vectorized};
+use super::vector::{map_into, sum_map, update, vectorized};
 
 /// The parameters of a layer normalisation.
 #[derive(Clone, Copy, Debug)]
@@ -194,68 +194,67 @@ struct BackwardRows<'a> {
 }
 
 vectorized! {
-    fn add_branch<FMA>(
-        mask: Option<Mask>, first_row: usize, width: usize, residual: &[f32], branch: &[f32], sum: &mut [f32],
+    fn add_branch(simd; mask: Option<Mask>, first_row: usize, width: usize, residual: &[f32], branch: &[f32], sum: &mut [f32],
     ) {
         let Some(mask) = mask else {
-            return map_into(sum, [residual, branch], |[r, b]| r + b);
+            return map_into(simd, sum, [residual, branch], |[r, b]| r + b);
         };
         let rows = sum.chunks_exact_mut(width).zip(residual.chunks_exact(width)).zip(branch.chunks_exact(width));
         for (row, ((sum, residual), branch)) in rows.enumerate() {
-            mask.fill_row(first_row + row, 0, sum);
-            update(sum, [residual, branch], |keep, [r, b]| r + keep * b);
+            mask.fill_row(simd, first_row + row, 0, sum);
+            update(simd, sum, [residual, branch], |keep, [r, b]| r + keep * b);
         }
     }
 
-    fn normalise_rows<FMA>(norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32]) {
+    fn normalise_rows(simd; norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32]) {
         let width = norm.gamma.len();
         let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
         for (row, (x, y)) in rows.enumerate() {
-            let mean = sum_map([x], |[x]| x) / width as f32;
-            let variance = sum_map([x], |[x]| (x - mean) * (x - mean)) / width as f32;
+            let mean = sum_map(simd, [x], |[x]| x) / width as f32;
+            let variance = sum_map(simd, [x], |[x]| (x - mean) * (x - mean)) / width as f32;
             let inverse = 1.0 / (variance + norm.epsilon).sqrt();
             match norm.beta {
-                Some(beta) => map_into(y, [x, norm.gamma, beta], |[x, g, b]| {
-                    mul_add::<FMA>((x - mean) * inverse, g, b)
+                Some(beta) => map_into(simd, y, [x, norm.gamma, beta], |[x, g, b]| {
+                    ((x - mean) * inverse).mul_add(g, b)
                 }),
-                None => map_into(y, [x, norm.gamma], |[x, g]| (x - mean) * inverse * g),
+                None => map_into(simd, y, [x, norm.gamma], |[x, g]| (x - mean) * inverse * g),
             }
             statistics.mean[row] = mean;
             statistics.inverse_deviation[row] = inverse;
         }
     }
 
-    fn backward_rows<FMA>(rows: &BackwardRows<'_>, input_gradient: &mut [f32], partial: &mut [f32]) {
+    fn backward_rows(simd; rows: &BackwardRows<'_>, input_gradient: &mut [f32], partial: &mut [f32]) {
         let (gamma, width) = (rows.gamma, rows.gamma.len());
         partial.fill(0.0);
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
             let (x, dy) = (&rows.input[row * width..][..width], &rows.output_gradient[row * width..][..width]);
             let (mean, inverse) = (rows.mean[row], rows.inverse_deviation[row]);
-            let mean_g = sum_map([dy, gamma], |[dy, g]| dy * g) / width as f32;
-            let mean_gh = sum_map([dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse / width as f32;
-            map_into(dx, [dy, gamma, x], |[dy, g, x]| {
+            let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
+            let mean_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse / width as f32;
+            map_into(simd, dx, [dy, gamma, x], |[dy, g, x]| {
                 let h = (x - mean) * inverse;
-                inverse * mul_add::<FMA>(-h, mean_gh, mul_add::<FMA>(dy, g, -mean_g))
+                inverse * h.mul_add(-mean_gh, dy.mul_add(g, -mean_g))
             });
             if let Some(sum_gradient) = rows.sum_gradient {
-                update(dx, [&sum_gradient[row * width..][..width]], |dx, [other]| dx + other);
+                update(simd, dx, [&sum_gradient[row * width..][..width]], |dx, [other]| dx + other);
             }
-            update(dgamma, [dy, x], |sum, [dy, x]| mul_add::<FMA>(dy, (x - mean) * inverse, sum));
-            update(dbeta, [dy], |sum, [dy]| sum + dy);
+            update(simd, dgamma, [dy, x], |sum, [dy, x]| dy.mul_add((x - mean) * inverse, sum));
+            update(simd, dbeta, [dy], |sum, [dy]| sum + dy);
         }
     }
 
-    fn add_up<FMA>(partial: &[f32], gamma: &mut [f32], beta: Option<&mut [f32]>) {
+    fn add_up(simd; partial: &[f32], gamma: &mut [f32], beta: Option<&mut [f32]>) {
         let width = gamma.len();
         gamma.fill(0.0);
         for part in partial.chunks_exact(2 * width) {
-            update(gamma, [&part[..width]], |sum, [x]| sum + x);
+            update(simd, gamma, [&part[..width]], |sum, [x]| sum + x);
         }
         if let Some(beta) = beta {
             beta.fill(0.0);
             for part in partial.chunks_exact(2 * width) {
-                update(beta, [&part[width..]], |sum, [x]| sum + x);
+                update(simd, beta, [&part[width..]], |sum, [x]| sum + x);
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use super::matrix::Tiles;
 use super::parallel::for_each_piece;
-use super::vector::{mul_add, sum_map, vectorized};
+use super::vector::{Vector, sum_map, vectorized};
 
 /// Numbers in a piece.
 const PIECE: usize = 1 << 14;
@@ -161,21 +161,24 @@ struct Piece<'a> {
 }
 
 vectorized! {
-    fn sum_of_squares<FMA>(values: &[f32]) -> f32 { sum_map([values], |[x]| x * x) }
+    fn sum_of_squares(simd; values: &[f32]) -> f32 { sum_map(simd, [values], |[x]| x * x) }
 
-    fn update_piece<FMA>(
-        numbers: &Numbers, values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32],
+    fn update_piece(
+        simd; numbers: &Numbers, values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32],
     ) {
         let Numbers { beta_1, beta_2, epsilon, clip, rate, second_correction, keep } = *numbers;
         let length = values.len();
         let (gradient, first, second) = (&gradient[..length], &mut first[..length], &mut second[..length]);
-        for i in 0..length {
-            let g = clip * gradient[i];
-            let m = mul_add::<FMA>(beta_1, first[i], (1.0 - beta_1) * g);
-            let v = mul_add::<FMA>(beta_2, second[i], (1.0 - beta_2) * g * g);
-            first[i] = m;
-            second[i] = v;
-            values[i] = keep * values[i] - rate * m / ((v * second_correction).sqrt() + epsilon);
+        for start in (0..length).step_by(Vector::<S>::LANES) {
+            let here = start..length.min(start + Vector::<S>::LANES);
+            let g = Vector::load(simd, &gradient[here.clone()]) * clip;
+            let m = Vector::load(simd, &first[here.clone()]).mul_add(beta_1, g * (1.0 - beta_1));
+            let v = Vector::load(simd, &second[here.clone()]).mul_add(beta_2, g * g * (1.0 - beta_2));
+            let p = Vector::load(simd, &values[here.clone()]);
+            let p = p * keep - m * rate / ((v * second_correction).sqrt() + epsilon);
+            m.store(&mut first[here.clone()]);
+            v.store(&mut second[here.clone()]);
+            p.store(&mut values[here]);
         }
     }
 }

@@ -54,7 +54,8 @@ pub(super) fn forward(
     attention: &Attention,
     piece: usize,
     inputs: &Inputs,
-    (context, log_sum_exp): (&mut MatrixMut, &mut [f32]),
+    context: &mut MatrixMut,
+    log_sum_exp: &mut [f32],
 ) {
     let Attention { query_time, key_time, d_head, scale, rotary, first_query, .. } = *attention;
     let (mut scores, width) = score_rows(attention);
@@ -99,7 +100,7 @@ pub(super) fn backward(
     piece: usize,
     inputs: &Inputs,
     saved: &PieceSaved,
-    mut gradients: PieceGradients,
+    gradients: &mut PieceGradients,
 ) {
     let Attention { query_time, key_time, d_head, scale, rotary, first_query, .. } = *attention;
     let ((mut scores, width), (mut slopes, _)) = (score_rows(attention), score_rows(attention));

@@ -57,17 +57,14 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The query heads, the key and the value of a piece.
+    /// The queries, keys and values of a piece.
     pub(super) fn piece(&self, attention: &Attention, piece: usize) -> Self {
-        let Attention { query_time, key_time, key_value_heads, d_head, .. } = *attention;
-        let (sequence, head) = (piece / key_value_heads, piece % key_value_heads);
-        let part = |matrix: Matrix<'a>, time: usize, width: usize| {
-            matrix.part(sequence * time..(sequence + 1) * time, head * width..(head + 1) * width)
-        };
+        let key_width = attention.heads_of_piece() * attention.d_head;
+        let query_width = attention.group() * key_width;
         Self {
-            query: part(self.query, query_time, attention.group() * d_head),
-            key: part(self.key, key_time, d_head),
-            value: part(self.value, key_time, d_head),
+            query: piece_of(self.query, piece, attention.query_time, query_width),
+            key: piece_of(self.key, piece, attention.key_time, key_width),
+            value: piece_of(self.value, piece, attention.key_time, key_width),
         }
     }
 }
@@ -120,42 +117,47 @@ impl<'a> Gradients<'a> {
 
 /// Where the gradients of a piece go.
 pub(super) struct PieceGradients<'p, 'a> {
-    /// `[query_time, group * d_head]`.
+    /// `[query_time, query heads * d_head]`.
     pub query: &'p mut MatrixMut<'a>,
-    /// `[key_time, d_head]`.
+    /// `[key_time, key heads * d_head]`.
     pub key: &'p mut MatrixMut<'a>,
-    /// `[key_time, d_head]`.
+    /// `[key_time, key heads * d_head]`.
     pub value: &'p mut MatrixMut<'a>,
-    /// `[group, distances]`.
+    /// `[query heads, distances]`.
     pub bias: Option<&'p mut [f32]>,
 }
 
 /// What the backward pass of a piece reads.
 pub(super) struct PieceSaved<'a> {
-    /// `[query_time, group * d_head]`.
+    /// `[query_time, query heads * d_head]`.
     pub context: Matrix<'a>,
-    /// `[query_time, group * d_head]`.
+    /// `[query_time, query heads * d_head]`.
     pub context_gradient: Matrix<'a>,
-    /// `[group, query_time]`.
+    /// `[query heads, query_time]`.
     pub log_sum_exp: &'a [f32],
 }
 
 impl<'a> Saved<'a> {
     pub(super) fn piece(&self, attention: &Attention, piece: usize) -> PieceSaved<'a> {
-        let Attention { query_time, heads, key_value_heads, d_head, .. } = *attention;
-        let (sequence, head) = (piece / key_value_heads, piece % key_value_heads);
-        let width = attention.group() * d_head;
+        let Attention { query_time, heads, d_head, .. } = *attention;
+        let heads_of_piece = attention.heads_of_piece() * attention.group();
         let part = |data: &'a [f32]| {
-            let rows = sequence * query_time..(sequence + 1) * query_time;
-            Matrix::new(data, heads * d_head).part(rows, head * width..(head + 1) * width)
+            piece_of(Matrix::new(data, heads * d_head), piece, query_time, heads_of_piece * d_head)
         };
+        let rows = heads_of_piece * query_time;
         PieceSaved {
             context: part(self.context),
             context_gradient: part(self.context_gradient),
-            log_sum_exp: &self.log_sum_exp[piece * attention.group() * query_time..]
-                [..attention.group() * query_time],
+            log_sum_exp: &self.log_sum_exp[piece * rows..][..rows],
         }
     }
+}
+
+/// Pieces are counted along a sequence's columns first, then over the sequences.
+fn piece_of(matrix: Matrix, piece: usize, time: usize, width: usize) -> Matrix {
+    let across = matrix.columns() / width;
+    let (sequence, column) = (piece / across * time, piece % across * width);
+    matrix.part(sequence..sequence + time, column..column + width)
 }
 
 /// Where queries, keys and values end in a packed row.

@@ -17,8 +17,8 @@
 //! Rotary positions turn queries and keys on their way in, and their gradients back on the way out. A query whose
 //! keys are all hidden has zeros for its context and for all gradients.
 //!
-//! One piece of work is a sequence's key-value head with the query heads that share it. Memory grows with time,
-//! not with its square: a piece uses two blocks of 64 rows of scores.
+//! One piece of work is a sequence's key-value head with the query heads that share it, or all heads of a short
+//! sequence. Memory grows with time, not with its square: a piece uses two blocks of 64 rows of scores.
 
 pub mod bias;
 mod blocked;
@@ -116,10 +116,20 @@ impl<'a> Attention<'a> {
         if self.causal { self.key_time.min(self.first_query + query + 1) } else { self.key_time }
     }
 
+    /// Key-value heads that are one piece of work.
+    fn heads_of_piece(&self) -> usize {
+        if small::serves(self) { self.key_value_heads } else { 1 }
+    }
+
+    fn pieces(&self) -> usize {
+        self.batch * self.key_value_heads / self.heads_of_piece()
+    }
+
     /// Multiply-adds of a piece's products.
     fn piece_work(&self, products: usize) -> usize {
-        self.group() * self.query_time * self.key_time * self.d_head * products
-            / if self.causal { 2 } else { 1 }
+        let all =
+            self.heads_of_piece() * self.group() * self.query_time * self.key_time * self.d_head * products;
+        if self.causal { all / 2 } else { all }
     }
 
     fn check(&self) {
@@ -175,18 +185,16 @@ pub fn forward(attention: &Attention, inputs: Inputs, context: &mut [f32], log_s
         log_sum_exp.fill(f32::INFINITY);
         return;
     }
-    let group = attention.group();
-    let context = Tiles::new(MatrixMut::new(context, heads * d_head), query_time, group * d_head);
-    let log_sum_exp = Tiles::rows(log_sum_exp, group * query_time, 1);
-    let small = small::serves(attention);
-    for_each_piece(batch * key_value_heads, attention.piece_work(2), |piece| {
+    let heads_of_piece = attention.heads_of_piece() * attention.group();
+    let context = Tiles::new(MatrixMut::new(context, heads * d_head), query_time, heads_of_piece * d_head);
+    let log_sum_exp = Tiles::rows(log_sum_exp, heads_of_piece * query_time, 1);
+    for_each_piece(attention.pieces(), attention.piece_work(2), |piece| {
         let (mut context, mut log_sum_exp) = (context.take(piece), log_sum_exp.take(piece));
         let inputs = inputs.piece(attention, piece);
-        let output = (&mut context, log_sum_exp.contiguous());
-        if small {
-            small::forward(attention, piece, &inputs, output);
+        if small::serves(attention) {
+            small::forward(attention, piece, &inputs, &mut context, log_sum_exp.contiguous());
         } else {
-            blocked::forward(attention, piece, &inputs, output);
+            blocked::forward(attention, piece, &inputs, &mut context, log_sum_exp.contiguous());
         }
     });
 }
@@ -209,7 +217,7 @@ pub struct Saved<'a> {
 pub fn backward(attention: &Attention, inputs: Inputs, saved: Saved, gradients: Gradients) {
     attention.check();
     inputs.check(attention);
-    let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
+    let Attention { batch, query_time, key_time, heads, d_head, .. } = *attention;
     let context_length = batch * query_time * heads * d_head;
     assert!(
         saved.context.len() == context_length
@@ -219,33 +227,34 @@ pub fn backward(attention: &Attention, inputs: Inputs, saved: Saved, gradients: 
     );
     gradients.check(attention);
     let Gradients { query, key, value, bias: bias_gradient } = gradients;
-    let (group, distances) = (attention.group(), attention.distances());
+    let distances = attention.distances();
     if batch * query_time * key_time == 0 {
         gradients_of_nothing([query, key, value], bias_gradient);
         return;
     }
-    let query = Tiles::new(query, query_time, group * d_head);
-    let key = Tiles::new(key, key_time, d_head);
-    let value = Tiles::new(value, key_time, d_head);
+    let key_heads = attention.heads_of_piece();
+    let query_heads = key_heads * attention.group();
+    let query = Tiles::new(query, query_time, query_heads * d_head);
+    let key = Tiles::new(key, key_time, key_heads * d_head);
+    let value = Tiles::new(value, key_time, key_heads * d_head);
     // Each piece sums the bias gradient of its own heads.
     let wanted = attention.bias.and(bias_gradient.as_ref()).is_some();
     let mut partial = pool::take(if wanted { batch * heads * distances } else { 0 });
-    let partials = Tiles::rows(&mut partial, (group * distances).max(1), 1);
-    let small = small::serves(attention);
-    for_each_piece(batch * key_value_heads, attention.piece_work(5), |piece| {
+    let partials = Tiles::rows(&mut partial, query_heads * distances, 1);
+    for_each_piece(attention.pieces(), attention.piece_work(5), |piece| {
         let (mut query, mut key, mut value) = (query.take(piece), key.take(piece), value.take(piece));
         let mut bias = wanted.then(|| partials.take(piece));
-        let gradients = heads::PieceGradients {
+        let mut gradients = heads::PieceGradients {
             query: &mut query,
             key: &mut key,
             value: &mut value,
             bias: bias.as_mut().map(MatrixMut::contiguous),
         };
         let (inputs, saved) = (inputs.piece(attention, piece), saved.piece(attention, piece));
-        if small {
-            small::backward(attention, piece, &inputs, &saved, gradients);
+        if small::serves(attention) {
+            small::backward(attention, piece, &inputs, &saved, &mut gradients);
         } else {
-            blocked::backward(attention, piece, &inputs, &saved, gradients);
+            blocked::backward(attention, piece, &inputs, &saved, &mut gradients);
         }
     });
     drop(partials);

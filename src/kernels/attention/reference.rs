@@ -1,5 +1,6 @@
 //! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
 
+use super::super::dropout;
 use super::super::testing::widened;
 use super::Attention;
 
@@ -59,7 +60,10 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         log_sum_exp: vec![f64::INFINITY; batch * heads * query_time],
         gradients: Tensors { query: zeros(query), key: zeros(key), value: zeros(value), bias: zeros(bias) },
     };
-    let mut factors = vec![1.0; key_time];
+    let mut factors = vec![1.0; batch * heads * query_time * key_time];
+    if let Some(dropout) = attention.dropout {
+        dropout::apply(dropout, key_time, &factors.clone(), &mut factors);
+    }
     for (sequence, head, i) in
         (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..query_time).map(move |i| (b, h, i))))
     {
@@ -68,11 +72,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         let at_key = |j: usize| ((sequence * key_time + j) * key_value_heads + key_value_head) * d_head;
         let at_bias = |j: usize| head * (query_time + key_time - 1) + j + query_time - 1 - i;
         let row = (sequence * heads + head) * query_time + i;
-        if let Some(dropout) = attention.dropout {
-            let mut single = vec![0.0; key_time];
-            dropout.mask(key_time).fill_row(row, 0, &mut single);
-            factors = widened(&single);
-        }
+        let factors = widened(&factors[row * key_time..][..key_time]);
         let q = turned(attention, &query[at_query..][..d_head], first_query + i, 1.0);
         let keys: Vec<usize> = (0..key_time).filter(|&j| !hidden(attention, sequence, i, j)).collect();
         let turned_keys: Vec<Vec<f64>> =

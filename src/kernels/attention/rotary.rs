@@ -2,7 +2,7 @@
 //! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
 
 use super::super::matrix::{Matrix, MatrixMut};
-use super::super::vector::{mul_add, vectorized};
+use super::super::vector::vectorized;
 
 /// Cosines and sines of the angles.
 #[derive(Clone, Copy, Debug)]
@@ -31,42 +31,46 @@ impl Rotary<'_> {
         );
     }
 
-    /// The angles of `rows` positions from `first` on.
-    fn from(&self, first: usize, rows: usize, pairs: usize) -> (&[f32], &[f32]) {
-        let range = first * pairs..(first + rows) * pairs;
+    /// Cosines and sines at a position.
+    #[inline(always)]
+    pub(super) fn angles(&self, position: usize, pairs: usize) -> (&[f32], &[f32]) {
+        let range = position * pairs..(position + 1) * pairs;
         (&self.cosines[range.clone()], &self.sines[range])
     }
 
     /// `output = turned(input)` for rows at the positions from `first` on.
     pub(super) fn turn(&self, first: usize, input: Matrix, output: &mut MatrixMut) {
-        let (cosines, sines) = self.from(first, input.rows(), input.columns() / 2);
         for row in 0..input.rows() {
             output.row(row).copy_from_slice(input.row(row));
         }
-        turn_rows(Turn::Forth, cosines, sines, output);
+        turn_rows(Turn::Forth, self, first, output);
     }
 
     /// Turns gradients back, in place.
     pub(super) fn turn_back(&self, first: usize, gradient: &mut MatrixMut) {
-        let (cosines, sines) = self.from(first, gradient.rows(), gradient.columns() / 2);
-        turn_rows(Turn::Back, cosines, sines, gradient);
+        turn_rows(Turn::Back, self, first, gradient);
     }
 }
 
 vectorized! {
-    fn turn_rows<FMA>(turn: Turn, cosines: &[f32], sines: &[f32], rows: &mut MatrixMut<'_>) {
-        let pairs = rows.columns() / 2;
-        let sign = match turn {
-            Turn::Forth => 1.0,
-            Turn::Back => -1.0,
-        };
+    fn turn_rows(simd; turn: Turn, rotary: &Rotary<'_>, first: usize, rows: &mut MatrixMut<'_>) {
+        let _ = simd;
         for row in 0..rows.rows() {
-            let angles = cosines[row * pairs..][..pairs].iter().zip(&sines[row * pairs..][..pairs]);
-            for ([even, odd], (&cosine, &sine)) in rows.row(row).as_chunks_mut().0.iter_mut().zip(angles) {
-                let (x, y, sine) = (*even, *odd, sign * sine);
-                *even = mul_add::<FMA>(x, cosine, -(y * sine));
-                *odd = mul_add::<FMA>(x, sine, y * cosine);
-            }
+            let (cosines, sines) = rotary.angles(first + row, rows.columns() / 2);
+            turn_row(turn, cosines, sines, rows.row(row));
         }
+    }
+}
+
+#[inline(always)]
+pub(super) fn turn_row(turn: Turn, cosines: &[f32], sines: &[f32], row: &mut [f32]) {
+    let sign = match turn {
+        Turn::Forth => 1.0,
+        Turn::Back => -1.0,
+    };
+    for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(cosines.iter().zip(sines)) {
+        let (x, y, sine) = (*even, *odd, sign * sine);
+        *even = x * cosine - y * sine;
+        *odd = x * sine + y * cosine;
     }
 }
