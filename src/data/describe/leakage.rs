@@ -140,6 +140,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn windows_leak_when_they_stand_anywhere_in_training(
             stream in proptest::collection::vec(0u32..2, 13..60),

@@ -84,6 +84,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn a_damaged_file_is_read_or_refused(
             text in prop_oneof![
