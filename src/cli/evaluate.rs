@@ -81,8 +81,7 @@ impl Job for Evaluate<'_> {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
         let experiment = self.config.experiment();
         let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
-        let dataset = experiment.dataset()?;
-        experiment.check_vocabulary(&dataset, self.folder)?;
+        let dataset = experiment.dataset_of(self.folder)?;
         let (set, floor) = match self.split {
             Split::Valid => (dataset.valid, dataset.floor.map(|floor| floor.valid)),
             Split::Train => (dataset.train, None),

@@ -34,6 +34,8 @@ const KEPT: usize = 2;
 pub struct State {
     /// Steps done.
     pub step: usize,
+    /// What the data amounts to: a run goes on with the same data only.
+    pub data_fingerprint: u64,
     /// Updates that the optimizer made.
     pub updates: usize,
     /// Targets trained on.

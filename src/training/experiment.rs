@@ -2,7 +2,7 @@
 
 use super::step::Trainee;
 use super::{RunFolder, TrainingConfig};
-use crate::data::{DataConfig, Dataset};
+use crate::data::{DataConfig, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::ops;
@@ -43,17 +43,23 @@ impl Experiment {
         }
     }
 
-    /// Refuses data whose vocabulary is no longer that of the run in `folder`.
-    pub fn check_vocabulary(&self, dataset: &Dataset, folder: &RunFolder) -> Result<()> {
-        let path = folder.vocabulary();
-        let known = std::fs::read_to_string(&path).map_err(|error| Error::io("read", &path, error))?;
-        if known != vocabulary_json(dataset) {
-            let run = folder.path().display();
+    /// The data of the run in `folder`, by the vocabulary that goes with its weights.
+    ///
+    /// # Errors
+    /// If the data cannot be read, or no longer fits that vocabulary.
+    pub fn dataset_of(&self, folder: &RunFolder) -> Result<Dataset> {
+        let vocabulary = Vocabulary::read(folder.vocabulary())?;
+        let dataset = match self.model.architecture {
+            Architecture::OneLayer | Architecture::Decoder => self.data.load_with(self.seed, &vocabulary)?,
+            Architecture::EncoderDecoder => self.data.load_pairs(self.seed)?,
+        };
+        if dataset.vocabulary != vocabulary {
             return Err(Error::Input(format!(
-                "the data no longer has the vocabulary of the run `{run}`: restore the data that it was made with"
+                "the data no longer has the vocabulary of the run `{}`: restore the data that it was made with",
+                folder.path().display()
             )));
         }
-        Ok(())
+        Ok(dataset)
     }
 
     pub(super) fn description(&self, dataset: &Dataset) -> Description {

@@ -98,7 +98,7 @@ pub fn train<B: ops::AutodiffBackend>(
         history::History::create(&folder.metrics())?;
         let metrics_bytes =
             folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
-        let state = State { metrics_bytes, ..State::default() };
+        let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
         let weights = native::collect(&trainee.model)?;
         checkpoint::write(folder, (&weights, &experiment.description(&dataset)), &Vec::new(), &state)
     })?;
@@ -116,8 +116,7 @@ pub fn resume<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     let lock = folder.lock()?;
-    let dataset = experiment.dataset()?;
-    experiment.check_vocabulary(&dataset, &folder)?;
+    let dataset = experiment.dataset_of(&folder)?;
     let trainee = experiment.model::<B>(&dataset, device)?;
     go_on(experiment, dataset, trainee, folder, lock, device, control)
 }
@@ -145,6 +144,12 @@ fn go_on<B: ops::AutodiffBackend>(
         eprintln!("warning: {problem}; going on from {}", checkpoint.path.display());
     }
     let state = checkpoint.state;
+    if state.data_fingerprint != dataset.fingerprint() {
+        let path = folder.path().display();
+        return Err(Error::Input(format!(
+            "the data has changed since the run `{path}` began: restore what it was made with"
+        )));
+    }
     refuse_complete(&folder, &state, config, total)?;
     if experiment.toml.as_bytes() != std::fs::read(folder.config()).unwrap_or_default() {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;

@@ -119,16 +119,8 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let end = resume(place.path(), "damaged").args(["--set", "training.max_minutes=0"]).output().unwrap();
     let said = text(&end.stderr);
     assert!(end.status.success(), "{said}");
-    assert!(
-        said.contains(
-            &*newest
-                .to_string_lossy()
-                .replace(&*place.path().to_string_lossy(), "")
-                .trim_start_matches('/')
-                .to_string()
-        ),
-        "the damaged file is named: {said}"
-    );
+    let named = newest.strip_prefix(place.path()).unwrap().to_string_lossy().into_owned();
+    assert!(said.contains(&named), "the damaged file is named: {said}");
     assert_same_end(&run, &undisturbed);
 
     for checkpoint in fs::read_dir(run.join("checkpoints")).unwrap() {
@@ -187,4 +179,26 @@ fn early_stopping_and_accumulation_do_what_they_say() {
     for (whole, parts) in losses(&whole).into_iter().zip(losses(&parts)) {
         assert!((whole - parts).abs() < 1e-5 * whole, "{whole} and {parts}");
     }
+}
+
+#[test]
+fn a_run_does_not_go_on_with_other_data() {
+    let place = TempDir::new().unwrap();
+    let text_file = place.path().join("words.txt");
+    fs::write(&text_file, "to be or not to be, that is the question. ".repeat(40)).unwrap();
+    let sets =
+        ["data.source=text", "data.path=words.txt", "training.steps=400", "training.max_minutes=0.002"];
+    let run = small_run(place.path(), &sets, "run");
+    let before = fs::read(run.join("metrics.csv")).unwrap();
+    let refuses = |part: &str| {
+        let refused = resume(place.path(), "run").output().unwrap();
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        assert_eq!(fs::read(run.join("metrics.csv")).unwrap(), before);
+    };
+    fs::write(&text_file, "to be or not to be, that is his question. ".repeat(40)).unwrap();
+    refuses("changed");
+    fs::remove_file(&text_file).unwrap();
+    refuses("words.txt");
 }
