@@ -31,27 +31,51 @@ pub fn compiled() -> Vec<BackendName> {
     [BackendName::Wgpu, BackendName::Ndarray].into_iter().filter(is_compiled).collect()
 }
 
-/// The backend to use: the one asked for, or else the best that is compiled in.
+/// The backend to use: the one asked for, or else the best that is compiled in and that this
+/// machine has the hardware for. A software device is never chosen unasked.
+///
+/// # Errors
+/// If the one asked for is not compiled in, or its hardware is not there.
 pub fn choose(asked: Option<BackendName>) -> Result<BackendName> {
     let compiled = compiled();
     match asked {
-        Some(name) if compiled.contains(&name) => Ok(name),
-        Some(name) => Err(missing(name)),
+        Some(name) if !compiled.contains(&name) => Err(missing(name)),
+        #[cfg(feature = "wgpu")]
+        Some(BackendName::Wgpu) => match wgpu::adapter() {
+            Some(adapter) => {
+                if adapter.is_software {
+                    eprintln!(
+                        "warning: wgpu computes on {}, a software device: ndarray is faster",
+                        adapter.name
+                    );
+                }
+                Ok(BackendName::Wgpu)
+            }
+            None => Err(wgpu::absent()),
+        },
+        Some(name) => Ok(name),
+        #[cfg(all(feature = "wgpu", feature = "ndarray"))]
+        None if wgpu::adapter().is_none_or(|adapter| adapter.is_software) => {
+            eprintln!("no graphics card found for wgpu: ndarray computes instead");
+            Ok(BackendName::Ndarray)
+        }
         None => compiled.first().copied().ok_or_else(|| Error::Input("no backend is compiled in".into())),
     }
 }
 
 /// Runs `job` on the backend called `name`.
+///
+/// # Errors
+/// Those of the job, and if the backend is not compiled in or cannot start.
 pub fn run<J: Job>(name: BackendName, job: J) -> Result<J::Output> {
     match name {
         #[cfg(feature = "ndarray")]
         BackendName::Ndarray => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
         #[cfg(feature = "wgpu")]
-        BackendName::Wgpu => {
-            let device = burn_wgpu::WgpuDevice::default();
-            start_wgpu(&device)?;
-            job.run::<Autodiff<burn_wgpu::Wgpu>>(device)
-        }
+        BackendName::Wgpu => match wgpu::adapter() {
+            Some(_) => job.run::<Autodiff<burn_wgpu::Wgpu>>(Default::default()),
+            None => Err(wgpu::absent()),
+        },
         #[allow(unreachable_patterns)]
         name => Err(missing(name)),
     }
@@ -66,20 +90,46 @@ fn missing(name: BackendName) -> Error {
     Error::key("training.backend", name, problem)
 }
 
-/// wgpu panics where no adapter is found, so it is started here, where that becomes an error.
+/// Starting wgpu. It panics where no adapter is found, so that is caught here and told apart.
 #[cfg(feature = "wgpu")]
-fn start_wgpu(device: &burn_wgpu::WgpuDevice) -> Result<()> {
+mod wgpu {
+    use std::panic::{catch_unwind, set_hook, take_hook};
+    use std::sync::OnceLock;
+
+    use burn_wgpu::WgpuDevice;
     use burn_wgpu::graphics::AutoGraphicsApi;
 
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let started = std::panic::catch_unwind(|| {
-        burn_wgpu::init_setup::<AutoGraphicsApi>(device, Default::default());
-    });
-    std::panic::set_hook(hook);
-    started.map_err(|_| {
+    use crate::error::Error;
+
+    /// The device that wgpu computes on.
+    pub struct Adapter {
+        /// Its name, as its driver says it.
+        pub name: String,
+        /// Whether it is a program on the CPU, as Mesa's llvmpipe.
+        pub is_software: bool,
+    }
+
+    /// The default adapter, started once; none where there is none.
+    pub fn adapter() -> Option<&'static Adapter> {
+        static ADAPTER: OnceLock<Option<Adapter>> = OnceLock::new();
+        let start = || {
+            let hook = take_hook();
+            set_hook(Box::new(|_| {}));
+            let setup = catch_unwind(|| {
+                burn_wgpu::init_setup::<AutoGraphicsApi>(&WgpuDevice::default(), Default::default())
+            });
+            set_hook(hook);
+            let info = setup.ok()?.adapter.get_info();
+            // The type of the device is known to wgpu's own crate only, whose word for it is this.
+            let is_software = format!("{:?}", info.device_type) == "Cpu";
+            Some(Adapter { name: info.name, is_software })
+        };
+        ADAPTER.get_or_init(start).as_ref()
+    }
+
+    pub fn absent() -> Error {
         let problem = "found no graphics adapter: install the driver of your card (or Mesa's \
                        mesa-vulkan-drivers for a software device), or use --backend ndarray";
         Error::key("training.backend", "wgpu", problem)
-    })
+    }
 }
