@@ -35,3 +35,18 @@ impl<B: Backend> Learned<B> {
         Ok(self.weight.val().narrow(0, start, time))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn rows_start_where_asked_and_end_with_the_context() {
+        let learned = Learned::<NdArray>::new(5, 3, &Default::default());
+        let rows = learned.weight.val().narrow(0, 2, 3).into_data();
+        assert_eq!(learned.embedding(2, 3).unwrap().into_data(), rows);
+        let error = learned.embedding(2, 4).unwrap_err().to_string();
+        assert!(error.starts_with("a sequence of 6 tokens is longer than the context of 5"), "{error}");
+    }
+}
