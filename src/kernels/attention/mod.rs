@@ -169,7 +169,7 @@ impl<'a> Attention<'a> {
 pub fn forward(attention: &Attention, inputs: Inputs, context: &mut [f32], log_sum_exp: &mut [f32]) {
     attention.check();
     inputs.check(attention);
-    let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
+    let Attention { batch, query_time, key_time, heads, d_head, .. } = *attention;
     assert_eq!(
         context.len(),
         batch * query_time * heads * d_head,
