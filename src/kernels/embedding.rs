@@ -1,6 +1,6 @@
 //! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[first + time]`.
 
-use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::matrix::{Matrix, Tiles};
 use super::parallel::{for_each_piece, rows_in_a_piece};
 use super::vector::{LANES, update, vectorized};
 
@@ -66,7 +66,7 @@ pub fn backward<T: Copy + Into<i64> + Sync>(
     let output_gradient = Matrix::new(output_gradient, d_model);
     let rows = output_gradient.rows();
     let scatter = |table: &mut [f32], row_of: &(dyn Fn(usize, usize) -> usize + Sync)| {
-        let tiles = Tiles::new(MatrixMut::new(table, d_model), usize::MAX, PIECE_COLUMNS);
+        let tiles = Tiles::columns(table, d_model, PIECE_COLUMNS);
         for_each_piece(tiles.count(), rows * PIECE_COLUMNS, |piece| {
             let columns = tiles.place(piece).1;
             let mut tile = tiles.take(piece);

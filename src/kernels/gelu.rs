@@ -17,7 +17,7 @@ pub enum Gelu {
 }
 
 /// 2 sqrt(2 / pi): `(1 + tanh u) / 2` is the logistic function of `2 u`.
-const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_2;
 const CUBIC: f32 = 0.044_715;
 
 impl Gelu {

@@ -77,7 +77,7 @@ impl<S: Simd> Vector<S> {
             -1.666_805_8e-1,
             2.000_071_4e-1,
             -2.499_999_4e-1,
-            3.333_333_1e-1,
+            0.333_333_3,
         ]);
         let square = f * f;
         let correction = n.mul_add(LN_2_LOW, (-0.5 * square) + f * square * p);

@@ -220,6 +220,13 @@ impl<'a> Tiles<'a> {
         Self::new(MatrixMut::new(data, columns), tile_rows, columns)
     }
 
+    /// `data` in rows of `columns`, cut into pieces of `tile_columns` columns.
+    pub(super) fn columns(data: &'a mut [f32], columns: usize, tile_columns: usize) -> Self {
+        let matrix = MatrixMut::new(data, columns);
+        let rows = matrix.rows.max(1);
+        Self::new(matrix, rows, tile_columns)
+    }
+
     /// Number of tiles, which are counted row by row.
     pub(super) fn count(&self) -> usize {
         self.taken.len()

@@ -41,3 +41,25 @@ mod testing;
 mod vector;
 
 pub use vector::INSTRUCTION_SET_VARIABLE;
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::INSTRUCTION_SET_VARIABLE;
+
+    #[test]
+    fn all_tests_pass_on_smaller_instruction_sets_too() {
+        if std::env::var_os(INSTRUCTION_SET_VARIABLE).is_some() {
+            return; // this is one of the processes started below
+        }
+        for set in ["avx2", "portable"] {
+            let tests = std::env::current_exe().expect("the path of the tests");
+            let run = Command::new(tests).arg("kernels::").env(INSTRUCTION_SET_VARIABLE, set).output();
+            let run = run.expect("a process with the tests");
+            let report = String::from_utf8_lossy(&run.stdout);
+            assert!(run.status.success(), "on {set}:\n{report}");
+            assert!(report.contains("short_sequences_agree_with_the_textbook ... ok"), "on {set}:\n{report}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 //! `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)`.
 
 use super::matrix::Tiles;
-use super::parallel::for_each_piece;
+use super::parallel::{for_each_item, for_each_piece};
 use super::vector::{Vector, sum_map, vectorized};
 
 /// Numbers in a piece.
@@ -117,25 +117,15 @@ pub fn step_with_norm(settings: &AdamW, norm: f64, parameters: &mut [Parameter])
         let mut old_values = parameter.old_values.map(|old| old.chunks(PIECE));
         for (((values, first), second), gradient) in chunks {
             let old_values = old_values.as_mut().and_then(Iterator::next);
-            pieces.push(std::sync::Mutex::new(Piece {
-                numbers,
-                values,
-                old_values,
-                gradient,
-                first,
-                second,
-            }));
+            pieces.push(Piece { numbers, values, old_values, gradient, first, second });
         }
     }
-    for_each_piece(pieces.len(), PIECE, |index| {
-        // Each piece is visited once, so the lock is always free.
-        if let Ok(mut piece) = pieces[index].try_lock() {
-            let Piece { numbers, values, old_values, gradient, first, second } = &mut *piece;
-            if let Some(old_values) = old_values {
-                values.copy_from_slice(old_values);
-            }
-            update_piece(numbers, values, gradient, first, second);
+    for_each_item(pieces, PIECE, |piece| {
+        let Piece { numbers, values, old_values, gradient, first, second } = piece;
+        if let Some(old_values) = old_values {
+            values.copy_from_slice(old_values);
         }
+        update_piece(&numbers, values, gradient, first, second);
     });
 }
 

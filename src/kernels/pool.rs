@@ -1,8 +1,8 @@
 //! Buffers that are used again: in steady state a training step asks the system for no memory.
 //!
 //! A step frees the tensors that the next step needs anew. What comes back to the pool is kept for a request of
-//! about the same length, and never holds more than was once in use at the same time. Buffers come as they were
-//! left: their numbers are initialised but mean nothing, and every kernel overwrites all of its output.
+//! about the same length, and freed when many requests had no use for it. Buffers come as they were left: their
+//! numbers are initialised but mean nothing, and every kernel overwrites all of its output.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -19,8 +19,8 @@ pub struct Buffer {
 /// `length` numbers of unknown value.
 pub fn take(length: usize) -> Buffer {
     let class = length_class(length);
-    let values = idle().take(class).unwrap_or_else(|| vec![0.0; class]);
-    Buffer { values, length }
+    let values = if class == 0 { None } else { idle().take(class) };
+    Buffer { values: values.unwrap_or_else(|| vec![0.0; class]), length }
 }
 
 /// Returns a vector that came from [`Buffer::into_vec`]; any other vector is welcome too.
@@ -35,9 +35,7 @@ pub fn give(mut values: Vec<f32>) {
 
 /// Frees all idle buffers.
 pub fn clear() {
-    let mut pool = idle();
-    pool.idle.clear();
-    pool.idle_length = 0;
+    idle().idle.clear();
 }
 
 impl Buffer {
@@ -71,38 +69,34 @@ impl Drop for Buffer {
     }
 }
 
+/// Requests that an idle buffer waits for: those of some training steps.
+const PATIENCE: u64 = 1 << 15;
+
+#[derive(Default)]
 struct Pool {
-    /// Idle buffers, each as long as its class, the last one returned at the back.
-    idle: VecDeque<Vec<f32>>,
-    idle_length: usize,
-    used_length: usize,
-    most_used: usize,
+    /// Buffers as long as their class with the number of requests at their return, the latest at the back.
+    idle: VecDeque<(u64, Vec<f32>)>,
+    requests: u64,
 }
 
 fn idle() -> MutexGuard<'static, Pool> {
-    static POOL: Mutex<Pool> =
-        Mutex::new(Pool { idle: VecDeque::new(), idle_length: 0, used_length: 0, most_used: 0 });
+    static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), requests: 0 });
     // A panic elsewhere leaves the list of buffers whole.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
     fn take(&mut self, class: usize) -> Option<Vec<f32>> {
-        self.used_length += class;
-        self.most_used = self.most_used.max(self.used_length);
-        let place = self.idle.iter().rposition(|values| values.len() == class)?;
-        self.idle_length -= class;
-        self.idle.remove(place)
+        self.requests += 1;
+        // The buffer used last is the one that caches still hold.
+        let place = self.idle.iter().rposition(|(_, values)| values.len() == class)?;
+        self.idle.remove(place).map(|(_, values)| values)
     }
 
     fn give(&mut self, values: Vec<f32>) {
-        // Vectors that came from elsewhere were not counted when they were taken.
-        self.used_length = self.used_length.saturating_sub(values.len());
-        self.idle_length += values.len();
-        self.idle.push_back(values);
-        while self.idle_length > self.most_used {
-            let Some(oldest) = self.idle.pop_front() else { break };
-            self.idle_length -= oldest.len();
+        self.idle.push_back((self.requests, values));
+        while self.idle.front().is_some_and(|(returned, _)| returned + PATIENCE < self.requests) {
+            self.idle.pop_front();
         }
     }
 }
@@ -140,9 +134,8 @@ mod tests {
 
     #[test]
     fn memory_comes_back_from_buffers_and_from_vectors() {
-        let mut pool = Pool { idle: VecDeque::new(), idle_length: 0, used_length: 0, most_used: 0 };
+        let mut pool = Pool::default();
         assert!(pool.take(128).is_none());
-        assert!(pool.take(64).is_none());
         let first = vec![1.0; 128];
         let place = first.as_ptr();
         pool.give(first);
@@ -156,13 +149,16 @@ mod tests {
     }
 
     #[test]
-    fn idle_memory_never_exceeds_what_was_in_use_at_once() {
-        let mut pool = Pool { idle: VecDeque::new(), idle_length: 0, used_length: 0, most_used: 0 };
-        for class in (64..6_400).step_by(64) {
-            let values = pool.take(class).unwrap_or_else(|| vec![0.0; class]);
+    fn buffers_without_use_are_freed() {
+        let mut pool = Pool::default();
+        pool.give(vec![0.0; 64]);
+        for _ in 0..PATIENCE {
+            let values = pool.take(128).unwrap_or_else(|| vec![0.0; 128]);
             pool.give(values);
-            assert!(pool.idle_length <= class);
+            assert_eq!(pool.idle.len(), 2);
         }
-        assert_eq!(pool.idle_length, pool.idle.iter().map(Vec::len).sum::<usize>());
+        let values = pool.take(128).unwrap_or_default();
+        pool.give(values);
+        assert_eq!(pool.idle.iter().map(|(_, values)| values.len()).collect::<Vec<_>>(), [128]);
     }
 }

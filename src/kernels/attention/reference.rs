@@ -13,6 +13,16 @@ pub(super) struct Tensors {
     pub bias: Vec<f64>,
 }
 
+impl Tensors {
+    pub(super) fn all(&self) -> [&[f64]; 4] {
+        [&self.query, &self.key, &self.value, &self.bias]
+    }
+
+    pub(super) fn all_mut(&mut self) -> [&mut [f64]; 4] {
+        [&mut self.query, &mut self.key, &mut self.value, &mut self.bias]
+    }
+}
+
 /// Context, log-sum-exp, and the gradients for a gradient of the context.
 pub(super) struct Results {
     pub context: Vec<f64>,

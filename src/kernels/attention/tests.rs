@@ -204,18 +204,12 @@ fn the_textbook_gradients_agree_with_finite_differences() {
         compute(&attention, tensors, &g).context.iter().zip(&g).map(|(c, g)| c * g).sum()
     };
     let gradients = compute(&attention, &tensors, &g).gradients;
-    let field: [(fn(&mut Tensors) -> &mut Vec<f64>, &Vec<f64>); 4] = [
-        (|t| &mut t.query, &gradients.query),
-        (|t| &mut t.key, &gradients.key),
-        (|t| &mut t.value, &gradients.value),
-        (|t| &mut t.bias, &gradients.bias),
-    ];
-    for (of, gradient) in field {
+    for (tensor, gradient) in gradients.all().into_iter().enumerate() {
         assert!(gradient.iter().any(|g| *g != 0.0));
         for (place, expected) in gradient.iter().enumerate() {
             let at = |shift: f64| {
                 let mut tensors = tensors.clone();
-                of(&mut tensors)[place] += shift;
+                tensors.all_mut()[tensor][place] += shift;
                 loss(&tensors)
             };
             let difference = (at(1e-5) - at(-1e-5)) / 2e-5;

@@ -1,0 +1,180 @@
+//! Sums and products of a head in registers, and the ways in and out of them.
+
+use pulp::Simd;
+
+use super::super::super::matrix::{Matrix, MatrixMut};
+use super::super::super::vector::{LANES, Vector};
+use super::super::Attention;
+use super::super::rotary::{Rotary, Turn, turn_row};
+use super::{Columns, Rows, Square};
+
+/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero where all keys are hidden)
+/// and the log-sum-exp.
+#[inline(always)]
+pub(super) fn softmax<S: Simd>(simd: S, scores: &mut [Vector<S>]) -> (Vector<S>, Vector<S>) {
+    let mut largest = Vector::splat(simd, f32::NEG_INFINITY);
+    for score in scores.iter() {
+        largest = largest.larger(*score);
+    }
+    // Where all keys are hidden, any finite number makes all weights zero.
+    largest = largest.replace(largest.less_than(f32::MIN), 0.0);
+    let mut sums = Vector::splat(simd, 0.0);
+    for score in scores {
+        *score = (*score - largest).exp();
+        sums = sums + *score;
+    }
+    let hidden = sums.equals(0.0);
+    ((1.0 / sums).replace(hidden, 0.0), (largest + sums.ln()).replace(hidden, f32::INFINITY))
+}
+
+/// For each key, the products of its row with every query.
+#[inline(always)]
+pub(super) fn products_with_rows<S: Simd, const D: usize>(
+    simd: S,
+    columns: &[Vector<S>; D],
+    rows: &Rows<D>,
+    count: usize,
+    products: &mut [Vector<S>; LANES],
+) {
+    /// Sums that run side by side, to hide the latency of the multiply-add.
+    const AT_ONCE: usize = 4;
+    for first in (0..count).step_by(AT_ONCE) {
+        let mut sums = [Vector::splat(simd, 0.0); AT_ONCE];
+        for c in 0..D {
+            for k in 0..AT_ONCE {
+                sums[k] = columns[c].mul_add(rows[first + k][c], sums[k]);
+            }
+        }
+        products[first..first + AT_ONCE].copy_from_slice(&sums);
+    }
+}
+
+/// For each query, the sum over the keys of weight times row.
+#[inline(always)]
+pub(super) fn sum_over_keys<S: Simd, const D: usize>(
+    simd: S,
+    weights: &[Vector<S>],
+    rows: &Rows<D>,
+) -> [Vector<S>; D] {
+    const AT_ONCE: usize = 8;
+    let mut columns = [Vector::splat(simd, 0.0); D];
+    for first in (0..D).step_by(AT_ONCE) {
+        let mut sums = [Vector::splat(simd, 0.0); AT_ONCE];
+        for (weight, row) in weights.iter().zip(rows) {
+            for c in 0..AT_ONCE {
+                sums[c] = weight.mul_add(row[first + c], sums[c]);
+            }
+        }
+        columns[first..first + AT_ONCE].copy_from_slice(&sums);
+    }
+    columns
+}
+
+/// Adds to each key's row the sum, over the queries that may see it, of weight times the query's row.
+#[inline(always)]
+pub(super) fn add_over_queries<S: Simd, const D: usize>(
+    simd: S,
+    attention: &Attention,
+    weights: &Square,
+    queries: &Rows<D>,
+    sums: &mut Rows<D>,
+) {
+    let Attention { query_time, key_time, first_query, causal, .. } = *attention;
+    for j in 0..key_time {
+        let first = if causal { j.saturating_sub(first_query).min(query_time) } else { 0 };
+        let seeing = weights[j][first..query_time].iter().zip(&queries[first..query_time]);
+        if D < Vector::<S>::LANES {
+            // Shorter than a register: left to the compiler, which knows how short.
+            let mut sum = sums[j];
+            for (weight, query) in seeing {
+                for c in 0..D {
+                    sum[c] += weight * query[c];
+                }
+            }
+            sums[j] = sum;
+        } else {
+            for c in (0..D).step_by(Vector::<S>::LANES) {
+                let mut sum = Vector::load(simd, &sums[j][c..]);
+                for (weight, query) in seeing.clone() {
+                    sum = Vector::load(simd, &query[c..]).mul_add(*weight, sum);
+                }
+                sum.store(&mut sums[j][c..]);
+            }
+        }
+    }
+}
+
+/// The rows of one head, turned by rotary positions.
+#[inline(always)]
+pub(super) fn load_rows<const D: usize>(
+    matrix: Matrix,
+    column: usize,
+    rotary: Option<Rotary>,
+    first: usize,
+    rows: &mut Rows<D>,
+) {
+    for (index, row) in rows.iter_mut().enumerate().take(matrix.rows()) {
+        row.copy_from_slice(&matrix.row(index)[column..column + D]);
+        if let Some(rotary) = rotary {
+            let (cosines, sines) = rotary.angles(first + index, D / 2);
+            turn_row(Turn::Forth, cosines, sines, row);
+        }
+    }
+}
+
+/// As many queries from `first` on as a register holds.
+#[inline(always)]
+pub(super) fn load_columns<S: Simd, const D: usize>(
+    simd: S,
+    columns: &Columns<D>,
+    first: usize,
+) -> [Vector<S>; D] {
+    let mut registers = [Vector::splat(simd, 0.0); D];
+    for c in 0..D {
+        registers[c] = Vector::load(simd, &columns[c][first..]);
+    }
+    registers
+}
+
+/// Writes `factor * registers` to the queries from `first` on.
+#[inline(always)]
+pub(super) fn store_columns<S: Simd, const D: usize>(
+    registers: &[Vector<S>; D],
+    factor: Vector<S>,
+    first: usize,
+    columns: &mut Columns<D>,
+) {
+    for c in 0..D {
+        (registers[c] * factor).store(&mut columns[c][first..]);
+    }
+}
+
+/// Writes columns as rows of one head.
+#[inline(always)]
+pub(super) fn store_rows<const D: usize>(columns: &Columns<D>, column: usize, matrix: &mut MatrixMut) {
+    let mut rows = [[0.0; D]; LANES];
+    transpose(columns, &mut rows);
+    for (index, row) in rows.iter().enumerate().take(matrix.rows()) {
+        matrix.row(index)[column..column + D].copy_from_slice(row);
+    }
+}
+
+/// Exchanges rows and columns, by blocks of four that the compiler keeps in registers.
+#[inline(always)]
+pub(super) fn transpose<const ROWS: usize, const COLUMNS: usize>(
+    input: &[[f32; COLUMNS]; ROWS],
+    output: &mut [[f32; ROWS]; COLUMNS],
+) {
+    for row in (0..ROWS).step_by(4) {
+        for column in (0..COLUMNS).step_by(4) {
+            let mut block = [[0.0; 4]; 4];
+            for k in 0..4 {
+                block[k].copy_from_slice(&input[row + k][column..column + 4]);
+            }
+            let [a, b, c, d] = block;
+            for k in 0..4 {
+                output[column + k][row..row + 4].copy_from_slice(&[a[k], b[k], c[k], d[k]]);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The linear layer against products in double precision.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernels::testing::{
+    assert_close, assert_same_on_any_number_of_threads, erf, naive_product, random, transposed, widened,
+};
+
+struct Case {
+    input: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    residual: Vec<f32>,
+    output_gradient: Vec<f32>,
+    d_in: usize,
+    d_out: usize,
+}
+
+impl Case {
+    fn new(rows: usize, d_in: usize, d_out: usize) -> Self {
+        Self {
+            input: random(1, rows * d_in),
+            weight: random(2, d_in * d_out),
+            bias: random(3, d_out),
+            residual: random(4, rows * d_out),
+            output_gradient: random(5, rows * d_out),
+            d_in,
+            d_out,
+        }
+    }
+
+    fn layer(&self) -> Linear<'_> {
+        let Self { weight, bias, d_in, d_out, .. } = self;
+        Linear { weight, layout: WeightLayout::InputOutput, bias: Some(bias), d_in: *d_in, d_out: *d_out }
+    }
+
+    /// `x W + b` in double precision.
+    fn pre_activation(&self) -> Vec<f64> {
+        let product = naive_product(&widened(&self.input), &widened(&self.weight), self.d_in, self.d_out);
+        product.iter().enumerate().map(|(i, x)| x + f64::from(self.bias[i % self.d_out])).collect()
+    }
+
+    fn forward(&self, after: After) -> Vec<f32> {
+        let mut output = vec![f32::NAN; self.residual.len()];
+        forward(&self.layer(), &self.input, after, &mut output);
+        output
+    }
+
+    /// Computes all gradients and holds them against those of `gradient`, the one of `x W + b`.
+    fn check_backward(&self, layer: Linear, followed: Followed, gradient: &[f64]) {
+        let (d_in, d_out) = (self.d_in, self.d_out);
+        let mut input = vec![f32::NAN; self.input.len()];
+        let mut weight = vec![f32::NAN; self.weight.len()];
+        let mut bias = vec![f32::NAN; d_out];
+        let gradients =
+            Gradients { input: Some(&mut input), weight: Some(&mut weight), bias: Some(&mut bias) };
+        backward(&layer, &self.input, followed, &self.output_gradient, gradients);
+        let weight_transposed = transposed(&widened(&self.weight), d_out);
+        assert_close("dx", &input, &naive_product(gradient, &weight_transposed, d_out, d_in));
+        let mut expected =
+            naive_product(&transposed(&widened(&self.input), d_in), gradient, gradient.len() / d_out, d_out);
+        if layer.layout == WeightLayout::OutputInput {
+            expected = transposed(&expected, d_out);
+        }
+        assert_close("dW", &weight, &expected);
+        let mut sums = vec![0.0; d_out];
+        gradient.iter().enumerate().for_each(|(i, g)| sums[i % d_out] += g);
+        assert_close("db", &bias, &sums);
+    }
+}
+
+fn check(rows: usize, d_in: usize, d_out: usize) {
+    let case = Case::new(rows, d_in, d_out);
+    let pre_activation = case.pre_activation();
+    let gradient = widened(&case.output_gradient);
+
+    assert_close("x W + b", &case.forward(After::Nothing), &pre_activation);
+    case.check_backward(case.layer(), Followed::Nothing, &gradient);
+
+    let transposed_weight = transposed(&case.weight, d_out);
+    let tied = Linear { weight: &transposed_weight, layout: WeightLayout::OutputInput, ..case.layer() };
+    let mut output = vec![f32::NAN; rows * d_out];
+    forward(&tied, &case.input, After::Nothing, &mut output);
+    assert_close("x W^T + b", &output, &pre_activation);
+    case.check_backward(tied, Followed::Nothing, &gradient);
+
+    let mut saved = vec![f32::NAN; rows * d_out];
+    let form = Gelu::Erf;
+    let output = case.forward(After::Gelu { form, pre_activation: Some(&mut saved) });
+    let cdf = |x: f64| 0.5 * (1.0 + erf(x.clamp(-6.0, 6.0) * std::f64::consts::FRAC_1_SQRT_2));
+    assert_close("saved pre-activation", &saved, &pre_activation);
+    assert_close("gelu", &output, &pre_activation.iter().map(|&x| x * cdf(x)).collect::<Vec<_>>());
+    assert_eq!(output, case.forward(After::Gelu { form, pre_activation: None }));
+    let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let through: Vec<f64> =
+        pre_activation.iter().zip(&gradient).map(|(&x, g)| g * (cdf(x) + x * density(x))).collect();
+    case.check_backward(case.layer(), Followed::Gelu { form, pre_activation: &saved }, &through);
+
+    let dropout = Dropout { probability: 0.3, seed: 17 };
+    let mut keep = vec![f32::NAN; rows * d_out];
+    dropout::apply(dropout, d_out, &vec![1.0; rows * d_out], &mut keep);
+    for dropout in [None, Some(dropout)] {
+        let kept = |i: usize| dropout.map_or(1.0, |_| f64::from(keep[i]));
+        let expected: Vec<f64> = pre_activation
+            .iter()
+            .enumerate()
+            .map(|(i, x)| f64::from(case.residual[i]) + kept(i) * x)
+            .collect();
+        let output = case.forward(After::Residual { residual: &case.residual, dropout });
+        assert_close("residual", &output, &expected);
+    }
+    let through: Vec<f64> = gradient.iter().zip(&keep).map(|(g, &keep)| g * f64::from(keep)).collect();
+    case.check_backward(case.layer(), Followed::Dropout(dropout), &through);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn forward_and_gradients_agree_with_f64(rows in 1_usize..70, d_in in 1_usize..70, d_out in 1_usize..150) {
+        check(rows, d_in, d_out);
+    }
+}
+
+#[test]
+fn products_cut_into_tiles_agree_with_f64() {
+    assert_ne!(tile_size(331, 307, 101), (331, 307), "the product is cut");
+    check(331, 101, 307);
+}
+
+#[test]
+fn results_have_the_same_bits_on_any_number_of_threads() {
+    let case = Case::new(401, 199, 307);
+    let dropout = Dropout { probability: 0.3, seed: 17 };
+    assert_same_on_any_number_of_threads(|| {
+        let mut saved = vec![0.0; case.residual.len()];
+        let gelu = case.forward(After::Gelu { form: Gelu::Tanh, pre_activation: Some(&mut saved) });
+        let residual = case.forward(After::Residual { residual: &case.residual, dropout: Some(dropout) });
+        let mut gradients =
+            vec![vec![0.0; case.input.len()], vec![0.0; case.weight.len()], vec![0.0; case.d_out]];
+        let [input, weight, bias] = &mut gradients[..] else { unreachable!() };
+        backward(
+            &case.layer(),
+            &case.input,
+            Followed::Gelu { form: Gelu::Tanh, pre_activation: &saved },
+            &case.output_gradient,
+            Gradients { input: Some(input), weight: Some(weight), bias: Some(bias) },
+        );
+        gradients.extend([gelu, residual]);
+        gradients
+    });
+}

@@ -1,0 +1,131 @@
+//! Layer normalisation against its equations in double precision.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernels::dropout;
+use crate::kernels::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+
+const EPSILON: f32 = 1e-5;
+
+/// Row by row in double precision: output, dx, dgamma, dbeta.
+fn naive(x: &[f32], gamma: &[f32], beta: &[f32], dy: &[f32]) -> [Vec<f64>; 4] {
+    let width = gamma.len();
+    let (x, gamma, beta, dy) = (widened(x), widened(gamma), widened(beta), widened(dy));
+    let mut result = [vec![], vec![], vec![0.0; width], vec![0.0; width]];
+    for (x, dy) in x.chunks(width).zip(dy.chunks(width)) {
+        let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / width as f64;
+        let mean = average(&mut x.iter().copied());
+        let deviation = (average(&mut x.iter().map(|x| (x - mean).powi(2))) + f64::from(EPSILON)).sqrt();
+        let h: Vec<f64> = x.iter().map(|x| (x - mean) / deviation).collect();
+        let mean_g = average(&mut (0..width).map(|i| dy[i] * gamma[i]));
+        let mean_gh = average(&mut (0..width).map(|i| dy[i] * gamma[i] * h[i]));
+        for i in 0..width {
+            result[0].push(gamma[i] * h[i] + beta[i]);
+            result[1].push((dy[i] * gamma[i] - mean_g - h[i] * mean_gh) / deviation);
+            result[2][i] += dy[i] * h[i];
+            result[3][i] += dy[i];
+        }
+    }
+    result
+}
+
+struct Run {
+    output: Vec<f32>,
+    input: Vec<f32>,
+    gamma: Vec<f32>,
+    beta: Vec<f32>,
+}
+
+fn run(x: &[f32], norm: &LayerNorm, dy: &[f32], sum_gradient: Option<&[f32]>) -> Run {
+    let (width, rows) = (norm.gamma.len(), x.len() / norm.gamma.len());
+    let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
+    let new = |length| vec![f32::NAN; length];
+    let mut run = Run { output: new(x.len()), input: new(x.len()), gamma: new(width), beta: new(width) };
+    let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
+    forward(norm, x, statistics, &mut run.output);
+    let beta = norm.beta.map(|_| &mut run.beta[..]);
+    let gradients = Gradients { input: &mut run.input, gamma: &mut run.gamma, beta };
+    backward(norm, x, (&mean, &inverse), dy, sum_gradient, gradients);
+    run
+}
+
+fn check(rows: usize, width: usize) {
+    let (x, dy) = (random(1, rows * width), random(2, rows * width));
+    let (gamma, beta) = (random(3, width), random(4, width));
+    let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+    let result = run(&x, &norm, &dy, None);
+    let expected = naive(&x, &gamma, &beta, &dy);
+    assert_close("y", &result.output, &expected[0]);
+    // At widths of 1 and 2 the gradient is nothing but the epsilon's share.
+    if width > 2 {
+        assert_close("dx", &result.input, &expected[1]);
+        assert_close("dgamma", &result.gamma, &expected[2]);
+    }
+    assert_close("dbeta", &result.beta, &expected[3]);
+
+    let other = random(5, rows * width);
+    let both = run(&x, &norm, &dy, Some(&other));
+    let sum: Vec<f64> = result.input.iter().zip(&other).map(|(a, b)| f64::from(a + b)).collect();
+    assert_close("dx and another gradient", &both.input, &sum);
+
+    let without_shift = run(&x, &LayerNorm { beta: None, ..norm }, &dy, None);
+    let shifted: Vec<f64> = without_shift
+        .output
+        .iter()
+        .enumerate()
+        .map(|(i, y)| f64::from(*y) + f64::from(beta[i % width]))
+        .collect();
+    assert_close("y without shift", &result.output, &shifted);
+    assert_eq!(result.gamma, without_shift.gamma);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn forward_and_gradients_agree_with_f64(rows in 1_usize..80, width in 1_usize..140) {
+        check(rows, width);
+    }
+}
+
+#[test]
+fn many_rows_in_pieces_agree_with_f64() {
+    check(1_009, 97);
+}
+
+#[test]
+fn the_fused_addition_equals_dropout_addition_and_norm_one_after_the_other() {
+    let (rows, width) = (53, 37);
+    let (residual, branch) = (random(1, rows * width), random(2, rows * width));
+    let gamma = random(3, width);
+    let norm = LayerNorm { gamma: &gamma, beta: None, epsilon: EPSILON };
+    for dropout in [None, Some(Dropout { probability: 0.25, seed: 5 })] {
+        let mut kept = branch.clone();
+        if let Some(dropout) = dropout {
+            dropout::apply(dropout, width, &branch, &mut kept);
+        }
+        let expected_sum: Vec<f32> = residual.iter().zip(&kept).map(|(r, b)| r + b).collect();
+        let expected = run(&expected_sum, &norm, &residual, None);
+        let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
+        let (mut sum, mut output) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows * width]);
+        let addition = Addition { branch: &branch, dropout, sum: &mut sum };
+        let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
+        forward_after_addition(&norm, &residual, addition, statistics, &mut output);
+        assert_eq!(sum, expected_sum);
+        assert_eq!(output, expected.output);
+    }
+}
+
+#[test]
+fn results_have_the_same_bits_on_any_number_of_threads() {
+    let (rows, width) = (2_003, 131);
+    assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
+    let (x, dy) = (random(1, rows * width), random(2, rows * width));
+    let (gamma, beta) = (random(3, width), random(4, width));
+    let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+    assert_same_on_any_number_of_threads(|| {
+        let Run { output, input, gamma, beta } = run(&x, &norm, &dy, None);
+        vec![output, input, gamma, beta]
+    });
+}

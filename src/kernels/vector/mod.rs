@@ -1,0 +1,107 @@
+//! Vector code for every instruction set from one body, chosen at run time.
+//!
+//! A function inside [`vectorized!`] is written over [`Vector`], a register of as many numbers as the instruction
+//! set holds: 16 with AVX-512, 8 with AVX2, 4 with NEON, 1 where there is none of them. The macro compiles the
+//! body for each (through the `pulp` crate) and calls the widest that this machine has. [`map_into`], [`update`]
+//! and [`sum_map`] walk slices register by register; the last one may be filled in part.
+
+mod register;
+mod walk;
+
+use std::sync::OnceLock;
+
+use pulp::Arch;
+
+pub(super) use register::{Mask, Vector};
+pub(super) use walk::{map_into, max, sum_map, update, update_and_sum, update_pairs};
+
+/// The most numbers that a register holds. Lengths rounded up to it are whole registers everywhere.
+pub(super) const LANES: usize = 16;
+
+/// The environment variable that holds kernels to a smaller instruction set: `portable` or `avx2`.
+///
+/// It serves comparison and doubt; matrix products, which the `gemm` crate dispatches by itself, stay as they
+/// are.
+pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
+
+/// The instruction set that the kernels run on, found once in a process.
+pub(super) fn instruction_set() -> Arch {
+    static CHOSEN: OnceLock<Arch> = OnceLock::new();
+    *CHOSEN.get_or_init(|| match std::env::var(INSTRUCTION_SET_VARIABLE).as_deref() {
+        Ok("portable") => Arch::Scalar,
+        #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+        Ok("avx2") => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+        _ => Arch::new(),
+    })
+}
+
+/// Defines functions whose bodies are compiled for each instruction set.
+///
+/// `fn name(simd; arguments)` gives the body `simd`, the token of the instruction set `S`, which makes vectors.
+macro_rules! vectorized {
+    (@result) => { () };
+    (@result $result:ty) => { $result };
+    ($($(#[$attribute:meta])* $visibility:vis fn $name:ident($simd:ident $(; $($argument:ident: $type:ty),* $(,)?)?)
+        $(-> $result:ty)? $body:block)*) => {$(
+        $(#[$attribute])*
+        $visibility fn $name($($($argument: $type),*)?) $(-> $result)? {
+            struct Call<Arguments>(Arguments);
+            impl pulp::WithSimd for Call<($($($type,)*)?)> {
+                type Output = $crate::kernels::vector::vectorized!(@result $($result)?);
+                #[inline(always)]
+                fn with_simd<S: pulp::Simd>(self, $simd: S) -> Self::Output {
+                    let Call(($($($argument,)*)?)) = self;
+                    $body
+                }
+            }
+            $crate::kernels::vector::instruction_set().dispatch(Call(($($($argument,)*)?)))
+        }
+    )*};
+}
+pub(super) use vectorized;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    vectorized! {
+        fn total(simd; values: &[f32]) -> f32 { sum_map(simd, [values], |[x]| x + 1.0) }
+        fn largest(simd; values: &[f32]) -> f32 { max(simd, values) }
+        fn scaled_difference(simd; output: &mut [f32], a: &[f32], b: &[f32]) {
+            map_into(simd, output, [a, b], |[a, b]| a.mul_add(2.0, -b));
+        }
+        fn add(simd; output: &mut [f32], a: &[f32]) {
+            update(simd, output, [a], |x, [a]| x + a);
+        }
+        fn load_and_store(simd; output: &mut [f32], values: &[f32]) { Vector::load(simd, values).store(output) }
+    }
+
+    #[test]
+    fn every_length_is_walked_exactly_once() {
+        for length in 0..150 {
+            let values: Vec<f32> = (0..length).map(|i| (i * i % 37) as f32 - 40.0).collect();
+            assert_eq!(total(&values), values.iter().map(|x| x + 1.0).sum::<f32>(), "sum of {length}");
+            assert_eq!(largest(&values), values.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let other: Vec<f32> = (0..length).map(|i| i as f32).collect();
+            let mut output = vec![f32::NAN; length];
+            scaled_difference(&mut output, &values, &other);
+            add(&mut output, &values);
+            for i in 0..length {
+                assert_eq!(output[i], 3.0 * values[i] - other[i], "{i} of {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn loads_and_stores_stop_at_the_end_of_a_slice() {
+        for length in 0..20 {
+            let values: Vec<f32> = (1..=length).map(|i| i as f32).collect();
+            let mut output = [f32::NAN; 20];
+            load_and_store(&mut output[..length], &values);
+            for (i, value) in output.iter().enumerate() {
+                assert!(*value == (i + 1) as f32 || i >= length.min(1), "{i} of {length}: {value}");
+                assert!(i < length || value.is_nan());
+            }
+        }
+    }
+}

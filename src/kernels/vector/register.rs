@@ -1,0 +1,183 @@
+//! A register with the operators of a number.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use pulp::Simd;
+
+/// A register of numbers.
+#[derive(Clone, Copy)]
+pub(in crate::kernels) struct Vector<S: Simd> {
+    simd: S,
+    lanes: S::f32s,
+}
+
+/// For each number of a register, whether something holds.
+#[derive(Clone, Copy)]
+pub(in crate::kernels) struct Mask<S: Simd>(S::m32s);
+
+impl<S: Simd> Mask<S> {
+    #[inline(always)]
+    pub(in crate::kernels) fn new(mask: S::m32s) -> Self {
+        Self(mask)
+    }
+
+    /// Holds for the first `count` numbers.
+    #[inline(always)]
+    pub(super) fn first(simd: S, count: usize) -> Self {
+        Self(simd.mask_between_m32s(0, count as u32).mask())
+    }
+}
+
+impl<S: Simd> Vector<S> {
+    /// Numbers in a register.
+    pub(in crate::kernels) const LANES: usize = S::F32_LANES;
+
+    #[inline(always)]
+    pub(in crate::kernels) fn splat(simd: S, value: f32) -> Self {
+        Self { simd, lanes: simd.splat_f32s(value) }
+    }
+
+    /// The first numbers of a slice, with zeros behind it where it is too short.
+    #[inline(always)]
+    pub(in crate::kernels) fn load(simd: S, slice: &[f32]) -> Self {
+        let lanes = match S::as_simd_f32s(slice).0 {
+            [first, ..] => *first,
+            [] => simd.partial_load_f32s(slice),
+        };
+        Self { simd, lanes }
+    }
+
+    /// Writes to the front of a slice, as far as it goes.
+    #[inline(always)]
+    pub(in crate::kernels) fn store(self, slice: &mut [f32]) {
+        if slice.len() >= Self::LANES {
+            S::as_mut_simd_f32s(slice).0[0] = self.lanes;
+        } else {
+            self.simd.partial_store_f32s(slice, self.lanes);
+        }
+    }
+
+    /// `self * factor + addend`, rounded once where the instruction set fuses it.
+    #[inline(always)]
+    pub(in crate::kernels) fn mul_add(self, factor: impl Operand<S>, addend: impl Operand<S>) -> Self {
+        let (factor, addend) = (factor.vector(self.simd), addend.vector(self.simd));
+        self.with(self.simd.mul_add_e_f32s(self.lanes, factor.lanes, addend.lanes))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn abs(self) -> Self {
+        self.with(self.simd.abs_f32s(self.lanes))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn sqrt(self) -> Self {
+        self.with(self.simd.sqrt_f32s(self.lanes))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn less_than(self, other: impl Operand<S>) -> Mask<S> {
+        Mask(self.simd.less_than_f32s(self.lanes, other.vector(self.simd).lanes))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn greater_than(self, other: impl Operand<S>) -> Mask<S> {
+        Mask(self.simd.greater_than_f32s(self.lanes, other.vector(self.simd).lanes))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn is_nan(self) -> Mask<S> {
+        Mask(self.simd.not_m32s(self.simd.equal_f32s(self.lanes, self.lanes)))
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn equals(self, other: impl Operand<S>) -> Mask<S> {
+        Mask(self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes))
+    }
+
+    /// `value` where the mask holds, `self` elsewhere.
+    #[inline(always)]
+    pub(in crate::kernels) fn replace(self, mask: Mask<S>, value: impl Operand<S>) -> Self {
+        self.with(self.simd.select_f32s(mask.0, value.vector(self.simd).lanes, self.lanes))
+    }
+
+    /// The larger numbers; those of `self` where `other` holds what is no number.
+    #[inline(always)]
+    pub(in crate::kernels) fn larger(self, other: Self) -> Self {
+        self.replace(self.less_than(other), other)
+    }
+
+    /// The numbers' bits, worked on as integers.
+    #[inline(always)]
+    pub(in crate::kernels) fn map_bits(self, f: impl FnOnce(S, S::u32s) -> S::u32s) -> Self {
+        self.with(self.simd.transmute_f32s_u32s(f(self.simd, self.simd.transmute_u32s_f32s(self.lanes))))
+    }
+
+    /// The sum of all numbers.
+    #[inline(always)]
+    pub(in crate::kernels) fn sum(self) -> f32 {
+        self.simd.reduce_sum_f32s(self.lanes)
+    }
+
+    /// The largest number.
+    #[inline(always)]
+    pub(in crate::kernels) fn max(self) -> f32 {
+        self.simd.reduce_max_f32s(self.lanes)
+    }
+
+    #[inline(always)]
+    fn with(self, lanes: S::f32s) -> Self {
+        Self { lanes, ..self }
+    }
+}
+
+/// What a vector is combined with: another one, or one number for all lanes.
+pub(in crate::kernels) trait Operand<S: Simd> {
+    fn vector(self, simd: S) -> Vector<S>;
+}
+
+impl<S: Simd> Operand<S> for Vector<S> {
+    #[inline(always)]
+    fn vector(self, _: S) -> Self {
+        self
+    }
+}
+
+impl<S: Simd> Operand<S> for f32 {
+    #[inline(always)]
+    fn vector(self, simd: S) -> Vector<S> {
+        Vector::splat(simd, self)
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $instruction:ident;)*) => {$(
+        impl<S: Simd, O: Operand<S>> $trait<O> for Vector<S> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, other: O) -> Self {
+                self.with(self.simd.$instruction(self.lanes, other.vector(self.simd).lanes))
+            }
+        }
+        impl<S: Simd> $trait<Vector<S>> for f32 {
+            type Output = Vector<S>;
+            #[inline(always)]
+            fn $method(self, other: Vector<S>) -> Vector<S> {
+                Vector::splat(other.simd, self).$method(other)
+            }
+        }
+    )*};
+}
+operators! {
+    Add add add_f32s;
+    Sub sub sub_f32s;
+    Mul mul mul_f32s;
+    Div div div_f32s;
+}
+
+impl<S: Simd> Neg for Vector<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        self.with(self.simd.neg_f32s(self.lanes))
+    }
+}
