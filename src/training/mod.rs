@@ -239,17 +239,21 @@ fn go_on<B: ops::AutodiffBackend>(
     }
 }
 
-/// A run that has nothing left to do is not gone on with.
+/// A run that has nothing left to do is not gone on with. One that was killed between its last
+/// checkpoint and its summary has: it ends as it would have.
 fn refuse_complete(folder: &RunFolder, state: &State, config: &TrainingConfig, total: usize) -> Result<()> {
     let path = folder.path().display();
-    if state.step >= total {
+    let Some(summary) = Summary::read(folder).ok().filter(|summary| summary.steps == state.step) else {
+        return Ok(());
+    };
+    if state.step >= total && summary.ended == Ended::Completed {
         return Err(Error::Input(format!(
             "the run `{path}` is complete with {} of {total} steps: add some with --set training.steps={}",
             state.step,
             2 * total
         )));
     }
-    if config.patience > 0 && state.stopping.stale >= config.patience {
+    if state.stopping.is_stale(config) && summary.ended == Ended::EarlyStopped {
         return Err(Error::Input(format!(
             "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
              --set training.patience={}",

@@ -101,6 +101,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         valid: &ValidLoader<Parts<B>>,
         interrupter: &Interrupter,
     ) -> Result<Ended> {
+        if self.state.stopping.is_stale(&self.config) {
+            return Ok(Ended::EarlyStopped);
+        }
         let device = learner.model().devices()[0].clone();
         for batches in train.iter() {
             let begun = Instant::now();

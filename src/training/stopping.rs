@@ -66,6 +66,11 @@ impl EarlyStopping {
             Some(best) if value >= best - config.min_delta => self.stale += 1,
             _ => *self = Self { best: Some(value), stale: 0 },
         }
+        self.is_stale(config)
+    }
+
+    /// Whether patience is at its end.
+    pub fn is_stale(&self, config: &TrainingConfig) -> bool {
         config.patience > 0 && self.stale >= config.patience
     }
 }
