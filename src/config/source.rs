@@ -125,11 +125,9 @@ impl Values {
             None => "is no known key".to_string(),
         };
         let (section, key) = full.split_once('.').unwrap_or((full, ""));
-        let value = self.values.get(section).and_then(|value| match key {
-            "" => None,
-            key => value.get(key),
-        });
-        let value = value.map_or_else(|| "[…]".to_string(), |value| value.to_string());
+        let value =
+            self.values.get(section).and_then(|value| value.get(key).or((key.is_empty()).then_some(value)));
+        let value = value.map_or_else(String::new, |value| value.to_string().replace('\n', ""));
         self.locate(Error::key(full, value, remedy))
     }
 
