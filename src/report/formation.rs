@@ -11,7 +11,7 @@ use super::color::{GRID, INK, MUTED};
 use super::loss::LossCurve;
 use super::picture::Picture;
 use super::range::{Range, whole};
-use super::score::{HeadValues, Score, head_name};
+use super::score::{Score, head_name};
 use super::text::Text;
 use crate::error::{Error, Result};
 
@@ -63,6 +63,18 @@ impl Course {
 }
 
 impl ScoreHistory {
+    /// Refuses values for other steps, layers or heads than there are.
+    pub(crate) fn check(&self, steps: usize, layers: &[usize]) -> Result<()> {
+        if self.values.len() != steps {
+            return Err(Error::Shape(format!(
+                "{} values of {} do not fit {steps} steps",
+                self.values.len(),
+                self.score.name(),
+            )));
+        }
+        self.values.iter().try_for_each(|values| self.score.check(values, layers))
+    }
+
     /// The courses of all heads, the one with the highest value first.
     fn courses(&self) -> Vec<Course> {
         let Some(grid) = self.values.first() else { return Vec::new() };
@@ -207,20 +219,7 @@ impl Picture for Formation {
             return Err(Error::Shape("scores along a run need at least one score and step".to_string()));
         };
         let expected: Vec<usize> = grid.iter().map(Vec::len).collect();
-        for history in &self.scores {
-            if history.values.len() != self.steps.len() {
-                return Err(Error::Shape(format!(
-                    "{} values of {} do not fit {} steps",
-                    history.values.len(),
-                    history.score.name(),
-                    self.steps.len()
-                )));
-            }
-            for values in &history.values {
-                HeadValues { score: history.score, values: values.clone() }.check(&expected)?;
-            }
-        }
-        Ok(())
+        self.scores.iter().try_for_each(|history| history.check(self.steps.len(), &expected))
     }
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {

@@ -1,7 +1,7 @@
-//! Pictures of a run: plain data in, PNG or SVG out. Nothing here knows a tensor or a model.
+//! Pictures of a run and a page to explore it: plain data in, PNG, SVG and HTML out. Nothing here
+//! knows a tensor, a model or a config.
 //!
-//! Each picture is plain data that implements [`Picture`]: [`LossCurve`], [`AttentionMaps`],
-//! [`AttentionOverTime`] and [`Predictions`]. [`Picture::save`] draws one into a folder:
+//! Each picture is plain data that implements [`Picture`]; [`Picture::save`] draws one into a folder:
 //!
 //! ```
 //! use causal_attention::report::{LossCurve, Picture, Point, Style};
@@ -16,15 +16,30 @@
 //! assert!(path.ends_with("loss.png"));
 //! ```
 //!
+//! | picture | shows |
+//! |---|---|
+//! | [`LossCurve`] | training and validation loss, the floor, the learning rate |
+//! | [`AttentionMaps`], [`AttentionOverTime`] | a few heads, large: their maps, and the same as curves |
+//! | [`AllHeads`] | the maps of all layers and heads on one scale |
+//! | [`HeadScoreGrid`] | what each head does, layer by head |
+//! | [`Formation`] | these scores along the run, below the loss |
+//! | [`Predictions`], [`Generation`] | predicted tokens after true ones; a continuation that runs free |
+//! | [`LossByPosition`] | the loss at each position of the sequence, and its floor |
+//! | [`ScheduleCurve`], [`GradientCurve`] | the learning rate; the gradients and how often they are cut |
+//!
+//! [`Page`] holds what `report.html` shows, and writes it.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `picture` | from data to a file: resolution, PNG and SVG |
 //! | `canvas` | one surface over plotters' backends: lines, text and images in logical pixels |
 //! | `text`, `color` | the font; the palette and the colour maps |
-//! | `range`, `axis` | ticks and numbers; frames, curves and legends of line charts |
-//! | `token` | how tokens read on an axis, and which of them are labelled |
+//! | `range`, `series`, `axis` | ticks and numbers; smoothed points; frames, curves and legends |
+//! | `token`, `token_row` | how tokens read on an axis; true and predicted ones side by side |
 //! | `weights`, `heat_map` | binned attention; one map with its labels, and the colour bar |
+//! | `score` | the scores of heads, their names, units and ranges |
 //! | one file a picture | its data and its layout |
+//! | `page` | `report.html`, from the parts in `assets/report/` |
 
 mod attention;
 mod attention_over_time;
@@ -38,6 +53,7 @@ mod head_scores;
 mod heads;
 mod heat_map;
 mod loss;
+mod page;
 mod picture;
 mod positions;
 mod prediction;
@@ -60,6 +76,7 @@ pub use gradients::GradientCurve;
 pub use head_scores::HeadScoreGrid;
 pub use heads::AllHeads;
 pub use loss::LossCurve;
+pub use page::{Page, PagePrediction, PageSample, TokenProbability};
 pub use picture::{Format, Picture, Style};
 pub use positions::LossByPosition;
 pub use prediction::{PredictedToken, Predictions};

@@ -107,6 +107,18 @@ impl Score {
         format!("{value:.*}", self.digits()).replace('-', "−")
     }
 
+    /// Refuses `values`, `[layer][head]`, for other layers or heads than `layers` counts.
+    pub(crate) fn check(self, values: &[Vec<Option<f64>>], layers: &[usize]) -> Result<()> {
+        let found: Vec<usize> = values.iter().map(Vec::len).collect();
+        if found == layers && !found.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Shape(format!(
+            "the values of {} have heads by layer {found:?}, where {layers:?} are shown",
+            self.name()
+        )))
+    }
+
     /// Whether it is a share of attention, from 0 to 1.
     fn is_weight(self) -> bool {
         match self {
@@ -125,6 +137,9 @@ impl Score {
         Range { start: if lowest < 0.0 { -round_up(-lowest) } else { 0.0 }, end }
     }
 }
+
+/// A value for each head, `[layer][head]`.
+pub(crate) type Grid = Vec<Vec<Option<f64>>>;
 
 /// The values of one score, head by head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,16 +165,9 @@ impl HeadValues {
         self.known().max_by(|a, b| a.2.total_cmp(&b.2))
     }
 
-    /// Refuses values for another number of layers or heads than `expected`.
-    pub(crate) fn check(&self, expected: &[usize]) -> Result<()> {
-        let found: Vec<usize> = self.values.iter().map(Vec::len).collect();
-        if found == expected && !found.is_empty() {
-            return Ok(());
-        }
-        Err(Error::Shape(format!(
-            "the values of {} have heads by layer {found:?}, where {expected:?} are shown",
-            self.score.name()
-        )))
+    /// Refuses values for other layers or heads than there are.
+    pub(crate) fn check(&self, layers: &[usize]) -> Result<()> {
+        self.score.check(&self.values, layers)
     }
 }
 

@@ -1,0 +1,349 @@
+// Explores a report.html as a reader would, and compares what it says with the run's data.
+//
+//     node tests/page/explore.mjs CHROMIUM REPORT.html EXPECTED.json
+//
+// EXPECTED.json is the `Page` that the report was written from, as serde writes it. Read are
+// `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
+// `{step, value}`) and `floor`; `samples`, each with `name`, `inputs` (texts), `predictions`
+// (`{truth, truth_probability, determined, probable: [{token, probability}]}`) and `attention`
+// (`[layer][head]`, each `[query, key]` row by row); `scores` (`{score, values: [layer][head]}`);
+// `scored_steps` and `score_history` (`{score, values: [step][layer][head]}`).
+//
+// The predictions of every sample are read, and every layer and head of the first two and the last is
+// visited by clicks; thumbnails are sorted by every score; cells, tokens, predictions and curves are
+// pointed at with mouse and keyboard, in light and dark, at the width of a screen and of a phone. Weights must agree within half a step of
+// 16 bits, all other numbers within seven digits.
+//
+// Ends with code 0 and one line of what was checked; with code 1 and a line for each failure, among
+// them every console message of a warning or error, every exception and dialog, and every request
+// that is not of a file or of data. SCREENSHOTS=FOLDER leaves pictures of the page there.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { launch } from "./browser.mjs";
+
+const [program, report, expectedPath] = process.argv.slice(2);
+if (!expectedPath) {
+  console.error("usage: node explore.mjs CHROMIUM REPORT.html EXPECTED.json");
+  process.exit(2);
+}
+const expected = JSON.parse(readFileSync(expectedPath, "utf8"));
+const WEIGHT_STEP = 1 / 65535;
+/** Of the samples whose maps are explored, these and the last. */
+const FIRST_SAMPLES = 2;
+
+const failures = [];
+let checks = 0;
+
+function check(holds, message) {
+  checks += 1;
+  if (!holds && failures.length < 40) failures.push(message);
+}
+function same(found, wanted, what) {
+  check(found === wanted, `${what}: found ${JSON.stringify(found)}, expected ${JSON.stringify(wanted)}`);
+}
+/** Numbers that agree to about seven digits; both may be missing. */
+function close(found, wanted, what) {
+  if (wanted === null || wanted === undefined) return check(found === "" || found === undefined || found === "null", `${what}: found ${found}, expected none`);
+  check(found !== "" && found !== undefined && Math.abs(Number(found) - wanted) <= 1e-6 * Math.abs(wanted) + 1e-12, `${what}: found ${found}, expected ${wanted}`);
+}
+
+const page = await launch(program).catch((error) => {
+  console.error(error.message);
+  process.exit(1);
+});
+const { value, move, click, key } = page;
+
+/** The data attributes of an element. */
+const dataset = (id) => value(`({...document.getElementById(${JSON.stringify(id)}).dataset})`);
+/** The middle of an element in the window, scrolled into view. */
+async function middle(selector) {
+  const box = await value(`(() => {
+    const found = document.querySelector(${JSON.stringify(selector)});
+    if (!found) return null;
+    found.scrollIntoView({ block: "center" });
+    const { left, top, width, height } = found.getBoundingClientRect();
+    return { x: left + width / 2, y: top + height / 2, left, top, width, height };
+  })()`);
+  if (!box || box.width === 0) throw new Error(`${selector} is not to be seen`);
+  return box;
+}
+async function press(selector) {
+  const { x, y } = await middle(selector);
+  await click(x, y);
+}
+async function point(selector) {
+  const { x, y } = await middle(selector);
+  await move(x, y);
+}
+/** Chooses in a select as a reader does: no click opens its list without a window. */
+const choose = (id, option) => value(`(() => {
+  const select = document.getElementById(${JSON.stringify(id)});
+  select.value = ${JSON.stringify(String(option))};
+  select.dispatchEvent(new Event("change", { bubbles: true }));
+})()`);
+const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
+
+/** Positions to point at: the ends, and some between. */
+const some = (length) => [...new Set([0, 1, Math.floor(length / 3), Math.floor((2 * length) / 3), length - 1])].filter((i) => i >= 0 && i < length);
+
+/** What the page must say of a cell. */
+async function checkReading(sample, layer, head, query, key_, what) {
+  const found = await dataset("reading");
+  const { inputs, attention } = expected.samples[sample];
+  const place = `${what} of sample ${sample}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
+  for (const [name, wanted] of Object.entries({ sample, layer, head, query, key: key_ })) same(found[name], String(wanted), `${place}: ${name}`);
+  same(found.queryToken, inputs[query], `${place}: query token`);
+  same(found.keyToken, inputs[key_], `${place}: key token`);
+  const wanted = attention[layer][head][query * inputs.length + key_];
+  if (key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that cannot be seen`);
+  check(found.weight !== "" && Math.abs(Number(found.weight) - wanted) <= WEIGHT_STEP * 0.501 + 1e-7, `${place}: weight ${found.weight}, expected ${wanted}`);
+}
+
+async function exploreMatrix(sample, layer, head) {
+  await middle("#matrix");
+  const { left, top, cell, time } = await dataset("matrix");
+  const length = Number(time);
+  for (const query of some(length)) {
+    for (const key_ of new Set([0, Math.floor(query / 2), query, length - 1])) {
+      const box = await value(`(() => { const { left, top } = document.getElementById("matrix").getBoundingClientRect(); return { left, top }; })()`);
+      const [x, y] = [Number(left) + (key_ + 0.5) * cell, Number(top) + (query + 0.5) * cell];
+      if (box.top + y < 0 || box.top + y > (await value("innerHeight"))) continue;
+      await move(box.left + x, box.top + y);
+      await checkReading(sample, layer, head, query, key_, "matrix");
+    }
+  }
+  return length;
+}
+
+/** Compares every token's light with the weights of the pointed one. */
+async function exploreTokens(sample, layer, head, length) {
+  const { inputs, attention } = expected.samples[sample];
+  for (const direction of ["to", "by"]) {
+    await press(radio("direction", direction));
+    for (const position of some(length)) {
+      await point(`#token-${position}`);
+      const tokens = await value(`Array.from(document.getElementById("tokens").children, (token) => ({ ...token.dataset, chosen: token.ariaSelected }))`);
+      same(tokens.length, length, "tokens");
+      tokens.forEach((token, other) => {
+        const [query, key_] = direction === "to" ? [position, other] : [other, position];
+        const wanted = attention[layer][head][query * inputs.length + key_];
+        const place = `tokens, ${direction} ${position}, token ${other} of sample ${sample}, layer ${layer}, head ${head}`;
+        same(token.token, inputs[other], place);
+        check(Math.abs(Number(token.weight) - wanted) <= WEIGHT_STEP * 0.501 + 1e-7, `${place}: weight ${token.weight}, expected ${wanted}`);
+        same(token.chosen, String(other === position), `${place}: chosen`);
+      });
+    }
+  }
+}
+
+async function explorePredictions(sample) {
+  const { predictions, inputs } = expected.samples[sample];
+  const cells = await value(`Array.from(document.getElementById("predictions").children, (cell) => cell.className)`);
+  same(cells.length, predictions.length, `predictions of sample ${sample}`);
+  cells.forEach((kind, position) => {
+    const { truth, determined, probable } = predictions[position];
+    const wanted = truth === null || !determined ? "unknowable" : probable[0]?.token === truth ? "hit" : "miss";
+    same(kind, wanted, `prediction ${position} of sample ${sample}`);
+  });
+  for (const position of some(predictions.length)) {
+    await point(`#prediction-${position}`);
+    const found = await dataset("prediction");
+    const { truth, truth_probability, probable } = predictions[position];
+    const place = `prediction ${position} of sample ${sample}`;
+    same(found.position, String(position), place);
+    same(found.after, inputs[position], `${place}: after`);
+    same(found.truth, truth ?? "", `${place}: truth`);
+    close(found.truthProbability, truth_probability, `${place}: probability of the truth`);
+    same(found.predicted, probable[0]?.token ?? "", `${place}: predicted`);
+    close(found.probability, probable[0]?.probability, `${place}: probability`);
+  }
+}
+
+async function exploreSamples() {
+  const layers = expected.samples[0].attention.map((heads) => heads.length);
+  for (const sample of expected.samples.keys()) {
+    await choose("sample", sample);
+    same(await value(`document.getElementById("predicted-sample").value`), String(sample), "both lists of samples agree");
+    await explorePredictions(sample);
+    if (await value(`document.getElementById("explorer").hidden`)) {
+      check(sample > 0, "the first sample always has its maps");
+      continue;
+    }
+    if (sample >= FIRST_SAMPLES && sample < expected.samples.length - 1) continue;
+    for (const [layer, heads] of layers.entries()) {
+      await press(radio("layer", layer));
+      for (let head = 0; head < heads; head++) {
+        await press(radio("head", head));
+        await press(radio("view", "matrix"));
+        const length = await exploreMatrix(sample, layer, head);
+        if (head === 0) {
+          await press(radio("view", "tokens"));
+          await exploreTokens(sample, layer, head, length);
+        }
+      }
+    }
+  }
+  await press(radio("view", "matrix"));
+}
+
+async function exploreThumbnails() {
+  await choose("sample", 0);
+  for (const { score, values } of expected.scores) {
+    await choose("sort", score);
+    const found = await value(`Array.from(document.getElementById("thumbnails").children, ({ dataset }) => ({ ...dataset }))`);
+    same(found.length, values.flat().length, `thumbnails by ${score}`);
+    found.forEach(({ layer, head, value: shown }) => close(shown, values[layer][head], `${score} of layer ${layer}, head ${head}`));
+    const order = found.map(({ layer, head }) => values[layer][head] ?? -Infinity);
+    check(order.every((value, i) => i === 0 || order[i - 1] >= value), `thumbnails are not in the order of ${score}: ${order}`);
+    await press("#thumbnails > button:last-child");
+    const { layer, head } = await dataset("reading");
+    same(`${layer} ${head}`, `${found.at(-1).layer} ${found.at(-1).head}`, `a click on the last thumbnail by ${score}`);
+    same(await value(`document.querySelector('#thumbnails > [aria-pressed="true"]').dataset.head`), head, "the chosen thumbnail is marked");
+  }
+  if (expected.scores.length > 0) {
+    await press("#score-table > summary");
+    await press(`#scores button[data-score="${expected.scores[0].score}"]`);
+    same(await value(`document.getElementById("sort").value`), expected.scores[0].score, "a heading of the table sorts");
+    await press("#score-table > summary");
+  }
+}
+
+/** The place of a step on the time axis that both charts share, read off by pointing. */
+async function exploreCharts() {
+  const loss = expected.loss;
+  if (loss.floor !== null) close((await dataset("floor")).value, loss.floor, "floor");
+  const series = { training: loss.training, validation: loss.validation, learningRate: loss.learning_rate };
+  const box = await middle("#loss-chart");
+  const seen = new Set();
+  for (let i = 1; i < 24; i++) {
+    await move(box.left + 52 + ((box.width - 110) * i) / 24, box.top + box.height / 2);
+    const found = await dataset("loss-reading");
+    if (found.step === undefined) break;
+    seen.add(found.step);
+    for (const [name, points] of Object.entries(series)) {
+      if (found[name] === undefined) continue;
+      close(found[name], points.find(({ step }) => step === Number(found.step))?.value, `${name} at step ${found.step}`);
+    }
+  }
+  check(seen.size > 1 || loss.training.length < 3, `pointing at the loss reads steps: ${[...seen]}`);
+  if (expected.scored_steps.length === 0) return;
+  for (const { score, values } of expected.score_history) {
+    await choose("score", score);
+    const chart = await middle("#history-chart");
+    for (let i = 1; i < 8; i++) {
+      await move(chart.left + 52 + ((chart.width - 110) * i) / 8, chart.top + 20 + ((chart.height - 70) * i) / 8);
+      const { step, layer, head, value: shown } = await dataset("history-reading");
+      const index = expected.scored_steps.indexOf(Number(step));
+      check(index >= 0, `${score}: step ${step} was not scored`);
+      close(shown, values[index]?.[layer][head], `${score} of layer ${layer}, head ${head} at step ${step}`);
+    }
+    const { layer, head } = await dataset("history-reading");
+    await click(chart.left + 52 + ((chart.width - 110) * 7) / 8, chart.top + 20 + ((chart.height - 70) * 7) / 8);
+    const chosen = await value(`document.getElementById("chosen").textContent`);
+    same(chosen, `layer ${layer}, head ${head}`, `a click on a curve of ${score} chooses its head`);
+  }
+}
+
+/** Everything can be reached and moved without a mouse. */
+async function exploreKeyboard() {
+  await choose("sample", 0);
+  await press(radio("view", "matrix"));
+  const focus = (id) => value(`document.getElementById("${id}").focus()`);
+  const { time } = await dataset("matrix");
+  await focus("matrix");
+  for (let i = 0; i < Number(time); i++) await key("ArrowUp");
+  for (let i = 0; i < Number(time); i++) await key("ArrowLeft");
+  const { layer, head } = await dataset("reading");
+  await checkReading(0, Number(layer), Number(head), 0, 0, "arrow keys");
+  if (Number(time) > 1) {
+    await key("ArrowDown");
+    await checkReading(0, Number(layer), Number(head), 1, 0, "arrow keys");
+    await key("ArrowRight");
+    await checkReading(0, Number(layer), Number(head), 1, 1, "arrow keys");
+  }
+  await focus("predictions");
+  await key("End");
+  if (expected.samples[0].predictions.length > 0) same((await dataset("prediction")).position, String(expected.samples[0].predictions.length - 1), "the end key reaches the last prediction");
+  await focus("loss-chart");
+  await key("Home");
+  const { step } = await dataset("loss-reading");
+  const steps = lossSteps(expected.loss);
+  if (steps.length > 0) same(step, String(Math.min(...steps)), "the home key reaches the first step");
+  await value(`document.querySelector('#thumbnails > [tabindex="0"]').focus()`);
+  await key("Home");
+  await key("Enter");
+  const first = await value(`({ ...document.querySelector("#thumbnails > button").dataset })`);
+  same(await value(`document.getElementById("chosen").textContent`), `layer ${first.layer}, head ${first.head}`, "enter chooses a thumbnail");
+  await value(`document.querySelector('#views input[value="matrix"]').focus()`);
+  await key("ArrowRight");
+  same(await value(`document.getElementById("tokens-view").hidden`), false, "arrow keys change the view");
+  await focus("tokens");
+  await key("Home");
+  same(await value(`document.querySelector('#tokens > [aria-selected="true"]').dataset.index`), "0", "the home key reaches the first token");
+  await press(radio("view", "matrix"));
+}
+const lossSteps = ({ training, validation, learning_rate }) => [...training, ...validation, ...learning_rate].map(({ step }) => step);
+
+/** The page says what it was given, as text and never as markup. */
+async function exploreTexts() {
+  same(await value(`document.getElementById("run").textContent`), expected.run, "the run's name");
+  same(await value("document.title"), expected.run.trim().replace(/\s+/g, " "), "the title");
+  same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
+  const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
+  same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
+  same(await value("document.scripts.length"), 2, "scripts");
+  same(await value("document.images.length"), 0, "images");
+  same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");
+}
+
+/** Colours and widths. */
+async function exploreLooks() {
+  const paper = () => value(`getComputedStyle(document.body).backgroundColor`);
+  const papers = {};
+  for (const theme of ["light", "dark"]) {
+    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
+    papers[theme] = await paper();
+    await screenshot(theme);
+  }
+  check(papers.light !== papers.dark, "light and dark look the same");
+  await press("#theme");
+  same(await paper(), papers.light, "the switch sets light on a dark system");
+  await press("#theme");
+  await press("#theme");
+  same(await paper(), papers.dark, "and back");
+  await page.send("Emulation.setEmulatedMedia", { features: [] });
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
+  for (const view of ["tokens", "matrix"]) {
+    await press(radio("view", view));
+    const { over, width } = await value(`({ over: document.documentElement.scrollWidth, width: innerWidth })`);
+    check(width === 360 && over <= width, `at 360 pixels the page is ${over} wide in a window of ${width} (${view})`);
+    const outside = await value(`Array.from(document.querySelectorAll("#${view}, svg, select, .choice"), (part) => part.id + " " + Math.round(part.getBoundingClientRect().right)).filter((text) => Number(text.split(" ")[1]) > 360)`);
+    check((await value(`document.getElementById("stage").clientWidth`)) >= 300, "at 360 pixels the explorer is squeezed");
+    check(outside.length === 0, `at 360 pixels these reach beyond the edge: ${outside}`);
+  }
+  await screenshot("phone");
+}
+
+async function screenshot(name) {
+  if (!process.env.SCREENSHOTS) return;
+  const { cssContentSize: { width, height } } = await page.send("Page.getLayoutMetrics");
+  const clip = { x: 0, y: 0, width, height: Math.min(height, 6000), scale: 1 };
+  const { data } = await page.send("Page.captureScreenshot", { captureBeyondViewport: true, clip });
+  writeFileSync(join(process.env.SCREENSHOTS, `report-${name}.png`), Buffer.from(data, "base64"));
+}
+
+try {
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
+  await page.open(pathToFileURL(resolve(report)).href);
+  for (const explore of [exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreKeyboard, exploreLooks]) await explore();
+} catch (error) {
+  failures.push(error.message);
+} finally {
+  await page.close();
+}
+failures.push(...page.problems);
+for (const failure of failures) console.error(failure);
+if (failures.length === 0) console.log(`${checks} checks of ${report}`);
+process.exit(failures.length === 0 ? 0 : 1);
