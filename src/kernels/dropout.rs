@@ -1,9 +1,9 @@
 //! Dropout whose mask is computed again instead of being stored.
 //!
-//! A number at (row, column) is kept if a hash of (seed, row, column) says so, and then scaled by
-//! `1 / (1 - probability)`. The backward pass asks the hash again, on any thread and in any order. The hash is
-//! Philox4x32-7, a counter-based generator that passes BigCrush (Salmon et al., *Parallel random numbers: as
-//! easy as 1, 2, 3*, 2011).
+//! A number at (row, column) is kept if a hash of (seed, row, column) says so, and then scaled by `1 / (1 -
+//! probability)`. The backward pass asks the hash again, on any thread and in any order. The hash is
+//! Philox4x32-7, a counter-based generator that passes BigCrush (Salmon et al., *Parallel random numbers:
+//! as easy as 1, 2, 3*, 2011).
 
 use pulp::Simd;
 

@@ -1,6 +1,6 @@
-//! The activation GELU: `x Phi(x)` with the distribution function `Phi` of the standard normal law, exact or by
-//! the tanh approximation `Phi(x) ~ (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` (Hendrycks and Gimpel,
-//! *Gaussian error linear units*, 2016).
+//! The activation GELU: `x Phi(x)` with the distribution function `Phi` of the standard normal law, exact
+//! or by the tanh approximation `Phi(x) ~ (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2` (Hendrycks and
+//! Gimpel, *Gaussian error linear units*, 2016).
 
 use pulp::Simd;
 
@@ -69,14 +69,20 @@ vectorized! {
                 (Gelu::Tanh, Some(bias)) => update_pairs(simd, row, output, [bias], |x, _, [b]| {
                     (x + b, Gelu::Tanh.value_and_derivative(x + b).0)
                 }),
-                (Gelu::Erf, None) => map_into(simd, output, [row], |[x]| Gelu::Erf.value_and_derivative(x).0),
-                (Gelu::Tanh, None) => map_into(simd, output, [row], |[x]| Gelu::Tanh.value_and_derivative(x).0),
+                (Gelu::Erf, None) => {
+                    map_into(simd, output, [row], |[x]| Gelu::Erf.value_and_derivative(x).0);
+                }
+                (Gelu::Tanh, None) => {
+                    map_into(simd, output, [row], |[x]| Gelu::Tanh.value_and_derivative(x).0);
+                }
             }
         }
     }
 
     /// `input_gradient = output_gradient * gelu'(input)`.
-    pub(super) fn gradient(simd; form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
+    pub(super) fn gradient(
+        simd; form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32],
+    ) {
         match form {
             Gelu::Erf => map_into(simd, input_gradient, [input, output_gradient], |[x, g]| {
                 g * Gelu::Erf.value_and_derivative(x).1

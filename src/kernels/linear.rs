@@ -240,8 +240,8 @@ vectorized! {
                 if let Some(mask) = &mask {
                     mask.fill_row(simd, start.0 + row, start.1 + part * PART, factors);
                 }
-                match bias {
-                    Some(bias) => update(simd, tile, [residual, factors, &bias[part * PART..]], |x, [r, keep, b]| {
+                match bias.map(|bias| &bias[part * PART..]) {
+                    Some(bias) => update(simd, tile, [residual, factors, bias], |x, [r, keep, b]| {
                         (x + b).mul_add(keep, r)
                     }),
                     None => update(simd, tile, [residual, factors], |x, [r, keep]| x.mul_add(keep, r)),

@@ -156,7 +156,9 @@ vectorized! {
     fn sum(simd; row: &[f32]) -> f32 { sum_map(simd, [row], |[x]| x) }
 
     /// `gradient = scale * (softmax(logits) - spread)`.
-    fn softmax_rows(simd; logits: &[f32], log_sum_exp: &[f32], spread: f32, scale: f32, gradient: &mut [f32]) {
+    fn softmax_rows(
+        simd; logits: &[f32], log_sum_exp: &[f32], spread: f32, scale: f32, gradient: &mut [f32],
+    ) {
         let vocab = gradient.len() / log_sum_exp.len().max(1);
         let rows = logits.chunks_exact(vocab).zip(gradient.chunks_exact_mut(vocab)).zip(log_sum_exp);
         for ((logits, gradient), &log_sum_exp) in rows {
@@ -235,7 +237,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn loss_agrees_with_f64_and_gradient_with_finite_differences(rows in 1_usize..60, vocab in 1_usize..90) {
+        fn loss_agrees_with_f64_and_gradient_with_finite_differences(
+            rows in 1_usize..60, vocab in 1_usize..90,
+        ) {
             for smoothing in [0.0, 0.1] {
                 for ignored in [None, Some(0)] {
                     check(&CrossEntropy { ignored, smoothing }, rows, vocab);

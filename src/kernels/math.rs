@@ -23,8 +23,8 @@ impl<S: Simd> Vector<S> {
 
     /// `e^x`, with an error below two units in the last place.
     ///
-    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`). Results
-    /// too small for a normal number are zero, those above `e^88.37` infinite; NaN stays.
+    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n` times a polynomial in `r` (Cephes, `expf.c`).
+    /// Results too small for a normal number are zero, those above `e^88.37` infinite; NaN stays.
     #[inline(always)]
     pub(super) fn exp(self) -> Self {
         /// Below this the exponential is smaller than the smallest normal number.
@@ -47,11 +47,11 @@ impl<S: Simd> Vector<S> {
         (p * power).replace(too_low, 0.0).replace(too_high, f32::INFINITY)
     }
 
-    /// The natural logarithm of a normal, positive and finite number, with an error below 1.5e-7 of the larger of
-    /// 1 and the result; NaN stays.
+    /// The natural logarithm of a normal, positive and finite number, with an error below 1.5e-7 of the
+    /// larger of 1 and the result; NaN stays.
     ///
-    /// `x = 2^n (1 + f)` with `1 + f` between the root of 1/2 and that of 2, then a polynomial in `f` (Cephes,
-    /// `logf.c`).
+    /// `x = 2^n (1 + f)` with `1 + f` between the root of 1/2 and that of 2, then a polynomial in `f`
+    /// (Cephes, `logf.c`).
     #[inline(always)]
     pub(super) fn ln(self) -> Self {
         /// The bits of the root of 1/2: taking them off first makes the exponent change at the root.
@@ -85,7 +85,8 @@ impl<S: Simd> Vector<S> {
         result.replace(self.is_nan(), self)
     }
 
-    /// The cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal law at `x`.
+    /// The cumulative distribution `(1 + erf(x / sqrt 2)) / 2` and the density of the standard normal law
+    /// at `x`.
     ///
     /// The upper tail is `e^(-x^2/2) t P(t) / 2` with `t = 1 / (1 + 0.37 |x| / sqrt 2)`, where `P` is the
     /// polynomial of degree 8 with the least relative error (2e-8) against `e^(z^2) erfc(z) / t` for `z` in

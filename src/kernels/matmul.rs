@@ -1,7 +1,7 @@
 //! Matrix products by the `gemm` crate.
 //!
-//! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on one
-//! thread: large products are cut into tiles of the result, the same ones for any number of threads.
+//! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
+//! one thread: large products are cut into tiles of the result, the same ones for any number of threads.
 
 use super::matrix::{Matrix, MatrixMut, Tiles};
 use super::parallel::for_each_piece;
@@ -70,7 +70,8 @@ pub(super) fn tiled_product(output: MatrixMut, left: Matrix, right: Matrix) {
     for_each_product_tile(&tiles, left, right, |_, _| ());
 }
 
-/// `output = left * right` for each of the output's tiles, then `finish(index, tile)` while the tile is in cache.
+/// `output = left * right` for each of the output's tiles, then `finish(index, tile)` while the tile is in
+/// cache.
 pub(super) fn for_each_product_tile(
     output: &Tiles,
     left: Matrix,
@@ -90,8 +91,8 @@ pub(super) fn for_each_product_tile(
 
 /// Rows and columns of a tile of a result `[rows, columns]`.
 ///
-/// `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before rows: no
-/// two tiles pack the same numbers. Columns come in multiples of [`LANES`](super::vector::LANES).
+/// `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
+/// rows: no two tiles pack the same numbers. Columns come in multiples of [`LANES`](super::vector::LANES).
 pub(super) fn tile_size(rows: usize, columns: usize, inner: usize) -> (usize, usize) {
     /// Multiply-adds below which cutting costs more than it gains.
     const LEAST_WORK: usize = 1 << 21;

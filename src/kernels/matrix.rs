@@ -67,8 +67,8 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
-    /// The first number, and the distances between rows and columns. All `rows x columns` numbers so addressed
-    /// lie in the slice.
+    /// The first number, and the distances between rows and columns. All `rows x columns` numbers so
+    /// addressed lie in the slice.
     pub(super) fn address(&self) -> (*const f32, isize, isize) {
         if self.rows > 0 && self.columns > 0 {
             let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
@@ -204,7 +204,8 @@ pub(super) struct Tiles<'a> {
     taken: Vec<AtomicBool>,
 }
 
-// SAFETY: the shared state is `taken`, which is atomic; a tile is handed out only once, and tiles do not overlap.
+// SAFETY: the shared state is `taken`, which is atomic; a tile is handed out only once, and tiles do not
+// overlap.
 unsafe impl Sync for Tiles<'_> {}
 
 impl<'a> Tiles<'a> {
@@ -254,8 +255,8 @@ impl<'a> Tiles<'a> {
     pub(super) fn take(&self, index: usize) -> MatrixMut<'a> {
         assert!(!self.taken[index].swap(true, Ordering::Relaxed), "tile {index} is taken twice");
         let (rows, columns) = self.place(index);
-        // SAFETY: tiles with different indices share no number, and each is handed out once; the matrix itself is
-        // not reachable while its tiles are.
+        // SAFETY: tiles with different indices share no number, and each is handed out once; the matrix
+        // itself is not reachable while its tiles are.
         unsafe { self.matrix.part_unguarded(rows, columns) }
     }
 }

@@ -1,12 +1,12 @@
 //! Fast paths for CPUs: plain slices in, plain slices out.
 //!
-//! Each family of operations has a forward function and a backward one that states what the forward pass must
-//! leave for it. Outputs are overwritten, whatever they held; lengths that do not fit are a programmer's error
-//! and panic. Numbers are `f32`, matrices lie row by row.
+//! Each family of operations has a forward function and a backward one that states what the forward pass
+//! must leave for it. Outputs are overwritten, whatever they held; lengths that do not fit are a
+//! programmer's error and panic. Numbers are `f32`, matrices lie row by row.
 //!
 //! | module | operation |
 //! |---|---|
-//! | [`attention`] | attention from packed or separate queries, keys and values, never a `time x time` matrix |
+//! | [`attention`] | attention from packed or separate queries, keys and values, linear in memory |
 //! | [`linear`] | `x W + b`, fused with [`gelu`] or with dropout and the residual addition |
 //! | [`norm`] | layer norm, alone or with the residual addition before it |
 //! | [`loss`] | cross-entropy with ignored targets and label smoothing |
@@ -14,14 +14,14 @@
 //! | [`dropout`] | dropout whose mask is computed again instead of being stored |
 //! | [`optimizer`] | AdamW with clipping by the global norm |
 //!
-//! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products by the
-//! `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and buffers that
-//! are used again ([`pool`]).
+//! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
+//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
+//! buffers that are used again ([`pool`]).
 //!
 //! # Same bits on any number of threads
-//! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool decides
-//! how fast a kernel runs and never what it computes. Another processor may round differently: it may have
-//! another instruction set.
+//! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool
+//! decides how fast a kernel runs and never what it computes. Another processor may round differently: it
+//! may have another instruction set.
 
 pub mod attention;
 pub mod dropout;

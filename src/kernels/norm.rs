@@ -1,9 +1,9 @@
-//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), alone or with the residual addition
-//! before it.
+//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), alone or with the residual
+//! addition before it.
 //!
 //! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`.
-//! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`:
-//! `dx = r * (g - mean(g) - h * mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
+//! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
+//! mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
 use super::dropout::{Dropout, Mask};
 use super::matrix::Tiles;
@@ -125,9 +125,9 @@ fn run_forward(
     });
 }
 
-/// The gradients of [`forward`] for `output_gradient`, and of [`forward_after_addition`], whose `sum` is `input`
-/// then. There `sum_gradient` is what reaches the sum by other ways; the resulting input gradient is that of the
-/// residual and, through dropout, of the branch.
+/// The gradients of [`forward`] for `output_gradient`, and of [`forward_after_addition`], whose `sum` is
+/// `input` then. There `sum_gradient` is what reaches the sum by other ways; the resulting input gradient
+/// is that of the residual and, through dropout, of the branch.
 ///
 /// # Shapes
 /// `input`, `output_gradient`, `sum_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
@@ -194,19 +194,28 @@ struct BackwardRows<'a> {
 }
 
 vectorized! {
-    fn add_branch(simd; mask: Option<Mask>, first_row: usize, width: usize, residual: &[f32], branch: &[f32], sum: &mut [f32],
+    fn add_branch(
+        simd;
+        mask: Option<Mask>,
+        first_row: usize,
+        width: usize,
+        residual: &[f32],
+        branch: &[f32],
+        sum: &mut [f32],
     ) {
         let Some(mask) = mask else {
             return map_into(simd, sum, [residual, branch], |[r, b]| r + b);
         };
-        let rows = sum.chunks_exact_mut(width).zip(residual.chunks_exact(width)).zip(branch.chunks_exact(width));
-        for (row, ((sum, residual), branch)) in rows.enumerate() {
+        let inputs = residual.chunks_exact(width).zip(branch.chunks_exact(width));
+        for (row, (sum, (residual, branch))) in sum.chunks_exact_mut(width).zip(inputs).enumerate() {
             mask.fill_row(simd, first_row + row, 0, sum);
             update(simd, sum, [residual, branch], |keep, [r, b]| r + keep * b);
         }
     }
 
-    fn normalise_rows(simd; norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32]) {
+    fn normalise_rows(
+        simd; norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32],
+    ) {
         let width = norm.gamma.len();
         let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
         for (row, (x, y)) in rows.enumerate() {
@@ -229,16 +238,18 @@ vectorized! {
         partial.fill(0.0);
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
-            let (x, dy) = (&rows.input[row * width..][..width], &rows.output_gradient[row * width..][..width]);
+            let here = row * width..(row + 1) * width;
+            let (x, dy) = (&rows.input[here.clone()], &rows.output_gradient[here.clone()]);
             let (mean, inverse) = (rows.mean[row], rows.inverse_deviation[row]);
             let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
-            let mean_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse / width as f32;
+            let sum_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse;
+            let mean_gh = sum_gh / width as f32;
             map_into(simd, dx, [dy, gamma, x], |[dy, g, x]| {
                 let h = (x - mean) * inverse;
                 inverse * h.mul_add(-mean_gh, dy.mul_add(g, -mean_g))
             });
             if let Some(sum_gradient) = rows.sum_gradient {
-                update(simd, dx, [&sum_gradient[row * width..][..width]], |dx, [other]| dx + other);
+                update(simd, dx, [&sum_gradient[here]], |dx, [other]| dx + other);
             }
             update(simd, dgamma, [dy, x], |sum, [dy, x]| dy.mul_add((x - mean) * inverse, sum));
             update(simd, dbeta, [dy], |sum, [dy]| sum + dy);

@@ -1,8 +1,9 @@
 //! Buffers that are used again: in steady state a training step asks the system for no memory.
 //!
-//! A step frees the tensors that the next step needs anew. What comes back to the pool is kept for a request of
-//! about the same length, and freed when many requests had no use for it. Buffers come as they were left: their
-//! numbers are initialised but mean nothing, and every kernel overwrites all of its output.
+//! A step frees the tensors that the next step needs anew. What comes back to the pool is kept for a
+//! request of about the same length, and freed when many requests had no use for it. Buffers come as they
+//! were left: their numbers are initialised but mean nothing, and every kernel overwrites all of its
+//! output.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};

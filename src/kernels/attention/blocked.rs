@@ -1,6 +1,9 @@
 //! Attention by blocks of 64 queries, whose products are left to the matrix product.
 
-use super::super::matmul::{Destination, product};
+use super::super::matmul::{
+    Destination::{AddTo, Overwrite},
+    product,
+};
 use super::super::matrix::{Matrix, MatrixMut};
 use super::super::pool::{self, Buffer};
 use super::super::vector::LANES;
@@ -65,30 +68,24 @@ pub(super) fn forward(
     for head in 0..attention.group() {
         let columns = head * d_head..(head + 1) * d_head;
         for (rows, block) in blocks(attention, piece, head) {
-            let queries = block.first..block.first + rows;
+            let (queries, keys) = (block.first..block.first + rows, 0..block.keys);
             let query = inputs.query.part(queries.clone(), columns.clone());
             let query = turned(rotary, first_query + block.first, query, &mut turned_query);
-            let key = key.part(0..block.keys, 0..d_head);
-            let value = inputs.value.part(0..block.keys, 0..d_head);
+            let (key, value) =
+                (key.part(keys.clone(), 0..d_head), inputs.value.part(keys.clone(), 0..d_head));
 
-            let used = block.keys.next_multiple_of(LANES);
             let mut matrix = MatrixMut::new(&mut scores, width);
-            let mut block_scores = matrix.part(0..rows, 0..used);
-            product(
-                &mut block_scores.part(0..rows, 0..block.keys),
-                Destination::Overwrite,
-                scale,
-                query,
-                key.transposed(),
-            );
-
+            product(&mut matrix.part(0..rows, keys.clone()), Overwrite, scale, query, key.transposed());
             let mut inverse_sums = [0.0; BLOCK];
-            let log_sum_exp = &mut log_sum_exp[head * query_time..][queries.clone()];
-            rows::weights(&block, &mut block_scores, &mut inverse_sums[..rows], log_sum_exp);
-
+            rows::weights(
+                &block,
+                &mut matrix.part(0..rows, 0..block.keys.next_multiple_of(LANES)),
+                &mut inverse_sums[..rows],
+                &mut log_sum_exp[head * query_time..][queries.clone()],
+            );
             let mut context = context.part(queries, columns.clone());
-            let weights = Matrix::new(&scores, width).part(0..rows, 0..block.keys);
-            product(&mut context, Destination::Overwrite, 1.0, weights, value);
+            let weights = Matrix::new(&scores, width).part(0..rows, keys);
+            product(&mut context, Overwrite, 1.0, weights, value);
             rows::scale_rows(&inverse_sums[..rows], &mut context);
         }
     }
@@ -106,66 +103,44 @@ pub(super) fn backward(
     let ((mut scores, width), (mut slopes, _)) = (score_rows(attention), score_rows(attention));
     let room = |rows| pool::take(if rotary.is_some() { rows * d_head } else { 0 });
     let (mut turned_query, mut turned_key) = (room(BLOCK), room(key_time));
-    let all_keys = turned(rotary, 0, inputs.key, &mut turned_key);
+    let key = turned(rotary, 0, inputs.key, &mut turned_key);
     // The last block reaches the most keys: it comes first and overwrites, the others add.
-    let reached = attention.visible(query_time - 1);
-    for row in reached..key_time {
+    for row in attention.visible(query_time - 1)..key_time {
         gradients.key.row(row).fill(0.0);
         gradients.value.row(row).fill(0.0);
     }
-    let mut destination = Destination::Overwrite;
+    let mut destination = Overwrite;
     if let Some(bias) = &mut gradients.bias {
         bias.fill(0.0);
     }
     for head in 0..attention.group() {
         let columns = head * d_head..(head + 1) * d_head;
         for (rows, block) in blocks(attention, piece, head).rev() {
-            let queries = block.first..block.first + rows;
+            let (queries, keys) = (block.first..block.first + rows, 0..block.keys);
             let query = inputs.query.part(queries.clone(), columns.clone());
             let query = turned(rotary, first_query + block.first, query, &mut turned_query);
+            let (key, value) =
+                (key.part(keys.clone(), 0..d_head), inputs.value.part(keys.clone(), 0..d_head));
             let context = saved.context.part(queries.clone(), columns.clone());
             let context_gradient = saved.context_gradient.part(queries.clone(), columns.clone());
-            let key = all_keys.part(0..block.keys, 0..d_head);
-            let value = inputs.value.part(0..block.keys, 0..d_head);
 
-            let used = block.keys.next_multiple_of(LANES);
-            let (mut score_matrix, mut slope_matrix) =
+            let (mut all_scores, mut all_slopes) =
                 (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut slopes, width));
-            let (mut block_scores, mut block_slopes) =
-                (score_matrix.part(0..rows, 0..used), slope_matrix.part(0..rows, 0..used));
-            let keys = 0..block.keys;
-            product(
-                &mut block_scores.part(0..rows, keys.clone()),
-                Destination::Overwrite,
-                scale,
-                query,
-                key.transposed(),
-            );
-            product(
-                &mut block_slopes.part(0..rows, keys.clone()),
-                Destination::Overwrite,
-                1.0,
-                context_gradient,
-                value.transposed(),
-            );
-
-            let log_sum_exp = &saved.log_sum_exp[head * query_time..][queries.clone()];
+            product(&mut all_scores.part(0..rows, keys.clone()), Overwrite, scale, query, key.transposed());
+            let mut products = all_slopes.part(0..rows, keys.clone());
+            product(&mut products, Overwrite, 1.0, context_gradient, value.transposed());
+            let whole_registers = 0..block.keys.next_multiple_of(LANES);
             rows::gradients(
                 &block,
                 context,
                 context_gradient,
-                log_sum_exp,
-                &mut block_scores,
-                &mut block_slopes,
+                &saved.log_sum_exp[head * query_time..][queries.clone()],
+                &mut all_scores.part(0..rows, whole_registers.clone()),
+                &mut all_slopes.part(0..rows, whole_registers),
             );
             if let Some(bias) = &mut gradients.bias {
-                let distances = attention.distances();
-                rows::add_to_bias(
-                    &block,
-                    rows,
-                    &mut block_slopes,
-                    &mut bias[head * distances..][..distances],
-                );
+                let bias = &mut bias[head * attention.distances()..][..attention.distances()];
+                rows::add_to_bias(&block, &mut all_slopes.part(0..rows, keys.clone()), bias);
             }
 
             let weights = Matrix::new(&scores, width).part(0..rows, keys.clone());
@@ -173,13 +148,13 @@ pub(super) fn backward(
             let mut value_gradient = gradients.value.part(keys.clone(), 0..d_head);
             product(&mut value_gradient, destination, 1.0, weights.transposed(), context_gradient);
             let mut query_gradient = gradients.query.part(queries, columns.clone());
-            product(&mut query_gradient, Destination::Overwrite, scale, slopes, key);
+            product(&mut query_gradient, Overwrite, scale, slopes, key);
             let mut key_gradient = gradients.key.part(keys, 0..d_head);
             product(&mut key_gradient, destination, scale, slopes.transposed(), query);
             if let Some(rotary) = rotary {
                 rotary.turn_back(first_query + block.first, &mut query_gradient);
             }
-            destination = Destination::AddTo;
+            destination = AddTo;
         }
     }
     if let Some(rotary) = rotary {

@@ -1,11 +1,12 @@
 //! Scaled dot-product attention without a `time x time` matrix in memory.
 //!
-//! For each head, with query rows `q_i`, key rows `k_j`, value rows `v_j` (Vaswani et al., *Attention is all you
-//! need*, 2017):
+//! For each head, with query rows `q_i`, key rows `k_j`, value rows `v_j` (Vaswani et al., *Attention is
+//! all you need*, 2017):
 //!
 //! - scores `s_ij = scale q_i . k_j + bias_ij`, negative infinity where a key is hidden;
 //! - weights `p_ij = e^(s_ij - l_i)` with `l_i = ln(sum over j of e^s_ij)`;
-//! - context `c_i = sum over j of d_ij p_ij v_j`, with dropout factors `d_ij` of zero or `1 / (1 - probability)`.
+//! - context `c_i = sum over j of d_ij p_ij v_j`, with dropout factors `d_ij` of zero or `1 / (1 -
+//!   probability)`.
 //!
 //! The forward pass keeps only `l_i`. The backward pass computes the scores of 64 queries at a time again and
 //! has the weights from `l_i` (Dao et al., *FlashAttention*, 2022); with the gradient `g_i` of the context:
@@ -14,11 +15,12 @@
 //! - `ds_ij = p_ij (d_ij g_i . v_j - g_i . c_i)`, which is also the gradient of `bias_ij`;
 //! - `dq_i = scale * sum over j of ds_ij k_j` and `dk_j = scale * sum over i of ds_ij q_i`.
 //!
-//! Rotary positions turn queries and keys on their way in, and their gradients back on the way out. A query whose
-//! keys are all hidden has zeros for its context and for all gradients.
+//! Rotary positions turn queries and keys on their way in, and their gradients back on the way out. A query
+//! whose keys are all hidden has zeros for its context and for all gradients.
 //!
-//! One piece of work is a sequence's key-value head with the query heads that share it, or all heads of a short
-//! sequence. Memory grows with time, not with its square: a piece uses two blocks of 64 rows of scores.
+//! One piece of work is a sequence's key-value head with the query heads that share it, or all heads of a
+//! short sequence. Memory grows with time, not with its square: a piece uses two blocks of 64 rows of
+//! scores.
 
 pub mod bias;
 mod blocked;
@@ -223,7 +225,7 @@ pub fn backward(attention: &Attention, inputs: Inputs, saved: Saved, gradients: 
         saved.context.len() == context_length
             && saved.context_gradient.len() == context_length
             && saved.log_sum_exp.len() == batch * heads * query_time,
-        "context and gradient of [{batch}, {query_time}, {heads}, {d_head}], log-sum-exp of [{batch}, {heads}, {query_time}]"
+        "context, gradient and log-sum-exp of {batch} x {query_time} queries with {heads} heads of {d_head}"
     );
     gradients.check(attention);
     let Gradients { query, key, value, bias: bias_gradient } = gradients;

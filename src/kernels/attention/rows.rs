@@ -39,8 +39,8 @@ impl Block<'_> {
         (self.sequence * self.attention.heads + self.head) * self.attention.query_time + query
     }
 
-    /// Adds the bias and hides keys, so that `visible` scores rounded up to whole blocks of lanes can be used;
-    /// returns their number after rounding.
+    /// Adds the bias and hides keys, so that `visible` scores rounded up to whole blocks of lanes can be
+    /// used; returns their number after rounding.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
         let Attention { query_time, key_time, .. } = *self.attention;
@@ -71,10 +71,14 @@ fn hide(scores: &mut [f32], hidden: &[u8]) {
 vectorized! {
     /// Turns scores into weights times `sums`, with dropout, and finds the rows' log-sum-exp.
     ///
-    /// The weights lack the division by their sum: it is left to the context, which is shorter. `inverse_sums`
-    /// is zero, and the log-sum-exp infinite, for a query that sees no key.
+    /// The weights lack the division by their sum: it is left to the context, which is shorter.
+    /// `inverse_sums` is zero, and the log-sum-exp infinite, for a query that sees no key.
     pub(super) fn weights(
-        simd; block: &Block<'_>, scores: &mut MatrixMut<'_>, inverse_sums: &mut [f32], log_sum_exp: &mut [f32],
+        simd;
+        block: &Block<'_>,
+        scores: &mut MatrixMut<'_>,
+        inverse_sums: &mut [f32],
+        log_sum_exp: &mut [f32],
     ) {
         for row in 0..log_sum_exp.len() {
             let query = block.first + row;
@@ -109,8 +113,8 @@ vectorized! {
         }
     }
 
-    /// From scores `s` and products `g . v` to dropped weights `d p` (in place of the scores) and `ds` (in place
-    /// of the products).
+    /// From scores `s` and products `g . v` to dropped weights `d p` (in place of the scores) and `ds` (in
+    /// place of the products).
     pub(super) fn gradients(
         simd;
         block: &Block<'_>,
@@ -131,7 +135,8 @@ vectorized! {
             let dot = sum_map(simd, [context.row(row), context_gradient.row(row)], |[c, g]| c * g);
             let log_sum_exp = log_sum_exp[row];
             let mut factors = [1.0; PART];
-            for (part, (scores, products)) in scores.chunks_mut(PART).zip(products.chunks_mut(PART)).enumerate() {
+            let parts = scores.chunks_mut(PART).zip(products.chunks_mut(PART));
+            for (part, (scores, products)) in parts.enumerate() {
                 if let Some(mask) = &block.mask {
                     mask.fill_row(simd, block.mask_row(query), part * PART, &mut factors);
                 }
@@ -144,10 +149,10 @@ vectorized! {
     }
 
     /// Adds the rows of `ds` to the bias gradient of their distances.
-    pub(super) fn add_to_bias(simd; block: &Block<'_>, rows: usize, slopes: &mut MatrixMut<'_>, bias: &mut [f32]) {
-        for row in 0..rows {
+    pub(super) fn add_to_bias(simd; block: &Block<'_>, slopes: &mut MatrixMut<'_>, bias: &mut [f32]) {
+        for row in 0..slopes.rows() {
             let bias = &mut bias[block.attention.query_time - 1 - block.first - row..][..block.keys];
-            update(simd, bias, [&slopes.row(row)[..block.keys]], |sum, [slope]| sum + slope);
+            update(simd, bias, [slopes.row(row)], |sum, [slope]| sum + slope);
         }
     }
 }

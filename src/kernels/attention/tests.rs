@@ -118,8 +118,8 @@ impl Case {
         }
         let gradients = &expected.gradients;
         let largest = |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-        // With one visible key the weight is 1 and the gradients of query and key are zero but for rounding, so
-        // all gradients share one measure.
+        // With one visible key the weight is 1 and the gradients of query and key are zero but for
+        // rounding, so all gradients share one measure.
         let unit = [&gradients.query, &gradients.key, &gradients.value]
             .map(|g| largest(g))
             .into_iter()
@@ -173,11 +173,11 @@ proptest! {
     #[test]
     fn short_sequences_agree_with_the_textbook(
         batch in 1_usize..4, times in (1_usize..18, 1_usize..18), group in 1_usize..3, causal: bool,
-        d_head in prop::sample::select(vec![8_usize, 16, 32, 64]), first_query in 0_usize..4, options in options(),
+        d_head in prop::sample::select(vec![8_usize, 16, 32, 64]), first_query in 0_usize..4,
+        options in options(),
     ) {
-        let (query_time, key_time) = times;
-        let shape = Attention { causal, first_query, key_value_heads: 2, ..Attention::new(batch, query_time, key_time, 2 * group, d_head) };
-        Case::new(shape, options).check();
+        let plain = Attention::new(batch, times.0, times.1, 2 * group, d_head);
+        Case::new(Attention { causal, first_query, key_value_heads: 2, ..plain }, options).check();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Vector code for every instruction set from one body, chosen at run time.
 //!
-//! A function inside [`vectorized!`] is written over [`Vector`], a register of as many numbers as the instruction
-//! set holds: 16 with AVX-512, 8 with AVX2, 4 with NEON, 1 where there is none of them. The macro compiles the
-//! body for each (through the `pulp` crate) and calls the widest that this machine has. [`map_into`], [`update`]
-//! and [`sum_map`] walk slices register by register; the last one may be filled in part.
+//! A function inside [`vectorized!`] is written over [`Vector`], a register of as many numbers as the
+//! instruction set holds: 16 with AVX-512, 8 with AVX2, 4 with NEON, 1 where there is none of them. The
+//! macro compiles the body for each (through the `pulp` crate) and calls the widest that this machine has.
+//! [`map_into`], [`update`] and [`sum_map`] walk slices register by register; the last one may be filled in
+//! part.
 
 mod register;
 mod walk;
@@ -37,12 +38,16 @@ pub(super) fn instruction_set() -> Arch {
 
 /// Defines functions whose bodies are compiled for each instruction set.
 ///
-/// `fn name(simd; arguments)` gives the body `simd`, the token of the instruction set `S`, which makes vectors.
+/// `fn name(simd; arguments)` gives the body `simd`, the token of the instruction set `S`, which makes
+/// vectors.
 macro_rules! vectorized {
     (@result) => { () };
     (@result $result:ty) => { $result };
-    ($($(#[$attribute:meta])* $visibility:vis fn $name:ident($simd:ident $(; $($argument:ident: $type:ty),* $(,)?)?)
-        $(-> $result:ty)? $body:block)*) => {$(
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident($simd:ident $(; $($argument:ident: $type:ty),* $(,)?)?)
+        $(-> $result:ty)? $body:block
+    )*) => {$(
         $(#[$attribute])*
         $visibility fn $name($($($argument: $type),*)?) $(-> $result)? {
             struct Call<Arguments>(Arguments);
@@ -73,7 +78,9 @@ mod tests {
         fn add(simd; output: &mut [f32], a: &[f32]) {
             update(simd, output, [a], |x, [a]| x + a);
         }
-        fn load_and_store(simd; output: &mut [f32], values: &[f32]) { Vector::load(simd, values).store(output) }
+        fn load_and_store(simd; output: &mut [f32], values: &[f32]) {
+            Vector::load(simd, values).store(output);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Attention of sequences up to 16 tokens long, without calls of the matrix product.
 //!
 //! A register holds one number of several queries of a head, a query in each lane. Softmax then runs from
-//! register to register over the keys, and never within one. Queries and gradients are transposed on the way in
-//! and out.
+//! register to register over the keys, and never within one. Queries and gradients are transposed on the
+//! way in and out.
 
 mod head;
 mod registers;

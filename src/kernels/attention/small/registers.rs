@@ -8,8 +8,8 @@ use super::super::Attention;
 use super::super::rotary::{Rotary, Turn, turn_row};
 use super::{Columns, Rows, Square};
 
-/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero where all keys are hidden)
-/// and the log-sum-exp.
+/// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero where all keys are
+/// hidden) and the log-sum-exp.
 #[inline(always)]
 pub(super) fn softmax<S: Simd>(simd: S, scores: &mut [Vector<S>]) -> (Vector<S>, Vector<S>) {
     let mut largest = Vector::splat(simd, f32::NEG_INFINITY);
