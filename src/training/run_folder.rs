@@ -113,6 +113,10 @@ impl RunFolder {
             Some(parent) if parent != Path::new("") => parent.to_path_buf(),
             _ => PathBuf::from("."),
         };
+        if parent.exists() && !parent.is_dir() {
+            let parent = parent.display();
+            return Err(Error::Input(format!("`{parent}` is no folder: name another place with --run DIR")));
+        }
         fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
         let hidden = TempDir::with_prefix_in(".run-", &parent)
             .map_err(|error| unwritable("write into", &parent, &error))?;
