@@ -3,6 +3,7 @@
 mod data;
 mod evaluate;
 mod plot;
+mod report;
 mod signals;
 mod train;
 
@@ -27,6 +28,7 @@ enum Command {
     Train(train::Args),
     Evaluate(evaluate::Args),
     Plot(plot::Args),
+    Report(report::Args),
     Data(data::Args),
 }
 
@@ -76,6 +78,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Train(args) => train::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
+        Command::Report(args) => report::run(args),
         Command::Data(args) => data::run(args),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::step::Trainee;
 use super::{RunFolder, TrainingConfig};
+use crate::analysis::AnalysisConfig;
 use crate::data::{DataConfig, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
@@ -19,8 +20,8 @@ pub struct Experiment {
     pub model: ModelConfig,
     /// How.
     pub training: TrainingConfig,
-    /// Validation sequences that are kept with the run, for its pictures.
-    pub samples: usize,
+    /// What is looked at, along the run and after it.
+    pub analysis: AnalysisConfig,
     /// The config as it is written into the run folder.
     pub toml: String,
 }

@@ -205,6 +205,21 @@ impl RunFolder {
         self.path.join("metrics.csv")
     }
 
+    /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.
+    pub fn head_scores(&self) -> PathBuf {
+        self.path.join("head_scores.csv")
+    }
+
+    /// `analysis.json`: what the best weights do.
+    pub fn analysis(&self) -> PathBuf {
+        self.path.join("analysis.json")
+    }
+
+    /// `report.html`: the page to explore.
+    pub fn report(&self) -> PathBuf {
+        self.path.join("report.html")
+    }
+
     /// `summary.json`: how it ended.
     pub fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
