@@ -61,7 +61,7 @@ fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
     show(&[table("context", &["journey"], &["c1", "c2", "c3"], &journey.context.unsqueeze())?]);
 
     say("All six tokens ask at once: two matrix products and a softmax a row.");
-    let all = simple::attend(x.clone());
+    let all = simple::attend(x.clone())?;
     show(&[
         table("scores = x x^T", &WORDS, &WORDS, &all.scores)?,
         table("weights = softmax(scores)", &WORDS, &WORDS, &all.weights)?,
@@ -74,7 +74,7 @@ fn simple_attention(x: &Tensor<B, 2>) -> Result<()> {
     let words = ["step", "journey", "with", "step"];
     let rows = Tensor::cat([5, 1, 3, 5].map(|row| x.clone().narrow(0, row, 1)).to_vec(), 0);
     let length = rows.clone().powf_scalar(2.0).sum_dim(1).sqrt();
-    let equal = simple::attend(rows / length);
+    let equal = simple::attend(rows / length)?;
     show(&[
         table("scores", &words, &words, &equal.scores)?,
         table("weights", &words, &words, &equal.weights)?,
@@ -111,9 +111,9 @@ fn trainable_attention(x: &Tensor<B, 2>) -> Result<TrainableAttention<B>> {
     say("Divided by the root of the width, 2, they stay small at any width, and the softmax stays soft.");
     show(&[table("weights = softmax(scores / sqrt 2)", &WORDS, &WORDS, &attended.weights)?]);
     say("The query of \"journey\" alone gives row \"journey\" of all three: scores, weights, context.");
-    let scores = score::scores(query.narrow(0, 1, 1), key);
+    let scores = score::scores(query.narrow(0, 1, 1), key)?;
     let weights = score::weights(scores.clone(), 2);
-    let context = score::context(weights.clone(), value);
+    let context = score::context(weights.clone(), value)?;
     show(&[
         table("scores", &["journey"], &WORDS, &scores)?,
         table("weights", &["journey"], &WORDS, &weights)?,
@@ -131,8 +131,8 @@ fn causal_attention(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()
     let open = head.forward(x.clone())?;
     let hidden = future(6, &x.device());
     say("Left: weights above the diagonal become zero; right: scores there become -inf.");
-    let masked_weights = mask_weights(open.weights, hidden.clone());
-    let masked_scores = mask_scores(open.scores, hidden);
+    let masked_weights = mask_weights(open.weights, hidden.clone())?;
+    let masked_scores = mask_scores(open.scores, hidden)?;
     show(&[
         table("weights x triangle", &WORDS, &WORDS, &masked_weights)?,
         table("masked scores", &WORDS, &WORDS, &masked_scores)?,

@@ -171,7 +171,7 @@ fn read(path: &Path) -> Result<String> {
             path,
             None,
             None,
-            format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()),
+            format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to()),
         )
     })
 }

@@ -57,14 +57,17 @@ pub enum Error {
 
     /// A loss, gradient or weight that is not finite.
     #[error(
-        "diverged at step {step}: {what}. The last good weights are kept. Try a lower \
-         training.learning_rate, a longer training.warmup, or training.max_gradient_norm = 1"
+        "diverged at step {step}: {what}. The last good weights are in `{}`. Try a lower \
+         training.learning_rate, a longer training.warmup, or training.max_gradient_norm = 1",
+        .kept.display()
     )]
     Diverged {
         /// Steps done, this one included.
         step: usize,
         /// What is not finite.
         what: String,
+        /// The file of the last good weights.
+        kept: PathBuf,
     },
 
     /// A run that failed by itself, not through its input: the message says what is kept.

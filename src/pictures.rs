@@ -54,7 +54,7 @@ impl Job for Look<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<View> {
         let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
-        Ok(View::new(&model, self.sample, &device))
+        View::new(&model, self.sample, &device)
     }
 }
 

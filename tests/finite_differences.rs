@@ -139,7 +139,8 @@ fn check_model(config: ModelConfig) {
     let inputs = Inputs { tokens: tokens([3, 7], 11), source };
     let targets = tokens([3, 8], 11).narrow(1, 1, 7);
     check(&format!("{config:?}"), model, |model| {
-        loss::cross_entropy(model.forward(inputs.clone()), targets.clone(), Some(hidden([3, 7], 5)), 0.1)
+        let logits = model.forward(inputs.clone()).unwrap();
+        loss::cross_entropy(logits, targets.clone(), Some(hidden([3, 7], 5)), 0.1).unwrap()
     });
 }
 

@@ -44,7 +44,8 @@ fn learns(
         let (inputs, targets, hidden) = batch(&mut random);
         let padding = hidden.clone().map_or(0, |hidden| hidden.int().sum().into_scalar() as usize);
         let counted = targets.dims().iter().product::<usize>() - padding;
-        let loss = loss::cross_entropy(model.forward(inputs), targets, hidden, 0.0) / counted as f64;
+        let loss = loss::cross_entropy(model.forward(inputs).unwrap(), targets, hidden, 0.0).unwrap();
+        let loss = loss / counted as f64;
         losses.push(f64::from(loss.clone().into_scalar()));
         let last = &losses[losses.len().saturating_sub(10)..];
         if losses.len() > 10 && last.iter().sum::<f64>() / 10.0 < floor + 0.1 {

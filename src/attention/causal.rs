@@ -35,24 +35,44 @@ pub enum Masking {
 ///
 /// # Shapes
 /// `scores` `[.., query_time, key_time]`, `hidden` the last two axes of it.
+///
+/// # Errors
+/// [`Error::Shape`] where the mask has other sizes.
 pub fn mask_scores<B: Backend, const D: usize>(
     scores: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
-) -> Tensor<B, D> {
-    let shape = scores.shape();
-    scores.mask_fill(hidden.unsqueeze::<D>().expand(shape), f32::NEG_INFINITY)
+) -> Result<Tensor<B, D>> {
+    fill(scores, hidden, f32::NEG_INFINITY)
 }
 
 /// Weights with zeros where `hidden` is `true`; rows no longer sum to one.
 ///
 /// # Shapes
 /// As [`mask_scores`].
+///
+/// # Errors
+/// As [`mask_scores`].
 pub fn mask_weights<B: Backend, const D: usize>(
     weights: Tensor<B, D>,
     hidden: Tensor<B, 2, Bool>,
-) -> Tensor<B, D> {
-    let shape = weights.shape();
-    weights.mask_fill(hidden.unsqueeze::<D>().expand(shape), 0.0)
+) -> Result<Tensor<B, D>> {
+    fill(weights, hidden, 0.0)
+}
+
+/// `value` where `hidden`, the same for whatever stands before the last two axes.
+fn fill<B: Backend, const D: usize>(
+    tensor: Tensor<B, D>,
+    hidden: Tensor<B, 2, Bool>,
+    value: f32,
+) -> Result<Tensor<B, D>> {
+    let dims = tensor.dims();
+    if D < 2 || dims[D - 2..] != hidden.dims() {
+        return Err(Error::Shape(format!(
+            "a mask of {:?} must have the last two axes of {dims:?}, [.., query_time, key_time]",
+            hidden.dims()
+        )));
+    }
+    Ok(tensor.mask_fill(hidden.unsqueeze::<D>().expand(dims), value))
 }
 
 /// Weights divided by the sum of their row, which must not be zero.
@@ -132,19 +152,19 @@ impl<B: ops::Backend> CausalAttention<B> {
 
         let [query, key, value] = self.projection.project(x)?; // [batch, time, d_out]
         let [_, _, d_out] = key.dims();
-        let scores = score::scores(query, key); // [batch, time, time]
+        let scores = score::scores(query, key)?; // [batch, time, time]
         let (scores, weights) = match masking {
             Masking::Scores => {
-                let scores = mask_scores(scores, hidden);
+                let scores = mask_scores(scores, hidden)?;
                 (scores.clone(), score::weights(scores, d_out))
             }
             Masking::Weights => {
-                let weights = mask_weights(score::weights(scores.clone(), d_out), hidden);
+                let weights = mask_weights(score::weights(scores.clone(), d_out), hidden)?;
                 (scores, renormalise(weights))
             }
         };
         let weights = ops::dropout(&self.dropout, weights);
-        let context = score::context(weights.clone(), value); // [batch, time, d_out]
+        let context = score::context(weights.clone(), value)?; // [batch, time, d_out]
         Ok(Attended { scores, weights, context })
     }
 }
@@ -225,6 +245,15 @@ mod tests {
         let attention = attention::<NdArray>(0.0);
         assert_eq!(attention.num_params(), 3 * 5 * 3);
         assert_eq!(attention.hidden.dims(), [11, 11]);
+    }
+
+    #[test]
+    fn a_mask_of_the_wrong_size_names_both_shapes() {
+        let scores = Tensor::<NdArray, 3>::zeros([2, 5, 5], &Default::default());
+        for masked in [mask_scores, mask_weights] {
+            let error = masked(scores.clone(), future(7, &Default::default())).unwrap_err().to_string();
+            assert!(error.contains("[7, 7]") && error.contains("[2, 5, 5]"), "{error}");
+        }
     }
 
     #[test]

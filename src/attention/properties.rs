@@ -25,7 +25,7 @@ struct Shape {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    let sizes = (2usize..5, 2usize..12, 2usize..12, 1usize..4, 1usize..3, 1usize..4);
+    let sizes = (2usize..5, 2usize..12, 2usize..12, 1usize..4, 1usize..4, 1usize..6);
     sizes
         .prop_map(|(batch, time, key_time, key_value_heads, group, half)| Shape {
             batch,
@@ -36,9 +36,12 @@ fn shapes() -> impl Strategy<Value = Shape> {
             d_head: 2 * half,
         })
         .prop_filter("all sizes differ", |shape| {
-            let width = shape.heads * shape.d_head;
-            let sizes = [shape.batch, shape.time, shape.key_time, shape.heads, width];
-            (0..5).all(|i| (0..i).all(|j| sizes[i] != sizes[j]))
+            let Shape { batch, time, key_time, heads, key_value_heads, d_head } = *shape;
+            let mut sizes = vec![batch, time, key_time, heads, d_head];
+            // One head is as wide as the model, and heads without groups are as many for keys.
+            sizes.extend((heads > 1).then_some(heads * d_head));
+            sizes.extend((key_value_heads != heads).then_some(key_value_heads));
+            (0..sizes.len()).all(|i| !sizes[..i].contains(&sizes[i]))
         })
 }
 

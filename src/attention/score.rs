@@ -13,6 +13,8 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::{Error, Result};
+
 /// What attention makes on its way, all of it returned.
 #[derive(Debug, Clone)]
 pub struct Attended<B: Backend, const D: usize> {
@@ -29,8 +31,17 @@ pub struct Attended<B: Backend, const D: usize> {
 /// # Shapes
 /// `query` `[.., query_time, d]`, `key` `[.., key_time, d]`; the result is
 /// `[.., query_time, key_time]`.
-pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>) -> Tensor<B, D> {
-    query.matmul(key.transpose())
+///
+/// # Errors
+/// [`Error::Shape`] where the two do not share the width `d` or the axes before time.
+pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>) -> Result<Tensor<B, D>> {
+    let (of_query, of_key) = (query.dims(), key.dims());
+    if D < 2 || of_query[D - 1] != of_key[D - 1] || of_query[..D - 2] != of_key[..D - 2] {
+        return Err(Error::Shape(format!(
+            "queries {of_query:?} and keys {of_key:?} must be [.., query_time, d] and [.., key_time, d]"
+        )));
+    }
+    Ok(query.matmul(key.transpose()))
 }
 
 /// Softmax over the keys of the scores, divided by the root of the width `d` of the keys.
@@ -46,8 +57,21 @@ pub fn weights<B: Backend, const D: usize>(scores: Tensor<B, D>, d: usize) -> Te
 /// # Shapes
 /// `weights` `[.., query_time, key_time]`, `value` `[.., key_time, d_value]`; the result is
 /// `[.., query_time, d_value]`.
-pub fn context<B: Backend, const D: usize>(weights: Tensor<B, D>, value: Tensor<B, D>) -> Tensor<B, D> {
-    weights.matmul(value)
+///
+/// # Errors
+/// [`Error::Shape`] where the weights have not one key a value, or other axes before time.
+pub fn context<B: Backend, const D: usize>(
+    weights: Tensor<B, D>,
+    value: Tensor<B, D>,
+) -> Result<Tensor<B, D>> {
+    let (of_weights, of_value) = (weights.dims(), value.dims());
+    if D < 2 || of_weights[D - 1] != of_value[D - 2] || of_weights[..D - 2] != of_value[..D - 2] {
+        return Err(Error::Shape(format!(
+            "weights {of_weights:?} and values {of_value:?} must be [.., query_time, key_time] and \
+             [.., key_time, d_value]"
+        )));
+    }
+    Ok(weights.matmul(value))
 }
 
 #[cfg(test)]
@@ -62,13 +86,31 @@ mod tests {
         let query = Tensor::<NdArray, 2>::from_floats([[0.0, 2.0]], &device);
         let key = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], &device);
         let value = Tensor::from_floats([[1.0], [10.0], [100.0]], &device);
-        let scores = scores(query, key);
+        let scores = scores(query, key).unwrap();
         scores.clone().into_data().assert_eq(&[[0.0, 2.0, 2.0]].into(), false);
         // e^0 : e^(2 / sqrt 2) : e^(2 / sqrt 2) = 1 : 4.1133 : 4.1133.
         let weights = weights(scores, 2);
         let expected = [[0.108386, 0.445807, 0.445807]].into();
         weights.clone().into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
         let expected = [[0.108386 + 4.45807 + 44.5807]].into();
-        context(weights, value).into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-3));
+        context(weights, value)
+            .unwrap()
+            .into_data()
+            .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-3));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_shapes() {
+        let zeros = |dims: [usize; 3]| Tensor::<NdArray, 3>::zeros(dims, &Default::default());
+        let refused = |result: Result<Tensor<NdArray, 3>>, shapes: [&str; 2]| {
+            let error = result.unwrap_err().to_string();
+            assert!(shapes.iter().all(|shape| error.contains(shape)), "{error}");
+        };
+        refused(scores(zeros([2, 3, 5]), zeros([2, 3, 7])), ["[2, 3, 5]", "[2, 3, 7]"]);
+        refused(scores(zeros([2, 3, 5]), zeros([1, 3, 5])), ["[2, 3, 5]", "[1, 3, 5]"]);
+        refused(context(zeros([2, 3, 5]), zeros([2, 7, 5])), ["[2, 3, 5]", "[2, 7, 5]"]);
+        refused(context(zeros([2, 3, 5]), zeros([3, 5, 7])), ["[2, 3, 5]", "[3, 5, 7]"]);
+        let flat = Tensor::<NdArray, 1>::zeros([5], &Default::default());
+        assert!(scores(flat.clone(), flat).is_err());
     }
 }

@@ -18,12 +18,15 @@ use crate::{Error, Result};
 ///
 /// # Shapes
 /// `x` `[.., time, d]`; scores and weights are `[.., time, time]`, the context `[.., time, d]`.
-pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Attended<B, D> {
-    let scores = score::scores(x.clone(), x.clone());
+///
+/// # Errors
+/// [`Error::Shape`] where `x` has one axis only.
+pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<Attended<B, D>> {
+    let scores = score::scores(x.clone(), x.clone())?;
     // No division by the root of the width: nothing was drawn whose variance it would restore.
     let weights = softmax(scores.clone(), D - 1);
-    let context = score::context(weights.clone(), x);
-    Attended { scores, weights, context }
+    let context = score::context(weights.clone(), x)?;
+    Ok(Attended { scores, weights, context })
 }
 
 /// One token's row of [`attend`]: its scores with every token, their softmax, and the mean of
@@ -40,9 +43,9 @@ pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<Attended
         return Err(Error::Shape(format!("the query is token {query}, but the sequence is [{time}, {d}]")));
     }
     let token = x.clone().narrow(0, query, 1); // [1, d]
-    let scores = score::scores(token, x.clone()); // [1, time]
+    let scores = score::scores(token, x.clone())?; // [1, time]
     let weights = softmax(scores.clone(), 1);
-    let context = score::context(weights.clone(), x); // [1, d]
+    let context = score::context(weights.clone(), x)?; // [1, d]
     Ok(Attended {
         scores: scores.squeeze_dim(0),
         weights: weights.squeeze_dim(0),
@@ -59,7 +62,7 @@ mod tests {
     #[test]
     fn one_query_gives_its_row_of_all() {
         let x = Tensor::<NdArray, 2>::random([5, 3], Distribution::Default, &Default::default());
-        let all = attend(x.clone());
+        let all = attend(x.clone()).unwrap();
         for query in 0..5 {
             let one = attend_from(x.clone(), query).unwrap();
             for (row, all) in

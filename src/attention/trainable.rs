@@ -78,9 +78,9 @@ impl<B: ops::Backend> TrainableAttention<B> {
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Result<Attended<B, D>> {
         let [query, key, value] = self.project(x)?;
         let [_, d_out] = self.key.weight.shape().dims();
-        let scores = score::scores(query, key);
+        let scores = score::scores(query, key)?;
         let weights = score::weights(scores.clone(), d_out);
-        let context = score::context(weights.clone(), value);
+        let context = score::context(weights.clone(), value)?;
         Ok(Attended { scores, weights, context })
     }
 }

@@ -32,7 +32,14 @@ enum Command {
 /// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
 /// 2: the input cannot be used; 130 and 143: interrupted, everything saved.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) if !told.use_stderr() => told.exit(),
+        Err(error) => {
+            eprintln!("{}", in_one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
     std::panic::set_hook(Box::new(|_| {}));
     let outcome = catch_unwind(AssertUnwindSafe(|| run(cli)));
     match outcome {
@@ -51,6 +58,13 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What clap says of a wrong command line, as one line: without the usage, which `--help` shows.
+fn in_one_line(message: &str) -> String {
+    let lines = message.lines().take_while(|line| !line.starts_with("Usage:"));
+    let said = lines.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    format!("{said}; see --help")
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {

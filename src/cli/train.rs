@@ -12,8 +12,8 @@ use crate::ops;
 use crate::pictures;
 use crate::report::Style;
 use crate::training::{
-    self, BackendName, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock,
-    say, thousands,
+    self, BackendName, Bytes, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target,
+    clock, say, thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -62,8 +62,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let backend = backend::choose(args.backend.or(config.training.backend))?;
     if args.dry_run {
-        let plan = backend::run(backend, Rehearse { experiment: config.experiment() })?;
+        let (plan, fits) = backend::run(backend, Rehearse { experiment: config.experiment() })?;
         tell_plan(&config.name(), backend, &plan);
+        if let (true, Err(problem)) = (backend.uses_host_memory(), fits) {
+            eprintln!("warning: {problem}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let control = Control {
@@ -108,17 +111,19 @@ struct Rehearse {
 }
 
 impl Job for Rehearse {
-    type Output = Plan;
+    /// The plan, and whether it fits into this machine's memory.
+    type Output = (Plan, Result<()>);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Plan> {
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let dataset = self.experiment.dataset()?;
-        Ok(Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device))
+        let plan = Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device);
+        let fits = plan.memory.check(&self.experiment, &dataset);
+        Ok((plan, fits))
     }
 }
 
 /// What a run would take.
 fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
-    let megabytes = |bytes: f64| thousands((bytes / 1e6).ceil());
     let Plan { steps, schedule, .. } = plan;
     let tokens = (plan.tokens_per_step * steps) as f64;
     say(&format!("{name}: a rehearsal, nothing is trained"));
@@ -131,9 +136,9 @@ fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
         thousands(tokens)
     ));
     say(&format!(
-        "  memory      {} MB of weights, gradients and moments; about {} MB of activations",
-        megabytes(plan.bytes_of_parameters),
-        megabytes(plan.bytes_of_activations)
+        "  memory      {} of weights, gradients and moments; about {} of activations",
+        Bytes(plan.memory.parameters),
+        Bytes(plan.memory.activations)
     ));
     say(&format!(
         "  time        {} at least, by the speed of {}'s matrix products here ({:.1} GFLOP a step)",

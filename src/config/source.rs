@@ -32,7 +32,14 @@ impl Values {
         };
         let syntax = |error: toml::de::Error| {
             let (line, column) = error.span().map(|span| at(span.start)).unzip();
-            Error::file(path, line, column, error.message().replace('\n', ", "))
+            let problem = match (error.message(), error.span()) {
+                ("duplicate key", Some(span)) => {
+                    let key = text.get(span).unwrap_or_default();
+                    format!("`{key}` stands here a second time: remove one of the two")
+                }
+                (message, _) => message.replace('\n', ", "),
+            };
+            Error::file(path, line, column, problem)
         };
         let spans = DeTable::parse(text).map_err(syntax)?;
         let values = toml::from_str::<toml::Table>(text).map_err(syntax)?;

@@ -216,6 +216,15 @@ impl ModelConfig {
         }
     }
 
+    /// Blocks of all stacks together; the one-layer decoder counts as one.
+    pub fn blocks(&self) -> usize {
+        match self.architecture {
+            Architecture::OneLayer => 1,
+            Architecture::Decoder => self.layers,
+            Architecture::EncoderDecoder => 2 * self.layers,
+        }
+    }
+
     fn block(&self) -> BlockConfig {
         BlockConfig::new(self.d_model, self.heads, self.feed_forward * self.d_model)
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))

@@ -6,7 +6,7 @@
 
 use burn::tensor::{Bool, Int, Tensor};
 
-use crate::ops;
+use crate::{Error, Result, ops};
 
 /// The summed cross-entropy of the counted targets, in nats.
 ///
@@ -17,20 +17,26 @@ use crate::ops;
 /// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; `true` in `hidden` is
 /// a target that does not count, whatever id stands there. The result is `[1]`.
 ///
-/// # Panics
-/// Where the shapes do not fit, naming both: a programmer's error.
+/// # Errors
+/// [`Error::Shape`] where the shapes do not fit, naming both.
 pub fn cross_entropy<B: ops::Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
-) -> Tensor<B, 1> {
+) -> Result<Tensor<B, 1>> {
     let [batch, time, _] = logits.dims();
-    assert_eq!(targets.dims(), [batch, time], "targets and logits must share batch and time");
-    if let Some(hidden) = &hidden {
-        assert_eq!(hidden.dims(), [batch, time], "hidden targets and logits must share batch and time");
+    let others =
+        [Some(("targets", targets.dims())), hidden.as_ref().map(|mask| ("hidden targets", mask.dims()))];
+    for (name, dims) in others.into_iter().flatten() {
+        if dims != [batch, time] {
+            return Err(Error::Shape(format!(
+                "the {name} of the loss are {dims:?}, but the logits {:?} ask for [{batch}, {time}]",
+                logits.dims()
+            )));
+        }
     }
-    ops::cross_entropy(logits, targets, hidden, smoothing)
+    Ok(ops::cross_entropy(logits, targets, hidden, smoothing))
 }
 
 #[cfg(test)]
@@ -51,7 +57,7 @@ mod tests {
         let device = Default::default();
         let hidden = hidden.map(|hidden| Tensor::from_data(hidden, &device));
         let targets = Tensor::from_ints(targets, &device);
-        f64::from(cross_entropy(logits(2, 3), targets, hidden, smoothing).into_scalar())
+        f64::from(cross_entropy(logits(2, 3), targets, hidden, smoothing).unwrap().into_scalar())
     }
 
     #[test]

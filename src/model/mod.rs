@@ -105,30 +105,30 @@ impl<B: ops::Backend> Model<B> {
 
     /// The logits of the token that follows each token, `[batch, time, vocab]`.
     ///
-    /// # Panics
-    /// Where [`Self::check`] gives an error, with its message.
-    pub fn forward(&self, inputs: Inputs<B>) -> Tensor<B, 3> {
-        self.run(inputs, None).unwrap_or_else(|error| panic!("{error}"))
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward(&self, inputs: Inputs<B>) -> Result<Tensor<B, 3>> {
+        self.run(inputs, None)
     }
 
     /// [`Self::forward`], with the causal self-attention's weights of each layer,
     /// `[batch, heads, time, time]`.
     ///
-    /// # Panics
-    /// As [`Self::forward`].
-    pub fn forward_with_attention(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, Vec<Tensor<B, 4>>) {
-        let (logits, maps) = self.forward_with_maps(inputs);
-        (logits, maps.causal)
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward_with_attention(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, Vec<Tensor<B, 4>>)> {
+        let (logits, maps) = self.forward_with_maps(inputs)?;
+        Ok((logits, maps.causal))
     }
 
     /// [`Self::forward`], with the weights of every attention in the model.
     ///
-    /// # Panics
-    /// As [`Self::forward`].
-    pub fn forward_with_maps(&self, inputs: Inputs<B>) -> (Tensor<B, 3>, AttentionMaps<B>) {
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let mut maps = AttentionMaps { causal: Vec::new(), encoder: Vec::new(), cross: Vec::new() };
-        let logits = self.run(inputs, Some(&mut maps)).unwrap_or_else(|error| panic!("{error}"));
-        (logits, maps)
+        let logits = self.run(inputs, Some(&mut maps))?;
+        Ok((logits, maps))
     }
 
     fn run(&self, inputs: Inputs<B>, maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
@@ -182,7 +182,7 @@ mod tests {
             for position in SCHEMES {
                 let model = model(architecture, position);
                 let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
-                let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source));
+                let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source)).unwrap();
                 let before = logits([3, 1, 4, 1, 5, 9, 2]);
                 let after = logits([3, 1, 4, 8, 7, 0, 10]);
                 let past = |logits: &Tensor<B, 3>| logits.clone().narrow(1, 0, 3).into_data();
@@ -198,7 +198,8 @@ mod tests {
         for position in SCHEMES {
             let model = model(Architecture::EncoderDecoder, position);
             let padding = [false, false, false, true, true];
-            let logits = |source| model.forward(inputs([3, 1, 4], Some((source, padding)))).into_data();
+            let logits =
+                |source| model.forward(inputs([3, 1, 4], Some((source, padding)))).unwrap().into_data();
             assert_eq!(logits([5, 9, 2, 0, 0]), logits([5, 9, 2, 6, 10]), "{position:?}");
             assert_ne!(logits([5, 9, 2, 0, 0]), logits([5, 9, 8, 0, 0]), "{position:?}");
         }
@@ -210,8 +211,8 @@ mod tests {
             let model = model(architecture, PositionScheme::Rotary);
             let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
             let inputs = inputs([3, 1, 4], source);
-            let (logits, maps) = model.forward_with_maps(inputs.clone());
-            let expected = model.forward(inputs).into_data();
+            let (logits, maps) = model.forward_with_maps(inputs.clone()).unwrap();
+            let expected = model.forward(inputs).unwrap().into_data();
             logits.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
             let dims = |maps: &[Tensor<B, 4>]| maps.iter().map(Tensor::dims).collect::<Vec<_>>();
             let (causal, encoder, cross) = match architecture {
@@ -231,7 +232,7 @@ mod tests {
             let model = model(Architecture::Decoder, position);
             let inputs = Inputs::tokens(Tensor::zeros([2, 13], &Default::default()));
             match model.check(&inputs) {
-                Ok(()) => assert_eq!(model.forward(inputs).dims(), [2, 13, 11]),
+                Ok(()) => assert_eq!(model.forward(inputs).unwrap().dims(), [2, 13, 11]),
                 Err(error) => {
                     assert_eq!(position, PositionScheme::Learned);
                     let message = error.to_string();

@@ -108,6 +108,14 @@ impl BackendName {
             Self::Wgpu => "wgpu",
         }
     }
+
+    /// Whether tensors lie in the memory of the machine, rather than in a card's.
+    pub fn uses_host_memory(self) -> bool {
+        match self {
+            Self::Ndarray => true,
+            Self::Wgpu => false,
+        }
+    }
 }
 
 impl Default for TrainingConfig {

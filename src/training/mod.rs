@@ -9,6 +9,7 @@ mod config;
 mod experiment;
 mod history;
 mod loader;
+mod memory;
 mod optimizer;
 mod plan;
 mod progress;
@@ -33,6 +34,7 @@ pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
 pub use experiment::Experiment;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
+pub use memory::{Bytes, Memory};
 pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands};
@@ -76,8 +78,8 @@ pub struct Outcome {
 /// Trains a model from the beginning, in a new folder at `target`.
 ///
 /// # Errors
-/// If the data cannot be read, the folder exists or cannot be written, or the run diverges; in the
-/// last case the folder holds the last good weights.
+/// If the data cannot be read, the run does not fit into memory, the folder exists or cannot be
+/// written, or the run diverges; in the last case the folder holds the last good weights.
 pub fn train<B: ops::AutodiffBackend>(
     experiment: &Experiment,
     target: &Target,
@@ -86,6 +88,9 @@ pub fn train<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     target.check()?;
     let dataset = experiment.dataset()?;
+    if control.backend.uses_host_memory() {
+        Memory::of(experiment, &dataset).check(experiment, &dataset)?;
+    }
     let trainee = experiment.model::<B>(&dataset, device)?;
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
@@ -232,6 +237,11 @@ fn go_on<B: ops::AutodiffBackend>(
         }
         Err(error) => {
             if let Error::Diverged { .. } = error {
+                if !run.folder.model().exists() {
+                    // Before the first validation: the newest checkpoint holds finite weights only.
+                    let step = checkpoint::newest(&run.folder)?.checkpoint.state.step;
+                    write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, step)?)?;
+                }
                 summarize(Ended::Diverged).write(&run.folder)?;
             }
             Err(error)

@@ -6,9 +6,9 @@ use burn::prelude::*;
 use burn::tensor::Distribution;
 
 use super::experiment::Experiment;
+use super::memory::{Memory, rows};
 use super::schedule::Schedule;
 use crate::data::{Dataset, Loader, Order};
-use crate::model::Architecture;
 use crate::ops;
 
 /// What a run will take.
@@ -24,10 +24,8 @@ pub struct Plan {
     pub tokens_per_step: usize,
     /// The learning rate.
     pub schedule: Schedule,
-    /// Bytes of weights, gradients and the optimizer's moments.
-    pub bytes_of_parameters: f64,
-    /// Bytes that the activations of one batch take, by estimate.
-    pub bytes_of_activations: f64,
+    /// Bytes, by estimate.
+    pub memory: Memory,
     /// Floating-point operations of a step, by estimate.
     pub operations_per_step: f64,
     /// Seconds of the run at the speed of this machine's matrix products: a lower bound.
@@ -45,16 +43,8 @@ impl Plan {
         let steps = training.total_steps(loader.batches());
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        let (layers, width) = match model.architecture {
-            Architecture::OneLayer => (1, model.d_model),
-            Architecture::Decoder => (model.layers, model.d_model),
-            Architecture::EncoderDecoder => (2 * model.layers, model.d_model),
-        };
-        let positions = (training.batch_size * time) as f64;
-        // Korthikanti et al. (2022), equation 1: 34 + 5 heads time / width bytes a position, layer and
-        // unit of width at 16 bits; twice that at 32.
-        let of_a_layer = 2.0 * (34.0 * width as f64 + 5.0 * (model.heads * time) as f64);
-        let of_the_head = 3.0 * 4.0 * sizes.vocab as f64;
+        let (layers, width) = (model.blocks(), model.d_model);
+        let positions = (rows(training, dataset) * time) as f64;
         // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
         let tokens_per_step = training.batch_size * training.accumulate * sizes.context;
@@ -65,8 +55,7 @@ impl Plan {
             steps_per_epoch: loader.batches() as f64 / training.accumulate as f64,
             tokens_per_step,
             schedule: training.schedule(steps),
-            bytes_of_parameters: 16.0 * parameters as f64,
-            bytes_of_activations: positions * (layers as f64 * of_a_layer + of_the_head),
+            memory: Memory::of(experiment, dataset),
             operations_per_step,
             seconds: operations_per_step * steps as f64 / operations_per_second::<B>(device),
         }

@@ -183,7 +183,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
 
         for ((&step, &loss), &norm) in steps.iter().zip(&losses).zip(&norms) {
             if !loss.is_finite() || !norm.is_finite() {
-                return Err(diverged(step + 1, loss, norm));
+                let what = match loss.is_finite() {
+                    false => format!("the loss is {loss}"),
+                    true => format!("the norm of the gradients is {norm}"),
+                };
+                return Err(self.diverged(step + 1, what));
             }
             self.state.train_loss.0 += loss;
             self.state.train_loss.1 += 1;
@@ -219,7 +223,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let evaluation = evaluate(&learner.model().valid(), valid.iter());
         let (step, learning_rate) = (self.state.step, learner.lr_current());
         if !evaluation.loss.is_finite() {
-            return Err(diverged(step, evaluation.loss, f64::NAN));
+            let what = format!("the loss on validation is {}", evaluation.loss);
+            return Err(self.diverged(step, what));
         }
         self.history.push(Row {
             step,
@@ -259,11 +264,15 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.metrics_bytes = self.history.sync()?;
         let weights = native::collect(&learner.model().model)?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
-            return Err(Error::Diverged { step: self.state.step, what: "a weight is not finite".into() });
+            return Err(self.diverged(self.state.step, "a weight is not finite".to_string()));
         }
         let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
         checkpoint::write(&self.folder, (&weights, &self.description), &moments, &self.state)?;
         checkpoint::prune(&self.folder, &self.state)
+    }
+
+    fn diverged(&self, step: usize, what: String) -> Error {
+        Error::Diverged { step, what, kept: self.folder.model() }
     }
 
     fn epoch(&self, step: usize) -> usize {
@@ -297,12 +306,4 @@ fn noise_seed(seed: u64, step: usize) -> u64 {
 
 fn to_host<B: Backend>(values: Tensor<B, 1>) -> Vec<f64> {
     values.into_data().iter::<f64>().collect()
-}
-
-fn diverged(step: usize, loss: f64, norm: f64) -> Error {
-    let what = match loss.is_finite() {
-        false => format!("the loss is {loss}"),
-        true => format!("the norm of the gradients is {norm}"),
-    };
-    Error::Diverged { step, what }
 }

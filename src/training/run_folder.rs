@@ -57,6 +57,23 @@ fn taken(path: &Path) -> Error {
     ))
 }
 
+fn unwritable(action: &str, path: &Path, error: &std::io::Error) -> Error {
+    // Without the path that some errors carry: it is that of a hidden folder.
+    let error = error.kind();
+    Error::Input(format!("cannot {action} `{}`: {error}: name another place with --run DIR", path.display()))
+}
+
+/// The error with the path that a user knows, in place of the hidden folder's.
+fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
+    match error {
+        Error::Io { action, path, source } => {
+            let path = path.strip_prefix(hidden).map_or(path.clone(), |file| shown.join(file));
+            Error::Io { action, path, source }
+        }
+        other => other,
+    }
+}
+
 /// A run's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder {
@@ -96,9 +113,9 @@ impl RunFolder {
             Some(parent) if parent != Path::new("") => parent.to_path_buf(),
             _ => PathBuf::from("."),
         };
-        fs::create_dir_all(&parent).map_err(|error| Error::io("create", &parent, error))?;
+        fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
         let hidden = TempDir::with_prefix_in(".run-", &parent)
-            .map_err(|error| Error::io("write into", &parent, error))?;
+            .map_err(|error| unwritable("write into", &parent, &error))?;
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -106,8 +123,9 @@ impl RunFolder {
             let _ = fs::set_permissions(hidden.path(), fs::Permissions::from_mode(0o755));
         }
         let folder = Self::at(hidden.path());
-        let lock = folder.lock()?;
-        fill(&folder)?;
+        let shown = |error| show_at(error, folder.path(), &first);
+        let lock = folder.lock().map_err(shown)?;
+        fill(&folder).map_err(shown)?;
         sync_folder(hidden.path());
         for candidate in target.candidates() {
             if candidate.symlink_metadata().is_ok() {
@@ -128,7 +146,7 @@ impl RunFolder {
                 {
                     continue;
                 }
-                Err(error) => return Err(Error::io("create", &candidate, error)),
+                Err(error) => return Err(unwritable("create", &candidate, &error)),
             }
         }
         Err(taken(&first))

@@ -121,6 +121,9 @@ pub struct Trainee<B: Backend> {
     pub label_smoothing: f64,
 }
 
+/// Why a batch of the loader cannot be refused by the model.
+const FITS: &str = "the model is built for the sizes of its data";
+
 impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     type Input = StepBatches<B>;
     type Output = StepOutput<B::InnerBackend>;
@@ -131,13 +134,14 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
         let (mut loss, mut correct) = (None, None);
         let mut gradients = GradientsAccumulator::new();
         for batch in step.batches {
-            let logits = self.model.forward(batch.inputs);
+            let logits = self.model.forward(batch.inputs).expect(FITS);
             if step.measured {
                 let hidden = batch.hidden.clone().map(Tensor::inner);
                 let right = count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden);
                 correct = Some(add(correct, right));
             }
-            let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing) * share;
+            let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
+            let part = part.expect(FITS) * share;
             loss = Some(add(loss, part.clone().inner()));
             gradients.accumulate(self, GradientsParams::from_grads(part.backward(), self));
         }
@@ -152,7 +156,7 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
     type Output = Scores<B>;
 
     fn step(&self, batch: ValidBatch<B>) -> Scores<B> {
-        let logits = self.model.forward(batch.device.inputs);
+        let logits = self.model.forward(batch.device.inputs).expect(FITS);
         Scores { losses: losses(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
     }
 }

@@ -1,0 +1,222 @@
+//! Tables as users write them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::data::config::{Count, Source, Values};
+use crate::data::{Batch, Loader, Order, Role};
+
+/// A table in a folder that is removed with it, and the config that reads it.
+struct File(tempfile::TempDir, &'static str);
+
+impl File {
+    fn new(name: &'static str, text: impl AsRef<[u8]>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        File(folder, name)
+    }
+
+    fn config(&self) -> DataConfig {
+        let path = self.0.path().join(self.1);
+        DataConfig { source: Source::Table, path, length: 3, valid_fraction: 0.4, ..DataConfig::default() }
+    }
+
+    /// What a wrong table says, after the path.
+    fn problem(&self, config: DataConfig) -> String {
+        let error = config.load(0).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string().replace(&self.config().path.display().to_string(), "FILE")
+    }
+}
+
+/// The samples of a split as text, without padding.
+fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
+    let mut batch = Batch::default();
+    Loader::new(split.clone(), split.len(), 0, Order::InOrder).batch(0, 0, &mut batch);
+    let rows = batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time));
+    let rows = rows.zip(batch.roles.chunks(batch.time)).map(|((inputs, targets), roles)| {
+        let counted = roles.iter().filter(|&&role| role == Role::Undetermined).count();
+        let row = [&inputs[..1], &targets[..counted]].concat();
+        vocabulary.check(&row).unwrap();
+        vocabulary.decode(&row)
+    });
+    rows.collect()
+}
+
+fn both(config: &DataConfig) -> [Vec<String>; 2] {
+    let dataset = config.load(0).unwrap();
+    [&dataset.train, &dataset.valid].map(|split| samples(&dataset.vocabulary, split))
+}
+
+#[test]
+fn each_line_is_a_sequence_and_the_last_ones_are_for_validation() {
+    for (name, text) in [
+        ("a.csv", "3,1,4\n1,5,9\n\n2, 6,5\n3,5,8\n9,7,9\n"),
+        ("a.tsv", "x\ty\tz\n3\t1\t4\n1\t5\t9\n2\t6\t5\n3\t5\t8\n9\t7\t9"),
+        ("a.txt", "\u{feff}3 1 4\r\n1  5 9\r\n2 6 5 \r\n3 5 8\r\n9 7 9\r\n"),
+        ("a.jsonl", "[3,1,4]\n[1, 5, 9]\n\n [2,6,5]\n[3,5,8]\r\n[9,7,9]"),
+    ] {
+        let file = File::new(name, text);
+        let [train, valid] = both(&file.config());
+        assert_eq!(train, ["3 1 4", "1 5 9", "2 6 5"], "{name}");
+        assert_eq!(valid, ["3 5 8", "9 7 9"], "{name}");
+        let dataset = file.config().load(0).unwrap();
+        assert_eq!((dataset.vocabulary.size(), dataset.vocabulary.end(), dataset.context()), (10, None, 2));
+    }
+}
+
+#[test]
+fn lines_of_different_lengths_are_closed_by_an_end_token() {
+    for text in ["3,1,4\n1\n5,9\n2\n", "3,1,4\n1,,\n5,9,\n2,,\n"] {
+        let [train, valid] = both(&File::new("a.csv", text).config());
+        assert_eq!(train, ["3 1 4 <end>", "1 <end>"]);
+        assert_eq!(valid, ["5 9 <end>", "2 <end>"]);
+    }
+}
+
+#[test]
+fn symbols_get_ids_in_their_order_and_are_read_again_by_them() {
+    let text = "sun,rain,\"light, snow\"\nrain,sun\nsun,7\n";
+    let quoted = "[\"sun\",\"rain\",\"light, snow\"]\n[\"rain\",\"sun\"]\n[\"sun\",7]\n";
+    for file in [File::new("a.csv", text), File::new("a.jsonl", quoted)] {
+        let dataset = file.config().load(0).unwrap();
+        assert_eq!(dataset.vocabulary.encode("7 rain sun <end>").unwrap(), [0, 2, 3, 4]);
+        let train = samples(&dataset.vocabulary, &dataset.train);
+        assert_eq!(train, ["sun rain light, snow <end>"]);
+        let again = file.config().load_with(0, &dataset.vocabulary).unwrap();
+        assert_eq!(samples(&again.vocabulary, &again.valid), samples(&dataset.vocabulary, &dataset.valid));
+    }
+}
+
+#[test]
+fn a_column_is_one_sequence_in_windows() {
+    let csv = "day,state\n1,0\n2,1\n3,2\n4,0\n5,1\n6,2\n7,0\n8,1\n";
+    let json: String = (0..8).map(|day| format!("{{\"day\": {day}, \"state\": {}}}\n", day % 3)).collect();
+    let arrays: String = (0..8).map(|day| format!("[{day}, {}]\n", day % 3)).collect();
+    for (file, column) in [
+        (File::new("a.csv", csv), Column::Name("state".into())),
+        (File::new("a.csv", csv), Column::Number(2)),
+        (File::new("a.json", json), Column::Name("state".into())),
+        (File::new("a.ndjson", arrays), Column::Number(2)),
+    ] {
+        let [train, valid] = both(&DataConfig { column, ..file.config() });
+        assert_eq!((train, valid), (vec!["0 1 2 0".to_string()], vec!["1 2 0 1".to_string()]));
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_named_with_line_and_column() {
+    let wrong = |name, text: &str, config: fn(DataConfig) -> DataConfig| {
+        let file = File::new(name, text);
+        file.problem(config(file.config()))
+    };
+    let as_is = |config| config;
+    let three = |config| DataConfig { vocab: Count::Of(3), ..config };
+    let second = |config| DataConfig { column: Column::Number(2), ..config };
+    let named = |config| DataConfig { column: Column::Name("b".into()), ..config };
+    for (message, starts) in [
+        (wrong("a.csv", "1,2\n\n3,x\n", as_is), "FILE:3:3: `x` is no integer; mend it, or set `data.values`"),
+        (wrong("a.csv", "1,2\n3,\"4.5\"\n", as_is), "FILE:2:3: `4.5` is no integer"),
+        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1:1: `1.5` is no integer"),
+        (
+            wrong("a.csv", "1,2\n3, -4\n", as_is),
+            "FILE:2:4: `-4` is outside the vocabulary: ids run from 0 to 1048575",
+        ),
+        (
+            wrong("a.csv", "1,2\n3,1\n", three),
+            "FILE:2:1: `3` is outside the vocabulary: ids run from 0 to 2; raise `data.vocab` = 3",
+        ),
+        (
+            wrong("a.csv", "1,2\n3,99999999999999999999\n", as_is),
+            "FILE:2:3: `99999999999999999999` is outside",
+        ),
+        (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2:3: an empty value"),
+        (
+            wrong("a.csv", "1,2\n3\n", second),
+            "FILE:2:1: has 1 values and none in column 2; windows need one in every line",
+        ),
+        (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
+        (
+            wrong("a.csv", "1\n2\n3\n", as_is),
+            "FILE: has one value a line, so nothing can be predicted; set `data.column` = 1",
+        ),
+        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 lines, of which"),
+        (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
+        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2:5: `x` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2:5: `1.0` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:"),
+        (
+            wrong("a.jsonl", "{\"a\": 1}\n", as_is),
+            "FILE:1:1: cannot be read: invalid type: map, expected an array",
+        ),
+        (wrong("a.jsonl", "[[1]]\n", as_is), "FILE:1:"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2:15: `x` is no integer"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2:1: has no value in the column `b`"),
+    ] {
+        assert!(message.starts_with(starts), "{message}\nnot\n{starts}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_named_by_line_and_byte() {
+    for (name, text) in [("a.csv", &b"1,2\n\"\xc3\xa4\" ,\xff\n"[..]), ("a.jsonl", b"[1]\n[\"a\xff\"]")] {
+        let file = File::new(name, text);
+        let message = file.problem(file.config());
+        let byte = text.iter().position(|&byte| byte == 0xff).unwrap();
+        assert!(message.starts_with(&format!("FILE:2: is not UTF-8 at byte {byte}; ")), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_or_a_missing_file_is_refused() {
+    let file = File::new("a.csv", "1,2");
+    let folder = DataConfig { path: file.0.path().into(), ..file.config() };
+    assert!(file.problem(folder).contains("is a folder; give the path of one CSV or JSON Lines file"));
+    let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
+    assert!(file.problem(missing).starts_with("cannot read `"));
+    let zero = DataConfig { column: Column::Number(0), ..file.config() };
+    assert!(file.problem(zero).starts_with("`data.column` = 0 must be 1 or above"));
+}
+
+#[test]
+fn a_value_that_the_weights_have_not_seen_is_named() {
+    let file = File::new("a.csv", "1,2\n3,0\n");
+    let error = file.config().load_with(0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
+    assert!(error.contains(":2:1: `3` is not in the vocabulary of 3 integers"), "{error}");
+}
+
+/// Bytes as a table has them, and any bytes.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let table = proptest::collection::vec(
+        proptest::sample::select(b"0123-9ab.,;\t \"\n\r[]{}:\\\xff".to_vec()),
+        0..80,
+    );
+    prop_oneof![
+        table,
+        "(\\[([0-9]{1,2}, ?){0,4}[0-9]\\]\n){0,9}".prop_map(String::into_bytes),
+        "(([0-9]{1,2},){0,4}[0-9x]\n){0,9}".prop_map(String::into_bytes),
+        "(\\{\"b\": ?(\"x,?\"|[0-9])\\}\n){0,9}".prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 0..80),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        bytes in bytes(),
+        is_json: bool,
+        values in proptest::sample::select(vec![Values::Auto, Values::Integers, Values::Symbols]),
+        column in proptest::sample::select(vec![Column::None, Column::Number(2), Column::Name("b".into())]),
+        valid_fraction in 0.01..0.99,
+    ) {
+        let file = File::new(if is_json { "a.jsonl" } else { "a.csv" }, bytes);
+        match (DataConfig { values, column, valid_fraction, ..file.config() }).load(0) {
+            Ok(dataset) => for split in [&dataset.train, &dataset.valid] {
+                prop_assert!(!samples(&dataset.vocabulary, split).is_empty());
+            },
+            Err(error) => prop_assert_eq!(error.exit_code(), 2),
+        }
+    }
+}

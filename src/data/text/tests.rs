@@ -1,0 +1,233 @@
+//! Texts as users have them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::data::config::Source;
+use crate::data::{Batch, Loader, Order, Sequences};
+
+/// Files in a folder that is removed with them, and the config that reads one.
+struct Texts(tempfile::TempDir);
+
+impl Texts {
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        Texts(folder)
+    }
+
+    fn config(&self, name: &str) -> DataConfig {
+        DataConfig {
+            source: Source::Text,
+            path: self.0.path().join(name),
+            length: 7,
+            ..DataConfig::default()
+        }
+    }
+
+    fn tokens(&self, name: &str) -> Tokens {
+        Tokens::File(self.0.path().join(name))
+    }
+}
+
+/// The ids of a split, window after window: its first input, then all targets.
+fn ids(split: &Sequences) -> Vec<u32> {
+    let mut batch = Batch::default();
+    Loader::new(split.clone(), split.len(), 0, Order::InOrder).batch(0, 0, &mut batch);
+    let targets = batch.targets.iter().zip(&batch.roles);
+    let counted = targets.filter(|(_, role)| **role != crate::data::Role::Padding);
+    [batch.inputs[0]].into_iter().chain(counted.map(|(target, _)| *target)).collect()
+}
+
+/// Both splits as text, in which the first token of validation follows the last of training.
+fn read_back(dataset: &Dataset) -> String {
+    let all = [ids(&dataset.train), ids(&dataset.valid)].concat();
+    dataset.vocabulary.check(&all).unwrap();
+    dataset.vocabulary.decode(&all)
+}
+
+fn message(config: &DataConfig) -> String {
+    config.load(0).unwrap_err().to_string()
+}
+
+const TEXT: &str = "Wär's nur so leicht, wie's klingt!\n\n  Ein Satz, noch ein Satz.\n";
+
+#[test]
+fn characters_are_split_into_a_head_for_training_and_a_tail_for_validation() {
+    let texts = Texts::new(&[("a", b"abcdefghij".repeat(10).as_slice())]);
+    let dataset = DataConfig { valid_fraction: 0.25, ..texts.config("a") }.load(0).unwrap();
+    assert_eq!((dataset.train.targets(), dataset.valid.targets()), (74, 24));
+    assert_eq!(dataset.vocabulary.size(), 10);
+    assert_eq!(read_back(&dataset), "abcdefghij".repeat(10));
+    assert_eq!((dataset.context(), dataset.floor), (7, None));
+}
+
+#[test]
+fn every_way_to_make_tokens_gives_the_text_back() {
+    let long = TEXT.repeat(200);
+    let texts = Texts::new(&[("a", long.as_bytes())]);
+    let bpe = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
+    for config in [texts.config("a"), bpe] {
+        let dataset = config.load(0).unwrap();
+        assert_eq!(read_back(&dataset), long);
+        // The same by the vocabulary alone, as a run would store it.
+        let stored = serde_json::to_string(&dataset.vocabulary).unwrap();
+        let vocabulary: Vocabulary = serde_json::from_str(&stored).unwrap();
+        let again = config.load_with(0, &vocabulary).unwrap();
+        assert_eq!(ids(&again.train), ids(&dataset.train));
+        assert_eq!(again.vocabulary, dataset.vocabulary);
+    }
+}
+
+#[test]
+fn a_trained_tokenizer_is_the_same_each_time_and_can_be_given_as_a_file() {
+    let texts = Texts::new(&[("a", TEXT.repeat(300).as_bytes())]);
+    let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(280), ..texts.config("a") };
+    let dataset = config.load(0).unwrap();
+    assert_eq!(dataset.vocabulary.size(), 280);
+    assert_eq!(config.load(1).unwrap().vocabulary, dataset.vocabulary);
+    // Merges make the text shorter than its bytes.
+    assert!(dataset.train.targets() < TEXT.len() * 270 / 2);
+    let stored = serde_json::to_value(&dataset.vocabulary).unwrap();
+    fs::write(texts.0.path().join("tokenizer.json"), stored["tokenizer"].to_string()).unwrap();
+    let given = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
+    assert_eq!(ids(&given.load(0).unwrap().train), ids(&dataset.train));
+}
+
+#[test]
+fn validation_does_not_choose_the_tokens() {
+    let train = "ab ".repeat(900);
+    let texts = Texts::new(&[("a", (train + &"xy ".repeat(100)).as_bytes())]);
+    let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
+    let vocabulary = config.load(0).unwrap().vocabulary;
+    assert_eq!(vocabulary.encode(" ab").unwrap().len(), 1);
+    assert_eq!(vocabulary.encode(" xy").unwrap().len(), 3);
+}
+
+#[test]
+fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
+    let texts = Texts::new(&[("a", &b"one "[..]), ("b", b"two\n"), ("c", b""), ("d", b"three")]);
+    let text = read_back(&DataConfig { length: 1, ..texts.config("") }.load(0).unwrap());
+    assert_eq!(text, "one \ntwo\nthree");
+    let config = DataConfig { length: 1, tokens: Tokens::Bpe, ..texts.config("") };
+    let dataset = config.load(0).unwrap();
+    let end = dataset.vocabulary.end().map(|end| dataset.vocabulary.token(end)).unwrap();
+    assert_eq!(end, "<|endoftext|>");
+    assert_eq!(read_back(&dataset), format!("one \n{end}two\n{end}{end}three{end}"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
+    let texts = Texts::new(&[
+        ("empty", b""),
+        ("short", b"abcd"),
+        ("tail", b"abcdefghijklmnop"),
+        ("latin1", b"gr\xfcn und blau und rot"),
+        ("no_tokenizer", b"{\"version\": \"1.0\"}"),
+    ]);
+    let path = |name: &str| texts.0.path().join(name).display().to_string();
+    let starts = |config: &DataConfig, expected: String| {
+        let message = message(config);
+        assert!(message.starts_with(&expected), "{message}");
+    };
+    starts(&texts.config("missing"), format!("cannot read `{}`: ", path("missing")));
+    starts(&texts.config("empty"), format!("{}: is empty", path("empty")));
+    starts(&texts.config("latin1"), format!("{}: is not UTF-8 at byte 2; ", path("latin1")));
+    let short =
+        format!("{}: has 3 tokens for training, fewer than a window of `data.length` = 7", path("short"));
+    starts(&texts.config("short"), short);
+    let tail = DataConfig { valid_fraction: 0.05, ..texts.config("tail") };
+    let expected = "has 16 tokens, of which `data.valid_fraction` = 0.05 leaves 1 for validation";
+    starts(&tail, format!("{}: {expected}", path("tail")));
+    let tokens = DataConfig { tokens: texts.tokens("no_tokenizer"), ..texts.config("short") };
+    starts(&tokens, format!("{}: is no tokenizer: ", path("no_tokenizer")));
+    let tokens = DataConfig { tokens: Tokens::File("charaters".into()), ..texts.config("short") };
+    starts(&tokens, "`data.tokens` = charaters must be \"characters\", \"bpe\" or the path".into());
+    let vocab = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(256), ..texts.config("short") };
+    starts(&vocab, "`data.vocab` = 256 must be above 256 with `data.tokens` = \"bpe\"".into());
+    starts(
+        &DataConfig { path: PathBuf::new(), ..texts.config("") },
+        "`data.path` = \"\" names no file".into(),
+    );
+    for fraction in [0.0, 1.0, -0.5, f64::NAN] {
+        let config = DataConfig { valid_fraction: fraction, ..texts.config("tail") };
+        starts(&config, format!("`data.valid_fraction` = {fraction} must be above 0 and below 1"));
+    }
+}
+
+#[test]
+fn a_character_that_the_weights_have_not_seen_is_named_with_its_line() {
+    let texts = Texts::new(&[
+        ("a", b"abc\nabc abc abc\n".as_slice()),
+        ("b", "abc\n ab\u{df}c abc abc abc".as_bytes()),
+    ]);
+    let vocabulary = texts.config("a").load(0).unwrap().vocabulary;
+    let error = texts.config("b").load_with(0, &vocabulary).unwrap_err().to_string();
+    let expected = format!(
+        "{}:2:4: `\u{df}` is not in the vocabulary of 5 characters",
+        texts.0.path().join("b").display()
+    );
+    assert!(error.starts_with(&expected), "{error}");
+    let integers = Vocabulary::integers(5, &[]);
+    let error = texts.config("a").load_with(0, &integers).unwrap_err().to_string();
+    assert!(error.starts_with("`data.source` = text reads text"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        bytes in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200),
+            ".{0,200}".prop_map(String::into_bytes),
+        ],
+        length in 1usize..9,
+        valid_fraction in 0.01..0.99,
+        is_bpe: bool,
+    ) {
+        let texts = Texts::new(&[("a", &bytes)]);
+        let tokens = if is_bpe { Tokens::Bpe } else { Tokens::Characters };
+        let config = DataConfig { tokens, length, valid_fraction, ..texts.config("a") };
+        match config.load(0) {
+            Ok(dataset) => {
+                let text = std::str::from_utf8(&bytes).unwrap();
+                prop_assert_eq!(read_back(&dataset), text.strip_prefix('\u{feff}').unwrap_or(text));
+            }
+            Err(error) => prop_assert_eq!(error.exit_code(), 2),
+        }
+    }
+
+    #[test]
+    fn a_damaged_tokenizer_file_is_read_or_refused(
+        at in 0usize..2000,
+        bytes in proptest::collection::vec(any::<u8>(), 0..4),
+        is_cut: bool,
+    ) {
+        let tokenizer = r#"{"version": "1.0", "truncation": {"direction": "Right", "max_length": 3,
+            "strategy": "LongestFirst", "stride": 0}, "padding": null, "added_tokens": [{"id": 5,
+            "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}], "normalizer": {"type": "NFC"}, "pre_tokenizer":
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": false,
+            "trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "dropout": null,
+            "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+            "fuse_unk": false, "byte_fallback": false, "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3,
+            "\u010a": 4}, "merges": [["a", "b"]]}}"#;
+        let mut damaged = tokenizer.as_bytes().to_vec();
+        let at = at % damaged.len();
+        if is_cut {
+            damaged.truncate(at);
+        } else {
+            damaged.splice(at..(at + bytes.len()).min(tokenizer.len()), bytes);
+        }
+        let texts = Texts::new(&[("a", b"ab a\nb".repeat(20).as_slice()), ("tokenizer.json", &damaged)]);
+        let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
+        match config.load(0) {
+            Ok(dataset) => drop(read_back(&dataset)),
+            Err(error) => prop_assert_eq!(error.exit_code(), 2),
+        }
+    }
+}

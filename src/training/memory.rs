@@ -1,0 +1,133 @@
+//! What a run holds in memory, by estimate, and whether this machine has that much.
+//!
+//! An allocator that finds no memory ends the process, and one that promises more than there is
+//! gets it killed later; so a run that cannot fit is refused before it leaves a trace.
+
+use std::fmt;
+
+use sysinfo::System;
+
+use super::config::TrainingConfig;
+use super::experiment::Experiment;
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+
+/// Bytes of the two large parts of a run's memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    /// Of weights, gradients and the optimizer's moments.
+    pub parameters: f64,
+    /// Of the activations of one batch, kept for the backward pass.
+    pub activations: f64,
+}
+
+impl Memory {
+    /// Estimates what training on `dataset` takes.
+    pub fn of(experiment: &Experiment, dataset: &Dataset) -> Self {
+        let (model, sizes) = (&experiment.model, experiment.sizes(dataset));
+        let time = sizes.context + sizes.source_context.unwrap_or(0);
+        // Korthikanti et al. (2022), equation 1: 34 + 5 heads time / width bytes a position, layer and
+        // unit of width at 16 bits; twice that at 32.
+        let of_a_layer = 2.0 * (34.0 * model.d_model as f64 + 5.0 * (model.heads * time) as f64);
+        // Logits, their softmax and its gradient.
+        let of_the_head = 3.0 * 4.0 * sizes.vocab as f64;
+        let positions = (rows(&experiment.training, dataset) * time) as f64;
+        Self {
+            parameters: 16.0 * model.parameters(sizes) as f64,
+            activations: positions * (model.blocks() as f64 * of_a_layer + of_the_head),
+        }
+    }
+
+    /// Whether the memory that this machine has free now holds it.
+    ///
+    /// # Errors
+    /// [`Error::Key`] naming what makes the run too large.
+    pub fn check(&self, experiment: &Experiment, dataset: &Dataset) -> Result<()> {
+        let free = free();
+        let (model, training) = (&experiment.model, &experiment.training);
+        if self.parameters > free {
+            let problem = format!(
+                "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients and \
+                 moments, and {} are free here: choose a smaller model",
+                model.layers,
+                dataset.vocabulary.size(),
+                model.parameters(experiment.sizes(dataset)),
+                Bytes(self.parameters),
+                Bytes(free)
+            );
+            return Err(Error::key("model.d_model", model.d_model, problem));
+        }
+        if self.parameters + self.activations > free {
+            let problem = format!(
+                "with sequences of {} tokens and a vocabulary of {} takes about {}, and {} are free here: lower \
+                 it (training.accumulate keeps the effective size), data.length or the model's sizes",
+                experiment.sizes(dataset).context,
+                dataset.vocabulary.size(),
+                Bytes(self.parameters + self.activations),
+                Bytes(free)
+            );
+            return Err(Error::key("training.batch_size", training.batch_size, problem));
+        }
+        Ok(())
+    }
+}
+
+/// Samples of the largest batch.
+pub(super) fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
+    training.batch_size.min(dataset.train.len().max(dataset.valid.len()))
+}
+
+/// Bytes that a process can still get from this machine, or from the container that it runs in;
+/// infinitely many where the system does not say.
+fn free() -> f64 {
+    let mut system = System::new();
+    system.refresh_memory();
+    let of_container = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));
+    match system.available_memory() {
+        0 => f64::INFINITY,
+        available => of_container.map_or(available, |free| free.min(available)) as f64,
+    }
+}
+
+/// Bytes as people say them.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes(pub f64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = self;
+        match bytes {
+            ..1e9 => write!(f, "{:.0} MB", (bytes / 1e6).ceil()),
+            1e9..1e13 => write!(f, "{:.1} GB", bytes / 1e9),
+            _ => write!(f, "{:.0} TB", bytes / 1e12),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn refused(set: &[&str]) -> Option<String> {
+        let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
+        let dataset = experiment.dataset().unwrap();
+        Memory::of(&experiment, &dataset).check(&experiment, &dataset).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_default_run_fits_and_absurd_sizes_are_refused_by_name() {
+        assert_eq!(refused(&[]), None);
+        let long = refused(&["data.length=1000000", "data.train_samples=2", "data.valid_samples=2"]).unwrap();
+        assert!(long.starts_with("`training.batch_size` = ") && long.contains("1000000 tokens"), "{long}");
+        let wide = refused(&["model.d_model=65536", "model.heads=64", "model.layers=1024"]).unwrap();
+        assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1024 layers"), "{wide}");
+    }
+
+    #[test]
+    fn bytes_read_as_people_say_them() {
+        let shown = [1.0, 2.5e6, 1.25e9, 4e14].map(|bytes| Bytes(bytes).to_string());
+        assert_eq!(shown, ["1 MB", "3 MB", "1.2 GB", "400 TB"]);
+    }
+}
