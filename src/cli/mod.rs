@@ -2,7 +2,12 @@
 
 mod data;
 mod evaluate;
+mod export;
+mod generate;
+mod import;
+mod input;
 mod plot;
+mod score;
 mod signals;
 mod train;
 
@@ -27,6 +32,10 @@ enum Command {
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Data(data::Args),
+    Generate(generate::Args),
+    Score(score::Args),
+    Export(export::Args),
+    Import(import::Args),
 }
 
 /// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
@@ -73,5 +82,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
         Command::Data(args) => data::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Score(args) => score::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
     }
 }

@@ -165,7 +165,7 @@ mod tests {
             let model = config.init::<B>(SIZES, &device).unwrap();
             let tokens = Tensor::from_ints(TOKENS, &device);
             let inputs = Inputs { tokens: tokens.clone(), source: source(&config) };
-            let expected = model.forward(inputs); // [2, 13, 11]
+            let expected = model.forward(inputs).unwrap(); // [2, 13, 11]
             // A prompt in one go, then a token a step, then several at once.
             let mut cache = model.start(source(&config)).unwrap();
             let mut start = 0;
@@ -199,7 +199,7 @@ mod tests {
             for _ in 0..9 {
                 let inputs = Inputs { tokens: uncached.clone(), source: source(&config) };
                 let [_, time] = uncached.dims();
-                let logits = model.forward(inputs).narrow(1, time - 1, 1).squeeze_dim(1);
+                let logits = model.forward(inputs).unwrap().narrow(1, time - 1, 1).squeeze_dim(1);
                 uncached = Tensor::cat(vec![uncached, next(logits)], 1);
                 unread = next(model.read(unread, &mut cache).unwrap());
                 cached = Tensor::cat(vec![cached, unread.clone()], 1);
