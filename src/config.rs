@@ -6,7 +6,7 @@
 mod source;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,13 @@ pub struct RunConfig {
     pub name: String,
     /// The one seed of everything drawn at random: data, weights, order, dropout.
     pub seed: u64,
+    /// A run whose best weights this one starts from, with its vocabulary. Empty: fresh weights.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub from: PathBuf,
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 impl Config {
@@ -62,6 +69,20 @@ impl Config {
             None if Path::new(DEFAULT_FILE).exists() => Self::load(Some(Path::new(DEFAULT_FILE)), overrides),
             None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides),
         }
+    }
+
+    /// As [`Self::load`], for a run that starts from the weights in `from`: the section [model] is
+    /// that run's, and without a path the rest too.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and if the run cannot be read.
+    pub fn load_from(path: Option<&Path>, from: &RunFolder, overrides: &[String]) -> Result<Self> {
+        let own = from.config();
+        let made_with = Self::load(Some(&own), &[])?;
+        let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
+        let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
+        let whole = Self { run, model: made_with.model, ..config };
+        Self::parse(&whole.to_toml(), path.unwrap_or(&own), overrides)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
@@ -94,6 +115,7 @@ impl Config {
     pub fn experiment(&self) -> Experiment {
         Experiment {
             seed: self.run.seed,
+            from: Some(&self.run.from).filter(|from| !is_empty(from)).cloned(),
             data: self.data.clone(),
             model: self.model.clone(),
             training: self.training.clone(),

@@ -9,6 +9,7 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod evaluation;
+pub mod generation;
 #[allow(
     clippy::needless_range_loop,
     clippy::excessive_precision,

@@ -5,6 +5,8 @@
 
 #[path = "reference/case.rs"]
 mod case;
+#[path = "reference/gpt2.rs"]
+mod gpt2;
 #[path = "reference/heads.rs"]
 mod heads;
 #[path = "reference/layers.rs"]

@@ -8,4 +8,4 @@ mod view;
 
 pub use config::AnalysisConfig;
 pub use head::{HeadScores, HeadTally, most_inductive, score_heads};
-pub use view::{View, likeliest};
+pub use view::View;

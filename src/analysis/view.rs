@@ -34,24 +34,6 @@ impl View {
             probabilities: probabilities.chunks(vocab).map(<[f32]>::to_vec).collect(),
         })
     }
-
-    /// The likeliest next token at each position.
-    pub fn predictions(&self) -> impl Iterator<Item = u32> + '_ {
-        self.probabilities.iter().map(|row| likeliest(row, 1)[0].0)
-    }
-}
-
-/// The `count` likeliest tokens of a distribution with their probabilities, the likeliest first; of
-/// equal ones the lower id first.
-pub fn likeliest(probabilities: &[f32], count: usize) -> Vec<(u32, f32)> {
-    let mut tokens = (0u32..).zip(probabilities.iter().copied()).collect::<Vec<_>>();
-    let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-    if count < tokens.len() {
-        tokens.select_nth_unstable_by(count, order);
-        tokens.truncate(count);
-    }
-    tokens.sort_by(order);
-    tokens
 }
 
 fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
@@ -65,12 +47,6 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_likeliest_come_first_and_ties_go_to_the_lower_id() {
-        assert_eq!(likeliest(&[0.1, 0.3, 0.3, 0.2, 0.1], 3), [(1, 0.3), (2, 0.3), (3, 0.2)]);
-        assert_eq!(likeliest(&[0.5, 0.5], 5), [(0, 0.5), (1, 0.5)]);
-    }
-
-    #[test]
     fn a_view_holds_distributions_of_every_head_and_position() {
         let config = ModelConfig { d_model: 12, heads: 3, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
@@ -82,6 +58,6 @@ mod tests {
         let sums_to_one = |row: &[f32]| (row.iter().sum::<f32>() - 1.0).abs() < 1e-5;
         assert!(view.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
         assert!(view.probabilities.iter().all(|row| row.len() == 11 && sums_to_one(row)));
-        assert_eq!(view.predictions().count(), 5);
+        assert_eq!(view.probabilities.len(), 5);
     }
 }

@@ -9,10 +9,12 @@
 //! | [`causal`] | no looking ahead, in two ways, and dropout |
 //! | [`multi_head`] | several heads side by side: stacked, split, fused |
 //! | [`cross`] | queries of one sequence, keys and values of another |
+//! | [`cache`] | keys and values kept, so that the next token costs one step |
 //!
 //! Models use [`MultiHeadAttention`] and [`CrossAttention`]; the others are the way there, each
 //! shown equal to the next. All weights are returned on request and never kept.
 
+pub mod cache;
 pub mod causal;
 pub mod cross;
 pub mod mask;
@@ -23,6 +25,7 @@ pub mod score;
 pub mod simple;
 pub mod trainable;
 
+pub use cache::{KeyValueCache, Memory};
 pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
 pub use cross::{CrossAttention, CrossAttentionConfig};
 pub use mask::Mask;

@@ -26,6 +26,9 @@ pub struct Args {
     /// The split.
     #[arg(long, value_enum, default_value = "valid")]
     split: Split,
+    /// Overrides a key of the run's config, as --set data.path=book.txt; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// The backend that computes. [default: training.backend, or else the best that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
@@ -59,7 +62,7 @@ struct Report {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
+    let config = Config::load(Some(&folder.config()), &args.set)?;
     let backend = backend::choose(args.backend.or(config.training.backend))?;
     let report = backend::run(backend, Evaluate { folder: &folder, config: &config, split: args.split })?;
     match args.json {

@@ -2,8 +2,14 @@
 
 mod data;
 mod evaluate;
+mod export;
+mod generate;
+mod import;
+mod input;
+mod inspect;
 mod plot;
 mod report;
+mod score;
 mod signals;
 mod train;
 
@@ -29,7 +35,12 @@ enum Command {
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Report(report::Args),
+    Inspect(inspect::Args),
     Data(data::Args),
+    Generate(generate::Args),
+    Score(score::Args),
+    Export(export::Args),
+    Import(import::Args),
 }
 
 /// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
@@ -79,6 +90,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
         Command::Report(args) => report::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Data(args) => data::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Score(args) => score::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
     }
 }

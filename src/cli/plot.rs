@@ -31,10 +31,22 @@ pub struct Args {
     backend: Option<BackendName>,
 }
 
+/// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PictureFormat {
+pub enum PictureFormat {
+    /// Pixels.
     Png,
+    /// Vectors.
     Svg,
+}
+
+impl From<PictureFormat> for Format {
+    fn from(format: PictureFormat) -> Self {
+        match format {
+            PictureFormat::Png => Format::Png,
+            PictureFormat::Svg => Format::Svg,
+        }
+    }
 }
 
 /// The colours of attention weights.
@@ -63,11 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
     let backend = backend::choose(args.backend.or(config.training.backend))?;
-    let format = match args.format {
-        PictureFormat::Png => Format::Png,
-        PictureFormat::Svg => Format::Svg,
-    };
-    let style = Style { format, scale: args.scale, color_map: args.colors.into() };
+    let style = Style { format: args.format.into(), scale: args.scale, color_map: args.colors.into() };
     for picture in Story::read(&folder, backend)?.draw(&style)? {
         say(&picture.display().to_string());
     }

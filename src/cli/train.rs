@@ -30,6 +30,10 @@ pub struct Args {
     /// Goes on with a run from its newest checkpoint, to the same result as if it had never stopped.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// Starts from a run's best weights, with its model and vocabulary; without CONFIG all else is as in
+    /// that run too.
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    from: Option<PathBuf>,
     /// Prints what the run would take, and trains nothing.
     #[arg(long, conflicts_with_all = ["resume", "run"])]
     dry_run: bool,
@@ -45,7 +49,13 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let (config, place) = match &args.resume {
         None => {
-            let config = Config::load(args.config.as_deref(), &args.set)?;
+            let config = match &args.from {
+                None => Config::load(args.config.as_deref(), &args.set)?,
+                Some(run) => {
+                    let folder = RunFolder::open(run)?;
+                    Config::load_from(args.config.as_deref(), &folder, &args.set)?
+                }
+            };
             let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);
             (config, Place::New(target))
         }

@@ -23,6 +23,8 @@ pub enum Purpose {
     Windows = 5,
     /// Draws by which an expectation is estimated.
     Expectation = 6,
+    /// The tokens that a model writes.
+    Sampling = 7,
 }
 
 /// The generator for `purpose` at `position` (as epoch and batch) of the run with `seed`.

@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::feed_forward::{FeedForward, FeedForwardConfig};
 use super::residual::NormPlacement;
 use crate::Result;
-use crate::attention::{Mask, MultiHeadAttention, MultiHeadAttentionConfig};
+use crate::attention::{KeyValueCache, Mask, MultiHeadAttention, MultiHeadAttentionConfig};
 use crate::ops::{self, Gelu, LayerNorm, ScorePosition};
 
 /// What a [`Block`] is built from.
@@ -136,6 +136,27 @@ impl<B: ops::Backend> Block<B> {
     ) -> Result<Tensor<B, 3>> {
         let x = self.placement.apply(&self.attention_norm, x, |input, residual| {
             self.attention.forward_onto(residual, input, mask, position, maps)
+        })?;
+        self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
+            self.feed_forward.forward_onto(residual, input)
+        })
+    }
+
+    /// Passes the places that follow those in the cache through the block.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] where input or position do not fit.
+    pub fn forward_cached(
+        &self,
+        x: Tensor<B, 3>,
+        position: &ScorePosition<B>,
+        cache: &mut KeyValueCache<B>,
+    ) -> Result<Tensor<B, 3>> {
+        let x = self.placement.apply(&self.attention_norm, x, |input, residual| {
+            self.attention.forward_cached(residual, input, position, cache)
         })?;
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
             self.feed_forward.forward_onto(residual, input)

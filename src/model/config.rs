@@ -57,8 +57,11 @@ pub struct ModelConfig {
     pub feed_forward: usize,
     /// Form of GELU. The exact one; GPT-2's weights want "tanh".
     pub gelu: Gelu,
-    /// Whether projections, norms and head have biases, as in the first Transformer and GPT-2.
+    /// Whether projections and norms have biases, as in the first Transformer and GPT-2.
     pub bias: bool,
+    /// Whether a stack's own head has a bias too. Off, as in GPT-2 and most that followed. The head of
+    /// the one-layer decoder has one where `bias` is on.
+    pub head_bias: bool,
     /// Whether the token embedding serves as head too. Off: small vocabularies save little by it.
     pub tie_embeddings: bool,
     /// Whether a norm follows the embeddings, as in BERT. Off, as in GPT-2.
@@ -84,6 +87,7 @@ impl Default for ModelConfig {
             feed_forward: 4,
             gelu: Gelu::default(),
             bias: true,
+            head_bias: false,
             tie_embeddings: false,
             embedding_norm: false,
             embedding_norm_epsilon: 1e-12,
@@ -199,7 +203,7 @@ impl ModelConfig {
         let source_places = self.position_sizes(sizes.source_context.unwrap_or(0), Direction::Both);
         let table = sizes.vocab * self.d_model;
         let embeddings = table + if self.embedding_norm { 2 * self.d_model } else { 0 };
-        let untied_head = (self.d_model + usize::from(self.bias)) * sizes.vocab;
+        let untied_head = (self.d_model + usize::from(self.has_head_bias())) * sizes.vocab;
         let head = if self.tie_embeddings { 0 } else { untied_head };
         let stack = |block_parameters: usize, places: PositionSizes| {
             embeddings
@@ -240,8 +244,15 @@ impl ModelConfig {
         Embeddings::new(vocab, self.d_model, epsilon, self.dropout, device)
     }
 
+    fn has_head_bias(&self) -> bool {
+        match self.architecture {
+            Architecture::OneLayer => self.bias,
+            Architecture::Decoder | Architecture::EncoderDecoder => self.head_bias,
+        }
+    }
+
     fn head(&self, vocab: usize) -> LinearConfig {
-        LinearConfig::new(self.d_model, vocab).with_bias(self.bias)
+        LinearConfig::new(self.d_model, vocab).with_bias(self.has_head_bias())
     }
 
     fn position_sizes(&self, context: usize, direction: Direction) -> PositionSizes {
@@ -268,6 +279,8 @@ mod tests {
             ModelConfig { architecture: Architecture::OneLayer, ..config() },
             ModelConfig { key_value_heads: 2, feed_forward: 3, ..config() },
             ModelConfig { bias: false, ..config() },
+            ModelConfig { head_bias: true, ..config() },
+            ModelConfig { bias: false, head_bias: true, tie_embeddings: true, ..config() },
             ModelConfig { tie_embeddings: true, embedding_norm: true, ..config() },
             ModelConfig { norm: NormPlacement::Post, position: PositionScheme::None, ..config() },
         ];

@@ -9,7 +9,9 @@ use super::block::BlockConfig;
 use super::feed_forward::FeedForward;
 use super::residual::NormPlacement;
 use crate::Result;
-use crate::attention::{CrossAttention, CrossAttentionConfig, Mask, MultiHeadAttention};
+use crate::attention::{
+    CrossAttention, CrossAttentionConfig, KeyValueCache, Mask, Memory, MultiHeadAttention,
+};
 use crate::ops::{self, LayerNorm, ScorePosition};
 
 /// Self-attention, cross-attention and a feed-forward layer.
@@ -88,6 +90,31 @@ impl<B: ops::Backend> CrossBlock<B> {
         })?;
         let x = self.placement.apply(&self.cross_attention_norm, x, |input, residual| {
             self.cross_attention.forward_onto(residual, input, memory, memory_mask, cross)
+        })?;
+        self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
+            self.feed_forward.forward_onto(residual, input)
+        })
+    }
+
+    /// Passes the places that follow those in the cache through the block.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] where input, memory or position do not fit.
+    pub fn forward_cached(
+        &self,
+        x: Tensor<B, 3>,
+        memory: &Memory<B>,
+        position: &ScorePosition<B>,
+        cache: &mut KeyValueCache<B>,
+    ) -> Result<Tensor<B, 3>> {
+        let x = self.placement.apply(&self.attention_norm, x, |input, residual| {
+            self.attention.forward_cached(residual, input, position, cache)
+        })?;
+        let x = self.placement.apply(&self.cross_attention_norm, x, |input, residual| {
+            self.cross_attention.forward_cached(residual, input, memory)
         })?;
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
             self.feed_forward.forward_onto(residual, input)

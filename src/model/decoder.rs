@@ -34,7 +34,7 @@ impl<B: ops::Backend> Decoder<B> {
     /// # Errors
     /// [`crate::Error::Shape`] naming both lengths.
     pub fn check(&self, time: usize) -> Result<()> {
-        places(self.position.as_ref(), time).map(|_| ())
+        places(self.position.as_ref(), 0, time).map(|_| ())
     }
 
     /// The logits of the token that follows each token; each block's attention weights are added
@@ -51,33 +51,42 @@ impl<B: ops::Backend> Decoder<B> {
         mut maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = tokens.dims();
-        let (added, position) = places(self.position.as_ref(), time)?;
+        let (added, position) = places(self.position.as_ref(), 0, time)?;
         let mask = Mask::causal();
 
         let mut x = self.embedding.forward(tokens, added); // [batch, time, d_model]
         for block in &self.blocks {
             x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
         }
-        if let Some(norm) = &self.norm {
-            x = norm.forward(x);
-        }
-        Ok(match &self.head {
+        Ok(self.logits(x))
+    }
+
+    /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
+    /// `[batch, time, vocab]`.
+    pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let x = match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        match &self.head {
             Some(head) => ops::linear(head, x),
             None => ops::tied_linear(&self.embedding.token, x),
-        })
+        }
     }
 }
 
-/// What the positions of a whole sequence add to the embeddings and to the scores.
+/// What the positions of the `time` places from `start` on add to their embeddings, and to their
+/// scores over all places up to the last.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] where the positions end before the tokens do.
 pub(super) fn places<B: Backend>(
     position: Option<&Position<B>>,
+    start: usize,
     time: usize,
 ) -> Result<(Option<Tensor<B, 2>>, ScorePosition<B>)> {
     match position {
         None => Ok((None, ScorePosition::None)),
-        Some(position) => Ok((position.embedding(0, time)?, position.scores(time, time))),
+        Some(position) => Ok((position.embedding(start, time)?, position.scores(time, start + time))),
     }
 }

@@ -42,7 +42,7 @@ impl<B: ops::Backend> Encoder<B> {
                 source.padding.dims()
             )));
         }
-        places(self.position.as_ref(), time).map(|_| ())
+        places(self.position.as_ref(), 0, time).map(|_| ())
     }
 
     /// The memory of a source: a vector for each token. Each block's attention weights are added
@@ -61,7 +61,7 @@ impl<B: ops::Backend> Encoder<B> {
     ) -> Result<Tensor<B, 3>> {
         self.check(&source)?;
         let [_, time] = source.tokens.dims();
-        let (added, position) = places(self.position.as_ref(), time)?;
+        let (added, position) = places(self.position.as_ref(), 0, time)?;
         let mask = Mask::none().hide_keys(source.padding);
 
         let mut x = self.embedding.forward(source.tokens, added); // [batch, time, d_model]

@@ -44,7 +44,7 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         if sources != batch {
             return Err(Error::Shape(format!("there are {sources} sources, but {batch} answers")));
         }
-        places(self.position.as_ref(), time).map(|_| ())
+        places(self.position.as_ref(), 0, time).map(|_| ())
     }
 
     /// The logits of the token that follows each token of the answer; the weights of every
@@ -82,7 +82,7 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         mut maps: Option<&mut AttentionMaps<B>>,
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = tokens.dims();
-        let (added, position) = places(self.position.as_ref(), time)?;
+        let (added, position) = places(self.position.as_ref(), 0, time)?;
         // The answer's padding stands at its end, where the causal mask hides it from all tokens.
         let mask = Mask::causal();
         let memory_mask = Mask::none().hide_keys(padding);
@@ -91,13 +91,20 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         for block in &self.blocks {
             x = block.forward(x, memory.clone(), &mask, &memory_mask, &position, maps.as_deref_mut())?;
         }
-        if let Some(norm) = &self.norm {
-            x = norm.forward(x);
-        }
-        Ok(match &self.head {
+        Ok(self.logits(x))
+    }
+
+    /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
+    /// `[batch, time, vocab]`.
+    pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let x = match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        match &self.head {
             Some(head) => ops::linear(head, x),
             None => ops::tied_linear(&self.embedding.token, x),
-        })
+        }
     }
 
     /// Answers each source with the likeliest token at each step, from the token `start` until the

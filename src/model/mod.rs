@@ -3,6 +3,7 @@
 //! [`ModelConfig`] is the section `[model]` of a config, [`Model`] what it builds.
 
 pub mod block;
+mod cache;
 mod config;
 pub mod cross_block;
 pub mod decoder;
@@ -15,6 +16,7 @@ pub mod loss;
 pub mod one_layer;
 mod residual;
 
+pub use cache::ModelCache;
 pub use config::{Architecture, ModelConfig, Sizes};
 pub use decoder::Decoder;
 pub use encoder::Encoder;

@@ -22,8 +22,9 @@ use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::generation::FreeRunning;
 use crate::ops;
-use crate::report::{AttentionOverTime, HeadScoreGrid, Page, Picture, Style};
+use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
 use crate::training::{
     Analysis, BackendName, DeviceBatch, HeadHistory, Row, RunFolder, Sample, Summary, read_metrics,
 };
@@ -44,6 +45,10 @@ pub struct Story {
     summary: Summary,
     /// Sequences with what the model does with each; at least one.
     readings: Vec<Reading>,
+    /// The one that the pictures show.
+    shown: usize,
+    /// The model's own continuation of it.
+    generated: Generation,
     /// `[layer][head]`.
     heads: Vec<Vec<HeadScores>>,
     measured_on: String,
@@ -59,13 +64,32 @@ impl Story {
     pub fn read(folder: &RunFolder, backend: BackendName) -> Result<Self> {
         let config = Config::load(Some(&folder.config()), &[])?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
+        if !folder.samples().exists() && !folder.metrics().exists() {
+            return Err(Error::Input(format!(
+                "the run `{}` was not trained here, so it has no curves and no validation sequences: look at it by \
+                 `inspect`",
+                folder.path().display()
+            )));
+        }
         let samples = Sample::read(folder)?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
         }
         let rows = read_metrics(&folder.metrics())?;
         let analysis = Analysis::read(folder)?;
-        let views = backend::run(backend, Look { folder, samples: &samples })?;
+        let shown = config.analysis.sample.min(samples.len() - 1);
+        let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
+        let (views, free) = backend::run(backend, look)?;
+        let shown = shown.min(views.len() - 1);
+        let sequence = |index| format!("validation sequence {index}");
+        let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
+        let generated = Generation {
+            run: folder.name(),
+            sequence: sequence(shown),
+            prompt: texts(&free.prompt),
+            generated: texts(&free.generated),
+            truth: texts(&free.truth),
+        };
         let (heads, measured_on) = match &analysis {
             Some(analysis) => (analysis.heads.clone(), measured_on(analysis)),
             None => {
@@ -75,16 +99,12 @@ impl Story {
             }
         };
         let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
-            Reading::of_sample(
-                folder.name(),
-                format!("validation sequence {index}"),
-                sample,
-                view,
-                &vocabulary,
-            )
+            Reading::of_sample(folder.name(), sequence(index), sample, view, &vocabulary)
         });
         Ok(Self {
             readings: readings.collect(),
+            shown,
+            generated,
             summary: Summary::read(folder)?,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?,
             folder: folder.clone(),
@@ -103,9 +123,10 @@ impl Story {
     pub fn draw(&self, style: &Style) -> Result<Vec<PathBuf>> {
         let plots = self.folder.plots();
         create(&plots)?;
-        let reading = self.readings.get(self.config.analysis.sample).unwrap_or(&self.readings[0]);
+        let reading = &self.readings[self.shown];
         let mut drawn = vec![self.loss_curve().save(&plots, style)?];
         drawn.extend(reading.draw(&self.heads, self.config.analysis.head, &plots, style)?);
+        drawn.push(self.generated.save(&plots, style)?);
         drawn.push(self.head_scores().save(&plots, style)?);
         if let Some(formation) = self.formation() {
             drawn.push(formation.save(&plots, style)?);
@@ -120,7 +141,7 @@ impl Story {
 
     /// What `report.html` shows.
     pub fn page(&self, style: &Style) -> Page {
-        page::page(self, self.readings.iter().map(Reading::page_sample).collect(), style)
+        page::of_run(self, style)
     }
 
     fn head_scores(&self) -> HeadScoreGrid {
@@ -152,12 +173,16 @@ impl Reading {
         style: &Style,
     ) -> Result<Vec<PathBuf>> {
         let maps = self.attention_maps(scores, head);
-        Ok(vec![
+        let mut drawn = vec![
             maps.save(folder, style)?,
             AttentionOverTime(&maps).save(folder, style)?,
             self.all_heads().save(folder, style)?,
-            self.predictions().save(folder, style)?,
-        ])
+        ];
+        let predictions = self.predictions();
+        if !predictions.steps.is_empty() {
+            drawn.push(predictions.save(folder, style)?);
+        }
+        Ok(drawn)
     }
 
     /// The scores of all heads over this sequence.
@@ -174,13 +199,16 @@ impl Reading {
 struct Look<'a> {
     folder: &'a RunFolder,
     samples: &'a [Sample],
+    /// The one to be continued.
+    shown: usize,
+    vocabulary: &'a Vocabulary,
 }
 
 impl Job for Look<'_> {
-    type Output = Vec<View>;
+    type Output = (Vec<View>, FreeRunning);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<View>> {
-        let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
         let mut views = Vec::with_capacity(self.samples.len());
         let mut weights = 0;
         for sample in self.samples {
@@ -191,6 +219,8 @@ impl Job for Look<'_> {
                 break;
             }
         }
-        Ok(views)
+        let shown = &self.samples[self.shown.min(views.len() - 1)];
+        let free = FreeRunning::new((&model, description.sizes), self.vocabulary, shown, &device)?;
+        Ok((views, free))
     }
 }

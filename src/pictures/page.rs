@@ -1,23 +1,42 @@
 //! The run as a page to explore.
 
 use super::Story;
-use super::reading::head_values;
-use crate::report::{Page, PageSample, Score, Style};
+use super::reading::{Reading, head_values};
+use crate::analysis::HeadScores;
+use crate::config::Config;
+use crate::report::{LossCurve, Page, Score, Style};
 use crate::training::{clock, thousands};
 
-pub(super) fn page(story: &Story, samples: Vec<PageSample>, style: &Style) -> Page {
+/// The page of a whole run.
+pub(super) fn of_run(story: &Story, style: &Style) -> Page {
     let (scored_steps, score_history) = story.score_history(&Score::ALL);
     Page {
         run: story.folder.name(),
         summary: summary(story),
         config: story.config.to_toml(),
         loss: story.loss_curve(),
-        samples,
+        samples: story.readings.iter().map(Reading::page_sample).collect(),
         measured_on: story.measured_on.clone(),
         scores: head_values(&story.heads),
         scored_steps,
         score_history,
         color_map: style.color_map,
+    }
+}
+
+impl Reading {
+    /// The page of this sequence alone, its heads by their `scores`.
+    pub fn page(&self, scores: &[Vec<HeadScores>], config: &Config, style: &Style) -> Page {
+        Page {
+            run: self.run.clone(),
+            config: config.to_toml(),
+            loss: LossCurve { run: self.run.clone(), ..LossCurve::default() },
+            samples: vec![self.page_sample()],
+            measured_on: self.sequence.clone(),
+            scores: head_values(scores),
+            color_map: style.color_map,
+            ..Page::default()
+        }
     }
 }
 

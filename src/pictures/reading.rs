@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::analysis::{HeadScores, View, likeliest, most_inductive};
+use crate::analysis::{HeadScores, View, most_inductive};
 use crate::data::{Role, Vocabulary};
+use crate::generation::sampling;
 use crate::report::{
     AllHeads, AttentionMaps, HeadMap, HeadValues, PagePrediction, PageSample, PredictedToken, Predictions,
     Score, TokenProbability,
@@ -59,11 +60,11 @@ impl Reading {
             })
         });
         let likeliest = view.probabilities.iter().map(|probabilities| {
-            let tokens = likeliest(probabilities, LIKELIEST).into_iter();
+            let tokens = sampling::top(probabilities, LIKELIEST).into_iter();
             tokens
-                .map(|(token, probability)| TokenProbability {
+                .map(|token| TokenProbability {
                     token: vocabulary.token(token),
-                    probability: probability.into(),
+                    probability: probabilities[token as usize].into(),
                 })
                 .collect()
         });

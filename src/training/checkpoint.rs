@@ -20,6 +20,7 @@ use super::run_folder::{RunFolder, sync_folder};
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
+use crate::model::Sizes;
 use crate::weights::native::{self, Description, Tensors};
 
 const WEIGHTS: &str = "model.safetensors";
@@ -74,6 +75,8 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// The weights.
     pub weights: Tensors,
+    /// The sizes of their model.
+    pub sizes: Sizes,
     /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flat.
     pub moments: Tensors,
     /// The run's state.
@@ -177,9 +180,11 @@ pub fn read(path: &Path) -> Result<Checkpoint> {
     };
     let state = serde_json::from_slice(&verified(STATE)?)
         .map_err(|error| damaged(STATE, format!("is damaged: {error}")))?;
+    let weights = verified(WEIGHTS)?;
     Ok(Checkpoint {
         path: path.to_path_buf(),
-        weights: native::from_bytes(&verified(WEIGHTS)?, &path.join(WEIGHTS))?,
+        weights: native::from_bytes(&weights, &path.join(WEIGHTS))?,
+        sizes: native::description(&weights, &path.join(WEIGHTS))?.sizes,
         moments: native::from_bytes(&verified(MOMENTS)?, &path.join(MOMENTS))?,
         state,
     })

@@ -8,7 +8,7 @@ use super::checkpoint::Best;
 use super::loader::ValidBatches;
 use super::run_folder::{RunFolder, write_atomically};
 use super::samples::Sample;
-use super::step::{DeviceBatch, Trainee, evaluate};
+use super::step::{DeviceBatch, Trainee, ValidBatch, evaluate};
 use crate::analysis::{AnalysisConfig, HeadScores, View, ablation, score_heads};
 use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::{Error, Result};
@@ -99,16 +99,8 @@ pub fn examine<B: ops::Backend>(
             device.clone(),
         )
     };
-    let loss = |model: &Trainee<B>| evaluate(model, batches.iter()).loss;
     if batches.end > 0 {
-        let whole = loss(model);
-        for (layer, heads) in heads.iter_mut().enumerate() {
-            for (head, scores) in heads.iter_mut().enumerate() {
-                let without = ablation::without_head(&model.model, layer, head);
-                let without = Trainee { model: without, label_smoothing: model.label_smoothing };
-                scores.ablation = Some(loss(&without) - whole);
-            }
-        }
+        ablate(model, &mut heads, |model| evaluate(model, batches.iter()).loss);
     }
     Ok(Analysis {
         step: best.step,
@@ -118,4 +110,39 @@ pub fn examine<B: ops::Backend>(
         loss_by_position: best.evaluation.loss_by_position.clone(),
         floor_by_position: dataset.floor_by_position.clone(),
     })
+}
+
+/// Looks at `model` reading one sequence: what it does, and the scores of its heads there.
+///
+/// # Errors
+/// [`Error::Shape`] where the model cannot read it, as where it is too long.
+pub fn look_at<B: ops::Backend>(
+    model: &Trainee<B>,
+    sample: &Sample,
+    device: &B::Device,
+) -> Result<(View, Vec<Vec<HeadScores>>)> {
+    let host = sample.batch();
+    let batch = ValidBatch { device: DeviceBatch::new(&host, device), host };
+    let view = View::new(&model.model, batch.device.inputs.clone())?;
+    let mut heads = score_heads([(&view.attention[..], &sample.inputs[..])]);
+    if batch.device.tokens > 0 {
+        ablate(model, &mut heads, |model| evaluate(model, std::iter::once(batch.clone())).loss);
+    }
+    Ok((view, heads))
+}
+
+/// Fills in what the `loss` rises by without each head.
+fn ablate<B: ops::Backend>(
+    model: &Trainee<B>,
+    heads: &mut [Vec<HeadScores>],
+    loss: impl Fn(&Trainee<B>) -> f64,
+) {
+    let whole = loss(model);
+    for (layer, heads) in heads.iter_mut().enumerate() {
+        for (head, scores) in heads.iter_mut().enumerate() {
+            let without = ablation::without_head(&model.model, layer, head);
+            let without = Trainee { model: without, label_smoothing: model.label_smoothing };
+            scores.ablation = Some(loss(&without) - whole);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! All that decides what a run does, and what is made of it before the first step.
 
+use std::path::PathBuf;
+
 use super::step::Trainee;
 use super::{RunFolder, TrainingConfig};
 use crate::analysis::AnalysisConfig;
@@ -14,6 +16,8 @@ use crate::weights::native::Description;
 pub struct Experiment {
     /// The seed of everything drawn at random.
     pub seed: u64,
+    /// The run whose best weights this one starts from; none: fresh ones.
+    pub from: Option<PathBuf>,
     /// What is learned from.
     pub data: DataConfig,
     /// What learns.
@@ -27,8 +31,12 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads or draws the data, in the form that the architecture takes.
+    /// Reads or draws the data, in the form that the architecture takes; by the vocabulary of the run
+    /// that this one starts from, if it does.
     pub fn dataset(&self) -> Result<Dataset> {
+        if let Some(from) = &self.from {
+            return self.dataset_of(&RunFolder::open(from)?);
+        }
         match self.model.architecture {
             Architecture::OneLayer | Architecture::Decoder => self.data.load(self.seed),
             Architecture::EncoderDecoder => self.data.load_pairs(self.seed),
@@ -63,14 +71,14 @@ impl Experiment {
         Ok(dataset)
     }
 
-    pub(super) fn description(&self, dataset: &Dataset) -> Description {
-        Description { model: self.model.clone(), sizes: self.sizes(dataset) }
+    pub(super) fn description(&self, sizes: Sizes) -> Description {
+        Description { model: self.model.clone(), sizes }
     }
 
     /// A model with fresh weights, a pure function of the seed.
-    pub fn model<B: ops::Backend>(&self, dataset: &Dataset, device: &B::Device) -> Result<Trainee<B>> {
+    pub fn model<B: ops::Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Trainee<B>> {
         B::seed(device, self.seed);
-        let model = self.model.init(self.sizes(dataset), device)?;
+        let model = self.model.init(sizes, device)?;
         Ok(Trainee { model, label_smoothing: self.training.label_smoothing })
     }
 }

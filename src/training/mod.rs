@@ -20,6 +20,7 @@ mod run_folder;
 mod samples;
 mod schedule;
 mod silent;
+mod start;
 mod step;
 mod stopping;
 mod strategy;
@@ -33,7 +34,7 @@ use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State};
 pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
-pub use examination::Analysis;
+pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
 pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
@@ -45,6 +46,7 @@ pub use progress::{Progress, ProgressKind, clock, say, thousands};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
+pub use start::Start;
 pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
 pub use stopping::{EarlyStopping, Ended, Watched};
 pub use summary::Summary;
@@ -91,11 +93,20 @@ pub fn train<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     target.check()?;
+    let start = experiment.from.as_deref().map(Start::read).transpose()?;
     let dataset = experiment.dataset()?;
     if control.backend.uses_host_memory() {
         Memory::of(experiment, &dataset).check(experiment, &dataset)?;
     }
-    let trainee = experiment.model::<B>(&dataset, device)?;
+    let sizes = match &start {
+        None => experiment.sizes(&dataset),
+        Some(start) => start.sizes(experiment, &dataset)?,
+    };
+    let mut trainee = experiment.model::<B>(sizes, device)?;
+    if let Some(start) = start {
+        let path = start.path();
+        trainee.model = native::apply(trainee.model, start.tensors, &path)?;
+    }
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
         write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;
@@ -109,9 +120,10 @@ pub fn train<B: ops::AutodiffBackend>(
             folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
         let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
         let weights = native::collect(&trainee.model)?;
-        checkpoint::write(folder, (&weights, &experiment.description(&dataset)), &Vec::new(), &state)
+        checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
     })?;
-    go_on(experiment, dataset, trainee, folder, lock, device, control)
+    let found = checkpoint::newest(&folder)?;
+    go_on(experiment, dataset, trainee, found, folder, lock, device, control)
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -126,15 +138,19 @@ pub fn resume<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
-    let trainee = experiment.model::<B>(&dataset, device)?;
-    go_on(experiment, dataset, trainee, folder, lock, device, control)
+    checkpoint::remove_half_written(&folder);
+    let found = checkpoint::newest(&folder)?;
+    let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
+    go_on(experiment, dataset, trainee, found, folder, lock, device, control)
 }
 
 /// The story of a run, from its newest checkpoint to its end.
+#[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
 fn go_on<B: ops::AutodiffBackend>(
     experiment: &Experiment,
     dataset: Dataset,
     mut trainee: Trainee<B>,
+    found: checkpoint::Found,
     folder: RunFolder,
     lock: Lock,
     device: &B::Device,
@@ -147,8 +163,7 @@ fn go_on<B: ops::AutodiffBackend>(
     let total = config.total_steps(epoch_batches);
 
     // Where the run stands.
-    checkpoint::remove_half_written(&folder);
-    let checkpoint::Found { checkpoint, damaged } = checkpoint::newest(&folder)?;
+    let checkpoint::Found { checkpoint, damaged } = found;
     for problem in damaged {
         eprintln!("warning: {problem}; going on from {}", checkpoint.path.display());
     }
@@ -199,7 +214,7 @@ fn go_on<B: ops::AutodiffBackend>(
         history: history::History::open(&folder.metrics(), state.metrics_bytes)?,
         optimizer: optimizer.clone(),
         parameter_names,
-        description: experiment.description(&dataset),
+        description: experiment.description(checkpoint.sizes),
         signal: control.signal.clone(),
         progress: Progress::new(control.progress, state.step, total, floor),
         unread: Vec::new(),

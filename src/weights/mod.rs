@@ -1,5 +1,28 @@
-//! Weights from and to safetensors files.
+//! Weights from and to files.
 //!
-//! [`native`] is the project's own naming: each parameter under its path in the model.
+//! | file | holds |
+//! |---|---|
+//! | [`native`] | the project's own naming: each parameter under its path in the model |
+//! | [`checkpoint`] | the tensors of other programs' files: safetensors, shards, PyTorch |
+//! | [`gpt2`] | GPT-2's naming, which nanoGPT shares, and its config |
+//! | [`export`](mod@export) | a model as files for another program |
+//! | [`import`](mod@import) | a model out of another program's files |
+//! | [`tokenizer`] | the tokenizer that comes along |
 
+pub mod checkpoint;
+pub mod export;
+pub mod gpt2;
+pub mod import;
 pub mod native;
+pub mod tokenizer;
+
+use burn::tensor::TensorData;
+
+/// The transpose of a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's,
+/// `[in, out]`, and back. What is no matrix stays as it is.
+fn transposed(data: TensorData) -> TensorData {
+    let [rows, columns] = data.shape[..] else { return data };
+    let values: Vec<f32> = data.iter::<f32>().collect();
+    let columns_first = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    TensorData::new(columns_first.map(|at| values[at]).collect::<Vec<_>>(), [columns, rows])
+}

@@ -125,21 +125,35 @@ pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors> {
     file.tensors().into_iter().map(read).collect()
 }
 
-/// The model that a weights file describes, with its weights.
+/// The model that a weights file describes; `path` is named in errors.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or was not written by this program.
-pub fn load_model<B: ops::Backend>(path: &Path, device: &B::Device) -> Result<(Model<B>, Description)> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    let tensors = from_bytes(&bytes, path)?;
+/// If the file was not written by this program.
+pub fn description(bytes: &[u8], path: &Path) -> Result<Description> {
     let foreign = |problem: String| {
         Error::file(path, None, None, format!("does not say what model it holds: {problem}"))
     };
-    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| foreign(error.to_string()))?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| foreign(error.to_string()))?;
     let json = metadata.metadata().as_ref().and_then(|entries| entries.get(DESCRIPTION));
     let json = json.ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
-    let description =
-        serde_json::from_str::<Description>(json).map_err(|error| foreign(error.to_string()))?;
+    serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
+}
+
+/// The tensors of a weights file, and the model that it describes.
+///
+/// # Errors
+/// If the file cannot be read, is damaged, or was not written by this program.
+pub fn read(path: &Path) -> Result<(Tensors, Description)> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    Ok((from_bytes(&bytes, path)?, description(&bytes, path)?))
+}
+
+/// The model that a weights file describes, with its weights.
+///
+/// # Errors
+/// As [`read`], and where the weights are not those of the model.
+pub fn load_model<B: ops::Backend>(path: &Path, device: &B::Device) -> Result<(Model<B>, Description)> {
+    let (tensors, description) = read(path)?;
     let model = description.model.init(description.sizes, device)?;
     Ok((apply(model, tensors, path)?, description))
 }

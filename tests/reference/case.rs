@@ -1,12 +1,13 @@
 //! Reads one reference case and compares results with it.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::module::Param;
 use burn::nn::{Embedding, Linear};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 /// One case: tensors named `input.*`, `weight.*` and `expected.*`.
@@ -60,6 +61,16 @@ impl Case {
 
     pub fn int<B: Backend, const D: usize>(&self, key: &str) -> Tensor<B, D, Int> {
         Tensor::from_data(self.data(key), &Default::default())
+    }
+
+    /// Writes tensors as a safetensors file of their own, under the names that `rename` gives them.
+    pub fn write_safetensors(&self, path: &Path, rename: impl Fn(&str) -> Option<String>) {
+        let named = self.tensors.iter().filter_map(|(key, data)| Some((rename(key)?, data)));
+        let floats: Vec<_> = named.map(|(name, data)| (name, data.clone().convert::<f32>())).collect();
+        let views = floats.iter().map(|(name, data)| {
+            (name, TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes()).unwrap())
+        });
+        std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
     }
 
     /// A padding tensor, in which the files hold 1 for what is hidden.

@@ -1,0 +1,242 @@
+//! `generate`: writes on from a prompt.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::input;
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::data::{Notation, Vocabulary};
+use crate::error::Result;
+use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
+use crate::model::{Architecture, Model};
+use crate::ops;
+use crate::training::{BackendName, RunFolder, say};
+use crate::weights::native::{self, Description};
+
+/// Write on from a prompt, or answer it, with a run's best weights.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run folder.
+    run: PathBuf,
+    /// What to continue; for an encoder-decoder, what to answer. Without a tokenizer: ids or symbols,
+    /// as "3 1 4 1 5". [default: the token that a text starts with, where there is one]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt_file", "tokens"])]
+    prompt: Option<String>,
+    /// Reads the prompt from a file; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    prompt_file: Option<PathBuf>,
+    /// The prompt as ids, whatever the vocabulary, as "3 1 4".
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// Takes the likeliest token at each step.
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
+    greedy: bool,
+    /// Divides the logits: below 1 the likely becomes likelier, 0 is greedy.
+    #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
+    temperature: f64,
+    /// Draws from the K likeliest tokens only; 0: from all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
+    /// Draws from the likeliest tokens whose probabilities together reach P.
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f64,
+    /// Draws from tokens at least P times as likely as the likeliest.
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    min_p: f64,
+    /// Makes tokens that stand there already less likely; 1: leaves them.
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    repetition_penalty: f64,
+    /// Most new tokens. [default: 100; for an encoder-decoder its context]
+    #[arg(long, value_name = "N")]
+    max_new: Option<usize>,
+    /// Continuations, each drawn by itself.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    samples: usize,
+    /// Ends a continuation where this text comes; may be repeated.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+    /// Ends a continuation where this id comes; may be repeated.
+    #[arg(long, value_name = "ID")]
+    stop_token: Vec<u32>,
+    /// Goes on behind the token that ends a text.
+    #[arg(long)]
+    ignore_end: bool,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Reads everything anew at each step, to the same result: for comparison.
+    #[arg(long)]
+    no_cache: bool,
+    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+    /// Prints JSON: the new ids, their probabilities, and the likeliest at each step.
+    #[arg(long)]
+    json: bool,
+    /// How many of the likeliest tokens JSON shows at each step.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    alternatives: usize,
+}
+
+/// What JSON says of one continuation.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    prompt: &'a [u32],
+    tokens: &'a [u32],
+    text: &'a str,
+    /// The model's own, before any filter.
+    probabilities: &'a [f64],
+    alternatives: Vec<Vec<Alternative>>,
+    ended: Ended,
+}
+
+#[derive(Debug, Serialize)]
+struct Alternative {
+    id: u32,
+    text: String,
+    probability: f64,
+}
+
+/// Several of them.
+#[derive(Debug, Serialize)]
+struct Reports<'a> {
+    samples: Vec<Report<'a>>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let folder = RunFolder::open(&args.run)?;
+    let config = Config::load(Some(&folder.config()), &[])?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let given = match (&args.prompt, &args.prompt_file, &args.tokens) {
+        (_, _, Some(ids)) => input::ids(ids, &vocabulary)?,
+        (_, Some(path), _) => vocabulary.encode(&input::read(path)?)?,
+        (Some(text), ..) => vocabulary.encode(text)?,
+        (None, None, None) => Vec::new(),
+    };
+    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let written =
+        backend::run(backend, Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given })?;
+    if args.json {
+        print_json(&written, &vocabulary);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Generate<'a> {
+    args: &'a Args,
+    folder: &'a RunFolder,
+    vocabulary: &'a Vocabulary,
+    given: Vec<u32>,
+}
+
+/// What was given, and what was written.
+struct Written {
+    given: Vec<u32>,
+    continuations: Vec<Continuation>,
+}
+
+impl Job for Generate<'_> {
+    type Output = Written;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Written> {
+        let Self { args, folder, vocabulary, given } = self;
+        let (model, description): (Model<B::InnerBackend>, Description) =
+            native::load_model(&folder.model(), &device)?;
+        let sizes = description.sizes;
+        let answers = description.model.architecture == Architecture::EncoderDecoder;
+        let start = vocabulary.end().as_slice().to_vec();
+        let prompt = match answers {
+            true => Prompt { tokens: start, source: Some(given.clone()) },
+            false if given.is_empty() => Prompt { tokens: start, source: None },
+            false => Prompt { tokens: given.clone(), source: None },
+        };
+        let options = Options {
+            sampling: Sampling {
+                greedy: args.greedy,
+                temperature: args.temperature,
+                top_k: args.top_k,
+                top_p: args.top_p,
+                min_p: args.min_p,
+                repetition_penalty: args.repetition_penalty,
+            },
+            max_new: args.max_new.unwrap_or(if answers { sizes.context } else { 100 }),
+            samples: args.samples,
+            seed: args.seed,
+            stop_tokens: [&args.stop_token[..], vocabulary.end().filter(|_| !args.ignore_end).as_slice()]
+                .concat(),
+            stop_strings: args.stop.clone(),
+            alternatives: if args.json { args.alternatives } else { 0 },
+            cache: !args.no_cache,
+        };
+        // Where something is continued, it is shown with its continuation.
+        let mut shown = match answers || given.is_empty() {
+            true => String::new(),
+            false => vocabulary.decode(&given),
+        };
+        if vocabulary.notation() == Notation::Words && !shown.is_empty() {
+            shown.push(' ');
+        }
+        let mut stream = (!args.json && args.samples == 1).then(std::io::stdout);
+        let mut is_told = false;
+        let mut first = true;
+        let watch = |event: Event| match event {
+            Event::Text { text, .. } => {
+                if let Some(out) = &mut stream {
+                    let before = if std::mem::take(&mut first) { shown.as_str() } else { "" };
+                    // Nobody may be reading any more.
+                    let _ = write!(out, "{before}{text}").and_then(|()| out.flush());
+                }
+            }
+            Event::Slide { context, kept } if !std::mem::replace(&mut is_told, true) => {
+                eprintln!(
+                    "notice: the context of {context} tokens is full: whenever it is, the last {kept} are \
+                     read again and the others forgotten"
+                );
+            }
+            Event::Slide { .. } => {}
+        };
+        let continuations =
+            generation::write((&model, sizes), vocabulary, &prompt, &options, &device, watch)?;
+        if stream.is_some() {
+            say("");
+        } else if !args.json {
+            for (continuation, number) in continuations.iter().zip(1..) {
+                say(&format!("--- sample {number}\n{shown}{}", continuation.text));
+            }
+        }
+        Ok(Written { given, continuations })
+    }
+}
+
+fn print_json(written: &Written, vocabulary: &Vocabulary) {
+    let report = |continuation: &'_ Continuation| -> Vec<Vec<Alternative>> {
+        let named = |alternative: &generation::Alternative| Alternative {
+            id: alternative.id,
+            text: vocabulary.token(alternative.id),
+            probability: alternative.probability,
+        };
+        continuation.alternatives.iter().map(|step| step.iter().map(named).collect()).collect()
+    };
+    let mut samples: Vec<Report> = written
+        .continuations
+        .iter()
+        .map(|continuation| Report {
+            prompt: &written.given,
+            tokens: &continuation.tokens,
+            text: &continuation.text,
+            probabilities: &continuation.probabilities,
+            alternatives: report(continuation),
+            ended: continuation.ended,
+        })
+        .collect();
+    let json = match samples.len() {
+        1 => serde_json::to_string_pretty(&samples.remove(0)),
+        _ => serde_json::to_string_pretty(&Reports { samples }),
+    };
+    say(&json.expect("a report holds plain values"));
+}

@@ -1,0 +1,143 @@
+//! `import`: another program's weights as a run folder.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::data::{Count, DataConfig, Task, Vocabulary};
+use crate::error::{Error, Result};
+use crate::model::Architecture;
+use crate::ops;
+use crate::training::{BackendName, RunFolder, Target, say, thousands, write_atomically};
+use crate::weights::import::{Imported, Naming, import};
+use crate::weights::native;
+
+/// Import weights as a run folder, which evaluate, generate and train --from take.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The weights: a file, its shards or their index, or the folder that they lie in.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Names and layout of the weights.
+    #[arg(long, value_enum)]
+    format: Naming,
+    /// The model's config. [default: config.json beside the weights; nanoGPT's files hold their own]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The tokenizer.json, or the folder of vocab.json and merges.txt. [default: those beside the weights]
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// The folder to write, which must not exist. [default: runs/NAME, after the weights]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Sets a key of the run's config, as --set data.path=book.txt; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The backend that tries the model. [default: the best that is compiled in]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let target = match &args.run {
+        Some(folder) => Target::Folder(folder.clone()),
+        None => Target::Named(name(&args.files[0])),
+    };
+    target.check()?;
+    let backend = backend::choose(args.backend)?;
+    let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
+    let config = config(&args, &imported)?;
+    let mut description = imported.description.clone();
+    description.model = config.model.clone();
+    let weights = native::to_bytes(&imported.tensors, Some(&description))?;
+    let vocabulary =
+        serde_json::to_vec_pretty(&imported.vocabulary).expect("a vocabulary holds plain values");
+    let (folder, _lock) = RunFolder::create(&target, |folder| {
+        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+        write_atomically(&folder.vocabulary(), &vocabulary)?;
+        write_atomically(&folder.model(), &weights)?;
+        // The folder appears only if the model can be loaded from it.
+        backend::run(backend, Try { model: &folder.model(), named: &args.files[0] })
+    })?;
+    let sizes = description.sizes;
+    say(&format!(
+        "{}: {} parameters, a context of {}, a vocabulary of {}",
+        folder.path().display(),
+        thousands(config.model.parameters(sizes) as f64),
+        thousands(sizes.context as f64),
+        imported.vocabulary,
+    ));
+    if !imported.has_vocabulary {
+        say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Try<'a> {
+    model: &'a Path,
+    named: &'a Path,
+}
+
+impl Job for Try<'_> {
+    type Output = ();
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
+        let (tensors, description) = native::read(self.model)?;
+        let model = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
+        // The folder is a hidden one until it is whole: what is wrong, is wrong with what was named.
+        native::apply(model, tensors, self.named).map(drop)
+    }
+}
+
+/// The name of what is imported: of its file, or of the folder of a file that has a usual name.
+fn name(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let named = match path.file_name().and_then(|name| name.to_str()) {
+        Some("model.safetensors" | "model.safetensors.index.json" | "pytorch_model.bin" | "ckpt.pt") => {
+            path.parent().and_then(Path::file_name)
+        }
+        _ => path.file_stem(),
+    };
+    named.map_or_else(|| "imported".to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The config of the run: that beside a native file, or one made for the model.
+///
+/// Its data are a task over the same ids, unless --set says better: another program's weights do
+/// not say what they learned from.
+fn config(args: &Args, imported: &Imported) -> Result<Config> {
+    let (description, sizes) = (&imported.description, imported.description.sizes);
+    let beside = args.files[0].with_file_name("config.toml");
+    let config = match args.format == Naming::Native && beside.is_file() {
+        true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
+        false => Config {
+            data: task(description.model.architecture, sizes.context, &imported.vocabulary),
+            model: description.model.clone(),
+            ..Config::default()
+        },
+    };
+    let config = Config::parse(&config.to_toml(), Path::new("config.toml"), &args.set)?;
+    if config.model.parameters(sizes) != description.model.parameters(sizes) {
+        return Err(Error::Input(
+            "--set: the model's sizes are those of its weights and cannot be changed".into(),
+        ));
+    }
+    Ok(config)
+}
+
+/// A task over the ids of a vocabulary, in sequences that fit the context.
+fn task(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
+    let symbols = vocabulary.size();
+    let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
+    match architecture {
+        // Answers begin and end with a token of their own.
+        Architecture::EncoderDecoder => {
+            let length = context.saturating_sub(1).max(1);
+            DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
+        }
+        Architecture::OneLayer | Architecture::Decoder if data.check().is_ok() => data,
+        Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
+    }
+}

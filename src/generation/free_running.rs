@@ -1,0 +1,106 @@
+//! A run's validation samples continued by the model itself: after the prompt it reads what it
+//! wrote, not the truth, so that one wrong token can lead to others.
+
+use super::sampling::Sampling;
+use super::writer::{Options, Prompt, write};
+use crate::data::{Role, Vocabulary};
+use crate::error::Result;
+use crate::model::{Model, Sizes};
+use crate::ops;
+use crate::training::Sample;
+
+/// A continuation beside the true one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreeRunning {
+    /// What the model was given: the beginning of the sample, or the source of an answer.
+    pub prompt: Vec<u32>,
+    /// The likeliest tokens, each after all before it; as many as in `truth`.
+    pub generated: Vec<u32>,
+    /// What truly follows.
+    pub truth: Vec<u32>,
+}
+
+impl FreeRunning {
+    /// Lets the model continue a validation sample.
+    ///
+    /// The prompt reaches up to where all that follows can be known. Where that is nowhere before
+    /// the last quarter, it is the first half.
+    ///
+    /// # Errors
+    /// Those of [`write`].
+    pub fn new<B: ops::Backend>(
+        (model, sizes): (&Model<B>, Sizes),
+        vocabulary: &Vocabulary,
+        sample: &Sample,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let mut sequence = sample.inputs.clone();
+        sequence.extend(sample.targets.last());
+        let given = match sample.source {
+            // The token that an answer starts with.
+            Some(_) => 1,
+            None => given(&sample.roles),
+        };
+        let truth = sequence.split_off(given.min(sequence.len()));
+        let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
+        let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
+        let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_| ())?;
+        let generated = written.pop().map_or_else(Vec::new, |continuation| continuation.tokens);
+        Ok(Self { prompt: prompt.source.unwrap_or(prompt.tokens), generated, truth })
+    }
+}
+
+/// How many tokens of a sample with these targets are given.
+fn given(roles: &[Role]) -> usize {
+    let all = roles.len() + 1;
+    // Target `i` is token `i + 1`.
+    let known = roles.iter().rposition(|&role| role != Role::Determined).map_or(1, |last| last + 2);
+    if known <= all * 3 / 4 { known } else { all.div_ceil(2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, ModelConfig};
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn the_prompt_ends_where_the_rest_can_be_known_or_in_the_middle() {
+        use Role::{Determined, Undetermined};
+        let mut roles = vec![Undetermined; 2];
+        roles.extend([Determined; 9]);
+        assert_eq!(given(&roles), 3);
+        assert_eq!(given(&[Undetermined; 11]), 6);
+        assert_eq!(given(&[Determined; 11]), 1);
+        assert_eq!(given(&[Determined, Determined, Determined, Undetermined, Determined]), 3);
+    }
+
+    #[test]
+    fn as_much_is_written_as_is_true_by_the_greedy_choice_alone() {
+        let device = Default::default();
+        let sizes = Sizes { vocab: 11, context: 12, source_context: Some(5) };
+        let vocabulary = Vocabulary::integers(11, &[]);
+        for architecture in [Architecture::Decoder, Architecture::EncoderDecoder] {
+            let config = ModelConfig { architecture, ..ModelConfig::default() };
+            let model = config.init::<NdArray>(sizes, &device).unwrap();
+            let source = (architecture == Architecture::EncoderDecoder).then(|| vec![4, 2, 4]);
+            let sample = Sample {
+                inputs: vec![3, 1, 4, 1, 5, 9, 2],
+                targets: vec![1, 4, 1, 5, 9, 2, 6],
+                roles: vec![Role::Undetermined; 7],
+                source: source.clone(),
+            };
+            let free = FreeRunning::new((&model, sizes), &vocabulary, &sample, &device).unwrap();
+            let (prompt, truth) = match &source {
+                None => (vec![3, 1, 4, 1], vec![5, 9, 2, 6]),
+                Some(source) => (source.clone(), vec![1, 4, 1, 5, 9, 2, 6]),
+            };
+            assert_eq!((&free.prompt, &free.truth), (&prompt, &truth));
+            let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
+            let tokens = if source.is_some() { vec![3] } else { prompt };
+            let prompt = Prompt { tokens, source };
+            let expected = write((&model, sizes), &vocabulary, &prompt, &options, &device, |_| ());
+            assert_eq!(free.generated, expected.unwrap()[0].tokens);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Using a trained model: writing on from a prompt, and scoring a text.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`sampling`] | from logits to a token: filters as pure functions |
+//! | `writer` | the loop: prefill, then a token a step |
+//! | `transcript` | the text as it grows: streaming, stop strings |
+//! | `score` | the log-probability of each token of a given text |
+//! | `free_running` | a run's validation samples, continued by the model itself |
+
+mod free_running;
+pub mod sampling;
+mod score;
+mod transcript;
+mod writer;
+
+pub use free_running::FreeRunning;
+pub use sampling::Sampling;
+pub use score::score;
+pub use writer::{Alternative, Continuation, Ended, Event, Options, Prompt, write};
+
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+
+use crate::model::Source;
+
+/// Equal rows of ids on a device, `[rows, time]`.
+fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Device) -> Tensor<B, 2, Int> {
+    let (mut ids, mut count) = (Vec::new(), 0);
+    for row in rows {
+        ids.extend(row.iter().map(|&id| i64::from(id)));
+        count += 1;
+    }
+    let time = ids.len() / count.max(1);
+    Tensor::from_data(TensorData::new(ids, [count, time]), device)
+}
+
+/// The same source for so many rows, none of it padding.
+fn source<B: Backend>(tokens: &[u32], count: usize, device: &B::Device) -> Source<B> {
+    let tokens = rows(std::iter::repeat_n(tokens, count), device);
+    Source { padding: tokens.zeros_like().bool(), tokens }
+}

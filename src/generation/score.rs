@@ -1,0 +1,85 @@
+//! How likely a text is to a model, token by token.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
+
+use super::{rows, source};
+use crate::error::{Error, Result};
+use crate::model::{Inputs, Model, Sizes};
+use crate::ops;
+
+/// The log-probability in nats of each token but the first, given those before it.
+///
+/// A text longer than the context is read in windows that overlap by half, so that each token
+/// is given at least half a context, where there is so much before it.
+///
+/// # Errors
+/// [`Error::Input`] where there are fewer than two tokens; [`Error::Shape`] where a source is missing,
+/// too long, or not taken. That all ids lie below the vocabulary is to be checked before.
+pub fn score<B: ops::Backend>(
+    (model, sizes): (&Model<B>, Sizes),
+    tokens: &[u32],
+    given: Option<&[u32]>,
+    device: &B::Device,
+) -> Result<Vec<f64>> {
+    if tokens.len() < 2 {
+        return Err(Error::Input(
+            "a score needs at least two tokens: the first has none before it that it could follow from"
+                .into(),
+        ));
+    }
+    let targets = tokens.len() - 1;
+    let (context, stride) = (sizes.context, sizes.context.div_ceil(2));
+    let mut scores = Vec::with_capacity(targets);
+    let mut first = 0;
+    while scores.len() < targets {
+        let end = (first + context).min(targets);
+        let window = rows::<B>(std::iter::once(&tokens[first..end]), device);
+        let next = rows::<B>(std::iter::once(&tokens[first + 1..=end]), device);
+        let inputs = Inputs { tokens: window, source: given.map(|tokens| source(tokens, 1, device)) };
+        let logits = model.forward(inputs)?; // [1, time, vocab]
+        let found: Tensor<B, 2> = log_softmax(logits, 2).gather(2, next.unsqueeze_dim(2)).squeeze_dim(2);
+        // What the window before has scored already, it scored with more before it.
+        let known = scores.len() - first;
+        scores.extend(found.into_data().iter::<f64>().skip(known));
+        first = (first + stride).min(targets);
+    }
+    Ok(scores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::sampling::log_softmax as by_hand;
+    use crate::model::ModelConfig;
+    use burn_ndarray::NdArray;
+
+    const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: None };
+
+    #[test]
+    fn each_token_gets_its_log_probability_in_a_window_that_holds_enough_before_it() {
+        let device = Default::default();
+        let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
+        let tokens: Vec<u32> = (0..23).map(|i| (i * i + 3) % 11).collect();
+        let scores = score((&model, SIZES), &tokens, None, &device).unwrap();
+        assert_eq!(scores.len(), 22);
+        // Windows of 7 inputs begin at 0, 4, 8, 12, 16, and score targets up to 7, 11, 15, 19, 22.
+        for (target, &found) in scores.iter().enumerate() {
+            let first = [0, 4, 8, 12, 16].into_iter().find(|first| target < first + 7).unwrap();
+            let inputs = Inputs::tokens(rows(std::iter::once(&tokens[first..=target]), &device));
+            let logits: Vec<f32> = model.forward(inputs).unwrap().into_data().to_vec().unwrap();
+            let expected = by_hand(&logits[logits.len() - 11..])[tokens[target + 1] as usize];
+            assert!((found - expected).abs() < 1e-5, "{target}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn a_single_token_has_no_score() {
+        let device = Default::default();
+        let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
+        for tokens in [&[][..], &[3]] {
+            let error = score((&model, SIZES), tokens, None, &device).unwrap_err();
+            assert!(error.to_string().contains("at least two tokens"));
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Writing on from a prompt: the prompt is read in one pass, then each new token in a step of its
+//! own, with what earlier ones left in the cache.
+//!
+//! A model reads no further than the longest sequence it was trained on, its context. Where a
+//! continuation is longer, the context slides: of a full one the later half is read again, from
+//! place 0, and writing goes on. So the cache stays exact for every position scheme, and a token
+//! still costs little more than a step on average.
+
+use burn::tensor::Tensor;
+use rand::RngExt;
+use serde::Serialize;
+
+use super::sampling::{Sampling, likeliest, softmax, top};
+use super::transcript::Transcript;
+use super::{rows, source};
+use crate::data::Vocabulary;
+use crate::data::seed::{Purpose, generator};
+use crate::error::{Error, Result};
+use crate::model::{Inputs, Model, Sizes};
+use crate::ops;
+
+/// What is written on from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Prompt {
+    /// The tokens to continue; for an encoder-decoder what an answer starts with.
+    pub tokens: Vec<u32>,
+    /// What an encoder-decoder answers.
+    pub source: Option<Vec<u32>>,
+}
+
+/// How to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Most new tokens.
+    pub max_new: usize,
+    /// Continuations, written side by side.
+    pub samples: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Tokens that end a continuation, and are not part of it.
+    pub stop_tokens: Vec<u32>,
+    /// Strings that end a continuation, and are not part of its text.
+    pub stop_strings: Vec<String>,
+    /// How many of the likeliest tokens are noted at each step.
+    pub alternatives: usize,
+    /// Whether keys and values are kept. Without, each step reads everything anew, to the same
+    /// result.
+    pub cache: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            sampling: Sampling::default(),
+            max_new: 100,
+            samples: 1,
+            seed: 0,
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            alternatives: 0,
+            cache: true,
+        }
+    }
+}
+
+/// A token that could have come instead.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Alternative {
+    /// Its id.
+    pub id: u32,
+    /// The model's probability for it, before any filter.
+    pub probability: f64,
+}
+
+/// What a model wrote.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Continuation {
+    /// The new tokens.
+    pub tokens: Vec<u32>,
+    /// Their text.
+    pub text: String,
+    /// The model's probability for each of them, before any filter.
+    pub probabilities: Vec<f64>,
+    /// At each step, the likeliest tokens, likeliest first.
+    pub alternatives: Vec<Vec<Alternative>>,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
+/// Why a continuation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By a stop token.
+    StopToken,
+    /// By a stop string.
+    StopString,
+    /// By the number of new tokens.
+    MaxNew,
+}
+
+/// What happens while a model writes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Event<'a> {
+    /// A continuation has grown by this much text.
+    Text {
+        /// Which one.
+        sample: usize,
+        /// What is new of it.
+        text: &'a str,
+    },
+    /// The context is full; only this many tokens of it are read on from.
+    Slide {
+        /// The longest sequence that the model reads.
+        context: usize,
+        /// The tokens that are kept.
+        kept: usize,
+    },
+}
+
+/// A continuation under way.
+struct Row<'a> {
+    /// Prompt and new tokens.
+    all: Vec<u32>,
+    transcript: Transcript<'a>,
+    probabilities: Vec<f64>,
+    alternatives: Vec<Vec<Alternative>>,
+    ended: Option<Ended>,
+}
+
+/// Continues a prompt. `watch` hears of each piece of text as it comes.
+///
+/// # Errors
+/// [`Error::Input`] where options or prompt cannot be used; [`Error::Failed`] where the model's
+/// logits are not finite.
+pub fn write<B: ops::Backend>(
+    (model, sizes): (&Model<B>, Sizes),
+    vocabulary: &Vocabulary,
+    prompt: &Prompt,
+    options: &Options,
+    device: &B::Device,
+    mut watch: impl FnMut(Event),
+) -> Result<Vec<Continuation>> {
+    check(vocabulary, sizes, prompt, options)?;
+    let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
+    let mut cache = model.start(source.clone())?;
+    let mut written: Vec<Row> = (0..options.samples)
+        .map(|_| Row {
+            all: prompt.tokens.clone(),
+            transcript: Transcript::new(vocabulary, &prompt.tokens, &options.stop_strings),
+            probabilities: Vec::new(),
+            alternatives: Vec::new(),
+            ended: None,
+        })
+        .collect();
+
+    // The window is what the model sees: the tokens from `first` on, of which all before `unread`
+    // lie in the cache.
+    let (mut first, mut unread) = (0, 0);
+    for step in 0..options.max_new {
+        let time = prompt.tokens.len() + step;
+        if time - first > sizes.context {
+            let kept = sizes.context.div_ceil(2);
+            watch(Event::Slide { context: sizes.context, kept });
+            (first, unread) = (time - kept, time - kept);
+            cache.clear();
+        }
+        let logits: Tensor<B, 2> = if options.cache {
+            let next = rows(written.iter().map(|row| &row.all[unread..]), device);
+            model.read(next, &mut cache)? // [samples, vocab]
+        } else {
+            let window = rows(written.iter().map(|row| &row.all[first..]), device);
+            let inputs = Inputs { tokens: window, source: source.clone() };
+            model.forward(inputs)?.narrow(1, time - first - 1, 1).squeeze_dim(1)
+        };
+        unread = time;
+        let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        for (sample, (row, logits)) in written.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
+            // A model may have rows for more tokens than there are, to fill up a matrix.
+            let logits = &logits[..vocabulary.size().min(logits.len())];
+            if logits.iter().any(|logit| !logit.is_finite()) {
+                return Err(Error::Failed(
+                    "the model's logits are not finite: its weights are damaged".into(),
+                ));
+            }
+            row.step(logits, options, [sample as u64, step as u64]);
+            let over = row.ended.is_some() || step + 1 == options.max_new;
+            watch(Event::Text { sample, text: row.transcript.fresh(over) });
+        }
+        if written.iter().all(|row| row.ended.is_some()) {
+            break;
+        }
+    }
+    Ok(written.into_iter().map(Row::finish).collect())
+}
+
+impl Row<'_> {
+    /// Takes the next token. A row that has ended takes any, to be as long as the others.
+    fn step(&mut self, logits: &[f32], options: &Options, position: [u64; 2]) {
+        if self.ended.is_some() {
+            self.all.push(likeliest(logits));
+            return;
+        }
+        let uniform = generator(options.seed, Purpose::Sampling, position).random();
+        let token = options.sampling.choose(logits, &self.all, uniform);
+        self.all.push(token);
+        if options.stop_tokens.contains(&token) {
+            self.ended = Some(Ended::StopToken);
+            return;
+        }
+        let probabilities = softmax(logits);
+        let alternative = |id: u32| Alternative { id, probability: probabilities[id as usize] };
+        self.probabilities.push(probabilities[token as usize]);
+        self.alternatives.push(match options.alternatives {
+            0 => Vec::new(),
+            count => top(logits, count).into_iter().map(alternative).collect(),
+        });
+        if self.transcript.push(token) {
+            self.ended = Some(Ended::StopString);
+        }
+    }
+
+    fn finish(mut self) -> Continuation {
+        let tokens = self.transcript.tokens().to_vec();
+        self.probabilities.truncate(tokens.len());
+        self.alternatives.truncate(tokens.len());
+        Continuation {
+            tokens,
+            text: self.transcript.into_text(),
+            probabilities: self.probabilities,
+            alternatives: self.alternatives,
+            ended: self.ended.unwrap_or(Ended::MaxNew),
+        }
+    }
+}
+
+/// What cannot be continued, or not so.
+fn check(vocabulary: &Vocabulary, sizes: Sizes, prompt: &Prompt, options: &Options) -> Result<()> {
+    options.sampling.check()?;
+    let refused = |problem: String| Err(Error::Input(problem));
+    if options.samples == 0 {
+        return refused("--samples 0: write at least one".into());
+    }
+    if options.stop_strings.iter().any(String::is_empty) {
+        return refused("--stop \"\": an empty string would stop before the first token".into());
+    }
+    if prompt.tokens.is_empty() {
+        return refused(
+            "the prompt is empty, and the vocabulary has no token that a text starts with: give a prompt \
+             of at least one token"
+                .into(),
+        );
+    }
+    vocabulary.check(&prompt.tokens)?;
+    vocabulary.check(&options.stop_tokens)?;
+    if prompt.tokens.len() > sizes.context {
+        return refused(format!(
+            "a prompt of {} tokens is longer than the context of {}, the longest sequence that the model \
+             was trained on: shorten it",
+            prompt.tokens.len(),
+            sizes.context
+        ));
+    }
+    let Some(source) = &prompt.source else { return Ok(()) };
+    if source.is_empty() {
+        return refused("the prompt is empty: an encoder-decoder needs a source to answer".into());
+    }
+    vocabulary.check(source)?;
+    match sizes.source_context {
+        Some(context) if source.len() > context => refused(format!(
+            "a prompt of {} tokens is longer than {context}, the longest source that the model was trained \
+             on: shorten it",
+            source.len()
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, ModelConfig};
+    use crate::position::PositionScheme;
+    use burn_ndarray::NdArray;
+
+    const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+
+    fn model(config: &ModelConfig) -> Model<NdArray> {
+        config.init(SIZES, &Default::default()).unwrap()
+    }
+
+    fn config(position: PositionScheme) -> ModelConfig {
+        ModelConfig { position, d_model: 24, ..ModelConfig::default() }
+    }
+
+    fn prompt(tokens: &[u32]) -> Prompt {
+        Prompt { tokens: tokens.to_vec(), source: None }
+    }
+
+    fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
+        let vocabulary = Vocabulary::integers(11, &[]);
+        write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_| ())
+    }
+
+    #[test]
+    fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
+        let mut configs: Vec<ModelConfig> = [
+            PositionScheme::None,
+            PositionScheme::Learned,
+            PositionScheme::Sinusoidal,
+            PositionScheme::Rotary,
+            PositionScheme::Alibi,
+            PositionScheme::Relative,
+        ]
+        .map(config)
+        .to_vec();
+        let learned = config(PositionScheme::Learned);
+        configs.push(ModelConfig { architecture: Architecture::OneLayer, ..learned.clone() });
+        configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..learned });
+        for config in configs {
+            let model = model(&config);
+            let source = (config.architecture == Architecture::EncoderDecoder).then(|| vec![5, 8, 2]);
+            let prompt = Prompt { tokens: vec![3, 1, 4], source };
+            let options = Options { max_new: 29, samples: 2, alternatives: 3, ..Options::default() };
+            for sampling in [Sampling::default(), Sampling::GREEDY] {
+                let options = Options { sampling, ..options.clone() };
+                let cached = continued(&model, &prompt, &options).unwrap();
+                let uncached = continued(&model, &prompt, &Options { cache: false, ..options }).unwrap();
+                for (cached, uncached) in cached.iter().zip(&uncached) {
+                    assert_eq!(cached.tokens, uncached.tokens, "{config:?}");
+                    assert_eq!(cached.tokens.len(), 29);
+                    for (cached, uncached) in cached.probabilities.iter().zip(&uncached.probabilities) {
+                        assert!((cached - uncached).abs() < 1e-5);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn greedy_takes_the_first_alternative_and_samples_differ_by_seed_and_number() {
+        let model = model(&config(PositionScheme::Learned));
+        let options = Options { max_new: 19, samples: 2, alternatives: 4, ..Options::default() };
+        let write = |sampling, seed| {
+            continued(&model, &prompt(&[3]), &Options { sampling, seed, ..options.clone() }).unwrap()
+        };
+        let greedy = write(Sampling::GREEDY, 0);
+        assert_eq!(greedy[0], greedy[1]);
+        for (token, (probability, alternatives)) in
+            greedy[0].tokens.iter().zip(greedy[0].probabilities.iter().zip(&greedy[0].alternatives))
+        {
+            assert_eq!((*token, *probability), (alternatives[0].id, alternatives[0].probability));
+            assert_eq!(alternatives.len(), 4);
+            assert!(alternatives.is_sorted_by(|a, b| a.probability >= b.probability));
+        }
+        let drawn = write(Sampling::default(), 0);
+        assert_eq!(drawn, write(Sampling::default(), 0));
+        assert_ne!(drawn[0].tokens, drawn[1].tokens);
+        assert_ne!(drawn[0].tokens, write(Sampling::default(), 1)[0].tokens);
+    }
+
+    #[test]
+    fn a_sample_does_not_depend_on_the_others_beside_it() {
+        let model = model(&config(PositionScheme::Rotary));
+        let write = |samples| {
+            continued(&model, &prompt(&[3, 1]), &Options { max_new: 5, samples, ..Options::default() })
+        };
+        assert_eq!(write(1).unwrap()[0].tokens, write(3).unwrap()[0].tokens);
+    }
+
+    #[test]
+    fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
+        let model = model(&config(PositionScheme::Learned));
+        let options = Options { max_new: 40, samples: 3, ..Options::default() };
+        let free = continued(&model, &prompt(&[3]), &options).unwrap();
+        let stopping = Options { stop_tokens: vec![7, 2], ..options };
+        let stopped = continued(&model, &prompt(&[3]), &stopping).unwrap();
+        for (free, stopped) in free.iter().zip(&stopped) {
+            let end = free.tokens.iter().position(|token| [7, 2].contains(token));
+            assert_eq!(stopped.tokens, free.tokens[..end.unwrap_or(40)]);
+            assert_eq!(stopped.ended, if end.is_some() { Ended::StopToken } else { Ended::MaxNew });
+            assert_eq!(stopped.probabilities.len(), stopped.tokens.len());
+        }
+        assert!(stopped.iter().any(|row| row.ended == Ended::StopToken));
+    }
+
+    #[test]
+    fn the_text_streams_in_pieces_and_the_slide_is_told() {
+        let model = model(&config(PositionScheme::Learned));
+        let vocabulary = Vocabulary::characters("abcdefghijk".chars()).unwrap();
+        let options =
+            Options { max_new: 12, stop_strings: vec!["zz".into()], samples: 2, ..Options::default() };
+        let (mut texts, mut slides) = ([String::new(), String::new()], Vec::new());
+        let watch = |event: Event| match event {
+            Event::Text { sample, text } => texts[sample].push_str(text),
+            Event::Slide { context, kept } => slides.push((context, kept)),
+        };
+        let written =
+            write((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), watch);
+        let written = written.unwrap();
+        assert_eq!(texts[0], written[0].text);
+        assert_eq!(texts[1], written[1].text);
+        assert_eq!(vocabulary.encode(&texts[1]).unwrap(), written[1].tokens);
+        // After 2 + 5 tokens the context is full: 4 stay, and again after 4 more.
+        assert_eq!(slides, [(7, 4), (7, 4)]);
+    }
+
+    #[test]
+    fn tokens_that_the_vocabulary_lacks_are_never_written() {
+        let model = model(&config(PositionScheme::Learned));
+        let vocabulary = Vocabulary::integers(2, &[]);
+        let options = Options { max_new: 50, alternatives: 9, ..Options::default() };
+        let written =
+            write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_| ());
+        let written = &written.unwrap()[0];
+        assert!(written.tokens.iter().all(|&token| token < 2));
+        assert!(written.alternatives.iter().all(|step| step.len() == 2));
+    }
+
+    #[test]
+    fn what_cannot_be_continued_is_refused() {
+        let decoder = model(&config(PositionScheme::Rotary));
+        let default = Options::default;
+        for (tokens, options, message) in [
+            (vec![], default(), "the prompt is empty"),
+            (vec![3, 11], default(), "`11` (token 2) is outside the vocabulary"),
+            (vec![1; 8], default(), "a prompt of 8 tokens is longer than the context of 7"),
+            (vec![1], Options { samples: 0, ..default() }, "--samples 0"),
+            (vec![1], Options { stop_strings: vec![String::new()], ..default() }, "--stop \"\""),
+            (vec![1], Options { stop_tokens: vec![12], ..default() }, "`12`"),
+            (
+                vec![1],
+                Options { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..default() },
+                "--top-p 2",
+            ),
+        ] {
+            let error = continued(&decoder, &prompt(&tokens), &options).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        assert!(continued(&decoder, &prompt(&[1; 7]), &default()).is_ok(), "a full context is not too long");
+        let answers = ModelConfig { architecture: Architecture::EncoderDecoder, ..ModelConfig::default() };
+        let answers = model(&answers);
+        let answer = |source: &[u32]| {
+            let prompt = Prompt { tokens: vec![1], source: Some(source.to_vec()) };
+            continued(&answers, &prompt, &Options { max_new: 3, ..Options::default() })
+        };
+        assert!(answer(&[1; 5]).is_ok());
+        assert!(answer(&[1; 6]).unwrap_err().to_string().contains("longer than 5"));
+        assert!(answer(&[]).unwrap_err().to_string().contains("empty"));
+    }
+}

@@ -1,0 +1,234 @@
+//! Reading token by token: what a model keeps of the places it has read.
+//!
+//! [`Model::start`] and [`Model::read`] give the logits of [`Model::forward`], for a step's worth
+//! of work a token.
+
+use burn::tensor::{Int, Tensor, backend::Backend};
+
+use super::decoder::places;
+use super::{Model, Source};
+use crate::attention::{KeyValueCache, Memory};
+use crate::ops::{self, ScorePosition};
+use crate::{Error, Result};
+
+/// The keys and values that each layer of a model has computed so far.
+#[derive(Debug, Clone)]
+pub struct ModelCache<B: Backend> {
+    /// Self-attention, a cache a layer.
+    layers: Vec<KeyValueCache<B>>,
+    /// Cross-attention, a memory a layer; empty in a model that reads no source.
+    memories: Vec<Memory<B>>,
+}
+
+impl<B: Backend> ModelCache<B> {
+    /// How many places were read.
+    pub fn time(&self) -> usize {
+        self.layers.first().map_or(0, KeyValueCache::time)
+    }
+
+    /// Forgets the places that were read, not the source.
+    pub fn clear(&mut self) {
+        self.layers.fill_with(KeyValueCache::default);
+    }
+}
+
+impl<B: ops::Backend> Model<B> {
+    /// An empty cache; for an encoder-decoder one that holds its reading of the source.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where a source is missing, does not fit, or is not taken.
+    pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
+        let (layers, memories) = match (self, source) {
+            (Model::OneLayer(_), None) => (1, Vec::new()),
+            (Model::Decoder(model), None) => (model.blocks.len(), Vec::new()),
+            (Model::EncoderDecoder(model), Some(source)) => {
+                let padding = source.padding.clone();
+                let memory = model.encoder.forward(source, None)?;
+                let remember = |block: &super::cross_block::CrossBlock<B>| {
+                    block.cross_attention.remember(memory.clone(), padding.clone())
+                };
+                (model.blocks.len(), model.blocks.iter().map(remember).collect::<Result<_>>()?)
+            }
+            (Model::EncoderDecoder(_), None) => {
+                return Err(Error::Shape("an encoder-decoder needs a source to answer".to_string()));
+            }
+            (Model::OneLayer(_) | Model::Decoder(_), Some(_)) => {
+                return Err(Error::Shape("only an encoder-decoder reads a source".to_string()));
+            }
+        };
+        Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
+    }
+
+    /// Reads the next tokens of each row; the logits of the token that follows the last of them.
+    ///
+    /// # Shapes
+    /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where there is nothing to read, or the positions end before the tokens do.
+    pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
+        let [batch, time] = tokens.dims();
+        if batch == 0 || time == 0 {
+            return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
+        }
+        let start = cache.time();
+        let last = |x: Tensor<B, 3>| x.narrow(1, time - 1, 1); // [batch, 1, d_model]
+        let logits = match self {
+            Model::OneLayer(model) => {
+                let embedded = ops::embedding(&model.embedding, tokens, None); // [batch, time, d_model]
+                // Nothing is added here: the model has no residual connection.
+                let residual = embedded.zeros_like();
+                let layer = &mut cache.layers[0];
+                let attended =
+                    model.attention.forward_cached(residual, embedded, &ScorePosition::None, layer)?;
+                ops::linear(&model.head, last(attended))
+            }
+            Model::Decoder(model) => {
+                let (added, position) = places(model.position.as_ref(), start, time)?;
+                let mut x = model.embedding.forward(tokens, added); // [batch, time, d_model]
+                for (block, layer) in model.blocks.iter().zip(&mut cache.layers) {
+                    x = block.forward_cached(x, &position, layer)?;
+                }
+                model.logits(last(x))
+            }
+            Model::EncoderDecoder(model) => {
+                let (added, position) = places(model.position.as_ref(), start, time)?;
+                let mut x = model.embedding.forward(tokens, added); // [batch, time, d_model]
+                let layers = cache.layers.iter_mut().zip(&cache.memories);
+                for (block, (layer, memory)) in model.blocks.iter().zip(layers) {
+                    x = block.forward_cached(x, memory, &position, layer)?;
+                }
+                model.logits(last(x))
+            }
+        };
+        Ok(logits.squeeze_dim(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes};
+    use crate::position::PositionScheme;
+    use burn::tensor::{TensorData, Tolerance};
+    use burn_flex::Flex;
+    use burn_ndarray::NdArray;
+
+    const SIZES: Sizes = Sizes { vocab: 11, context: 13, source_context: Some(5) };
+    const TOKENS: [[i64; 13]; 2] =
+        [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5, 9]];
+
+    fn configs() -> Vec<ModelConfig> {
+        let mut configs = Vec::new();
+        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+            for position in [
+                PositionScheme::None,
+                PositionScheme::Learned,
+                PositionScheme::Sinusoidal,
+                PositionScheme::Rotary,
+                PositionScheme::Alibi,
+                PositionScheme::Relative,
+            ] {
+                for key_value_heads in [6, 2, 1] {
+                    let norm = if key_value_heads == 2 { NormPlacement::Post } else { NormPlacement::Pre };
+                    let config = ModelConfig {
+                        architecture,
+                        position,
+                        key_value_heads,
+                        norm,
+                        tie_embeddings: key_value_heads == 1,
+                        d_model: 36,
+                        heads: 6,
+                        ..ModelConfig::default()
+                    };
+                    configs.push(config);
+                }
+            }
+        }
+        configs
+    }
+
+    fn source<B: Backend>(config: &ModelConfig) -> Option<Source<B>> {
+        let device = Default::default();
+        (config.architecture == Architecture::EncoderDecoder).then(|| Source {
+            tokens: Tensor::from_ints([[5, 3, 8, 0, 0], [1, 2, 3, 4, 5]], &device),
+            padding: Tensor::from_data(
+                [[false, false, false, true, true], [false, false, false, false, false]],
+                &device,
+            ),
+        })
+    }
+
+    fn cached_and_uncached_logits_agree_on<B: ops::Backend>() {
+        let device = Default::default();
+        for config in configs() {
+            let model = config.init::<B>(SIZES, &device).unwrap();
+            let tokens = Tensor::from_ints(TOKENS, &device);
+            let inputs = Inputs { tokens: tokens.clone(), source: source(&config) };
+            let expected = model.forward(inputs).unwrap(); // [2, 13, 11]
+            // A prompt in one go, then a token a step, then several at once.
+            let mut cache = model.start(source(&config)).unwrap();
+            let mut start = 0;
+            for time in [5, 1, 1, 3, 1, 2] {
+                let logits = model.read(tokens.clone().narrow(1, start, time), &mut cache).unwrap();
+                start += time;
+                assert_eq!(cache.time(), start);
+                let expected = expected.clone().narrow(1, start - 1, 1).squeeze_dim::<2>(1).into_data();
+                logits.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+            }
+            assert_eq!(start, 13);
+        }
+    }
+
+    #[test]
+    fn cached_and_uncached_logits_agree() {
+        cached_and_uncached_logits_agree_on::<NdArray>();
+        cached_and_uncached_logits_agree_on::<Flex>();
+    }
+
+    #[test]
+    fn cached_and_uncached_greedy_tokens_are_identical() {
+        let device = Default::default();
+        for config in configs() {
+            let model = config.init::<NdArray>(SIZES, &device).unwrap();
+            let prompt: Tensor<NdArray, 2, Int> = Tensor::from_ints(TOKENS, &device).narrow(1, 0, 4);
+            let next = |logits: Tensor<NdArray, 2>| logits.argmax(1); // [2, 1]
+            let (mut uncached, mut cached) = (prompt.clone(), prompt.clone());
+            let mut cache = model.start(source(&config)).unwrap();
+            let mut unread = prompt;
+            for _ in 0..9 {
+                let inputs = Inputs { tokens: uncached.clone(), source: source(&config) };
+                let [_, time] = uncached.dims();
+                let logits = model.forward(inputs).unwrap().narrow(1, time - 1, 1).squeeze_dim(1);
+                uncached = Tensor::cat(vec![uncached, next(logits)], 1);
+                unread = next(model.read(unread, &mut cache).unwrap());
+                cached = Tensor::cat(vec![cached, unread.clone()], 1);
+            }
+            assert_eq!(cached.into_data(), uncached.into_data(), "{config:?}");
+        }
+    }
+
+    #[test]
+    fn a_cleared_cache_starts_again_and_keeps_the_source() {
+        let device = Default::default();
+        let config =
+            ModelConfig { architecture: Architecture::EncoderDecoder, d_model: 12, ..ModelConfig::default() };
+        let model = config.init::<NdArray>(SIZES, &device).unwrap();
+        let tokens = || Tensor::from_ints(TOKENS, &device).narrow(1, 0, 3);
+        let mut cache = model.start(source(&config)).unwrap();
+        let first: TensorData = model.read(tokens(), &mut cache).unwrap().into_data();
+        assert_ne!(model.read(tokens(), &mut cache).unwrap().into_data(), first);
+        cache.clear();
+        assert_eq!(model.read(tokens(), &mut cache).unwrap().into_data(), first);
+    }
+
+    #[test]
+    fn learned_positions_end_at_the_context() {
+        let device = Default::default();
+        let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
+        let mut cache = model.start(None).unwrap();
+        model.read(Tensor::from_ints(TOKENS, &device), &mut cache).unwrap();
+        let error = model.read(Tensor::zeros([2, 1], &device), &mut cache).unwrap_err().to_string();
+        assert!(error.contains("14") && error.contains("13"), "{error}");
+    }
+}

@@ -1,0 +1,347 @@
+//! GPT-2's weights (Radford et al., 2019) under the names that transformers gives them, which
+//! nanoGPT shares.
+//!
+//! | theirs | ours |
+//! |---|---|
+//! | `wte.weight`, `wpe.weight` | `embedding.token.weight`, `position.weight` |
+//! | `h.0.ln_1.weight`, `.bias` | `blocks.0.attention_norm.gamma`, `.beta` |
+//! | `h.0.attn.c_attn`, `h.0.attn.c_proj` | `blocks.0.attention.qkv`, `.output` |
+//! | `h.0.ln_2`, `h.0.mlp.c_fc`, `h.0.mlp.c_proj` | `blocks.0.feed_forward_norm`, `.feed_forward.up`, `.down` |
+//! | `ln_f`, `lm_head.weight` | `norm`, `head.weight` |
+//!
+//! transformers keeps the weights of its `Conv1D` as `[in, out]`, as Burn does; nanoGPT's are
+//! `nn.Linear`'s, `[out, in]`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::native::{Description, Tensors};
+use super::transposed;
+use crate::data::Vocabulary;
+use crate::error::{Error, Result};
+use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
+use crate::ops::Gelu;
+use crate::position::PositionScheme;
+
+/// How the linear layers' weights lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `[in, out]`: transformers' `Conv1D`.
+    InputOutput,
+    /// `[out, in]`: `nn.Linear`.
+    OutputInput,
+}
+
+/// What a tensor is, which says how it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The same everywhere.
+    Plain,
+    /// The weight of a linear layer.
+    Linear,
+    /// The head, `[vocab, d_model]` in both.
+    Head,
+}
+
+/// One tensor: their name, ours, and its shape here.
+struct Entry {
+    theirs: String,
+    ours: String,
+    kind: Kind,
+    shape: Vec<usize>,
+}
+
+/// All tensors of a model. A config without biases has none of theirs either.
+fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
+    let (d_model, inner) = (model.d_model, model.d_model * model.feed_forward);
+    let entry = |theirs: &str, ours: &str, kind, shape: &[usize]| Entry {
+        theirs: theirs.to_string(),
+        ours: ours.to_string(),
+        kind,
+        shape: shape.to_vec(),
+    };
+    let mut entries = vec![
+        entry("wte.weight", "embedding.token.weight", Kind::Plain, &[sizes.vocab, d_model]),
+        entry("wpe.weight", "position.weight", Kind::Plain, &[sizes.context, d_model]),
+    ];
+    // A norm or a linear layer: a weight, and a bias as wide as its output.
+    let mut module = |theirs: String, ours: String, kind: Kind, shape: &[usize]| {
+        let (weight, bias) = if kind == Kind::Linear { ("weight", "bias") } else { ("gamma", "beta") };
+        entries.push(entry(&format!("{theirs}.weight"), &format!("{ours}.{weight}"), kind, shape));
+        if model.bias {
+            let shape = &shape[shape.len() - 1..];
+            entries.push(entry(&format!("{theirs}.bias"), &format!("{ours}.{bias}"), Kind::Plain, shape));
+        }
+    };
+    for layer in 0..model.layers {
+        for (theirs, ours, kind, shape) in [
+            ("ln_1", "attention_norm", Kind::Plain, &[d_model][..]),
+            ("attn.c_attn", "attention.qkv", Kind::Linear, &[d_model, 3 * d_model]),
+            ("attn.c_proj", "attention.output", Kind::Linear, &[d_model, d_model]),
+            ("ln_2", "feed_forward_norm", Kind::Plain, &[d_model]),
+            ("mlp.c_fc", "feed_forward.up", Kind::Linear, &[d_model, inner]),
+            ("mlp.c_proj", "feed_forward.down", Kind::Linear, &[inner, d_model]),
+        ] {
+            module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), kind, shape);
+        }
+    }
+    module("ln_f".to_string(), "norm".to_string(), Kind::Plain, &[d_model]);
+    if !model.tie_embeddings {
+        entries.push(entry("lm_head.weight", "head.weight", Kind::Head, &[d_model, sizes.vocab]));
+    }
+    entries
+}
+
+/// Whether a tensor is no parameter but a mask that old files carry along.
+pub fn is_mask(name: &str) -> bool {
+    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
+}
+
+/// A name without what wrappers put before it: `torch.compile`, data parallelism, the model's head.
+pub fn bare(name: &str) -> &str {
+    let mut bare = name;
+    for prefix in ["_orig_mod.", "module.", "transformer."] {
+        bare = bare.strip_prefix(prefix).unwrap_or(bare);
+    }
+    bare
+}
+
+/// The keys of transformers' `GPT2Config` and of nanoGPT's `model_args` that decide what a model
+/// computes; others are allowed.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    model_type: Option<String>,
+    n_embd: Option<usize>,
+    n_head: Option<usize>,
+    n_layer: Option<usize>,
+    vocab_size: Option<usize>,
+    #[serde(alias = "block_size")]
+    n_positions: Option<usize>,
+    n_inner: Option<usize>,
+    activation_function: Option<String>,
+    layer_norm_epsilon: Option<f64>,
+    #[serde(alias = "dropout")]
+    resid_pdrop: Option<f64>,
+    tie_word_embeddings: Option<bool>,
+    scale_attn_weights: Option<bool>,
+    scale_attn_by_inverse_layer_idx: Option<bool>,
+    add_cross_attention: Option<bool>,
+}
+
+/// A model in this naming, made ours. `config` is the contents of a `config.json` or nanoGPT's
+/// `model_args`, `origin` the file that errors about tensors name.
+///
+/// # Errors
+/// Where the config asks for what this decoder does not do; and one that lists every tensor that is
+/// missing, left over or of another shape.
+pub fn import(
+    tensors: BTreeMap<String, TensorData>,
+    layout: Layout,
+    config: Option<(&Value, &Path)>,
+    origin: &Path,
+) -> Result<(Description, Tensors)> {
+    let mut tensors: BTreeMap<String, TensorData> =
+        tensors.into_iter().map(|(name, data)| (bare(&name).to_string(), data)).collect();
+    let description = describe(&tensors, layout, config, origin)?;
+    // Theirs may store a tied head once more.
+    if description.model.tie_embeddings {
+        tensors.remove("lm_head.weight");
+    }
+
+    let mut ours = Vec::new();
+    let mut problems = Vec::new();
+    for Entry { theirs, ours: name, kind, shape } in entries(&description.model, description.sizes) {
+        let Some(data) = tensors.remove(&theirs) else {
+            problems.push(format!("`{theirs}` is missing"));
+            continue;
+        };
+        let is_turned = kind == Kind::Head || kind == Kind::Linear && layout == Layout::OutputInput;
+        let found = data.shape.to_vec();
+        let expected = if is_turned { shape.iter().rev().copied().collect() } else { shape };
+        match found == expected {
+            true => ours.push((name, if is_turned { transposed(data) } else { data })),
+            false => problems.push(format!("`{theirs}` is {found:?}, not {expected:?}")),
+        }
+    }
+    problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
+    match problems.is_empty() {
+        true => Ok((description, ours)),
+        false => {
+            let problem = format!("holds no such GPT-2: {}", problems.join(", "));
+            Err(Error::file(origin, None, None, problem))
+        }
+    }
+}
+
+/// What model the tensors belong to: by the config, and by their shapes where it is silent.
+fn describe(
+    tensors: &BTreeMap<String, TensorData>,
+    layout: Layout,
+    config: Option<(&Value, &Path)>,
+    origin: &Path,
+) -> Result<Description> {
+    let place = config.map_or(origin, |(_, path)| path);
+    let refused = |problem: String| Error::file(place, None, None, problem);
+    let config: Config = match config {
+        Some((json, _)) => serde_json::from_value(json.clone())
+            .map_err(|error| refused(format!("is no config of a GPT-2: {error}")))?,
+        None => Config::default(),
+    };
+    if let Some(other) = config.model_type.as_deref().filter(|name| *name != "gpt2") {
+        return Err(refused(format!("`model_type` is \"{other}\", and only \"gpt2\" can be imported")));
+    }
+    for (key, value, wanted) in [
+        ("scale_attn_weights", config.scale_attn_weights, true),
+        ("scale_attn_by_inverse_layer_idx", config.scale_attn_by_inverse_layer_idx, false),
+        ("add_cross_attention", config.add_cross_attention, false),
+    ] {
+        if value.is_some_and(|value| value != wanted) {
+            return Err(refused(format!("`{key}` is {}, which this decoder does not compute", !wanted)));
+        }
+    }
+    let axis = |name: &str, axis: usize| tensors.get(name).and_then(|data| data.shape.get(axis).copied());
+    let size = |key: &str, given: Option<usize>, found: Option<usize>| match given.or(found) {
+        Some(0) => Err(refused(format!("`{key}` is 0: it must be at least 1"))),
+        Some(size) => Ok(size),
+        None => Err(refused(format!("neither `{key}` nor a tensor says how large the model is"))),
+    };
+    let d_model = size("n_embd", config.n_embd, axis("wte.weight", 1))?;
+    let vocab = size("vocab_size", config.vocab_size, axis("wte.weight", 0))?;
+    let context = size("n_positions", config.n_positions, axis("wpe.weight", 0))?;
+    let blocks = tensors.keys().filter_map(|name| name.strip_prefix("h.")?.split('.').next()?.parse().ok());
+    let layers = size("n_layer", config.n_layer, blocks.max().map(|last: usize| last.saturating_add(1)))?;
+    let heads = match config.n_head {
+        Some(heads) => heads,
+        None => {
+            return Err(refused(
+                "no config says how many heads the model has: give it by --config config.json".into(),
+            ));
+        }
+    };
+    let inner = match layout {
+        Layout::InputOutput => axis("h.0.mlp.c_fc.weight", 1),
+        Layout::OutputInput => axis("h.0.mlp.c_fc.weight", 0),
+    };
+    let inner = size("n_inner", config.n_inner, inner.or(Some(4 * d_model)))?;
+    if !inner.is_multiple_of(d_model) {
+        return Err(refused(format!("the inner width {inner} is no multiple of the width {d_model}")));
+    }
+    let gelu = match (config.activation_function.as_deref(), layout) {
+        (Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast"), _) | (None, Layout::InputOutput) => Gelu::Tanh,
+        // nanoGPT calls `nn.GELU()`.
+        (Some("gelu"), _) | (None, Layout::OutputInput) => Gelu::Erf,
+        (Some(other), _) => {
+            return Err(refused(format!(
+                "`activation_function` is \"{other}\": gelu_new, gelu_pytorch_tanh, gelu_fast and gelu are known"
+            )));
+        }
+    };
+    let head_differs = tensors.get("lm_head.weight").is_some_and(|head| {
+        tensors.get("wte.weight").is_some_and(|table| head.shape != table.shape || head.bytes != table.bytes)
+    });
+    let model = ModelConfig {
+        architecture: Architecture::Decoder,
+        d_model,
+        heads,
+        key_value_heads: 0,
+        layers,
+        dropout: config.resid_pdrop.unwrap_or(0.0),
+        position: PositionScheme::Learned,
+        norm: NormPlacement::Pre,
+        norm_epsilon: config.layer_norm_epsilon.unwrap_or(1e-5),
+        feed_forward: inner / d_model,
+        gelu,
+        bias: layout == Layout::InputOutput || tensors.contains_key("ln_f.bias"),
+        head_bias: false,
+        tie_embeddings: config.tie_word_embeddings != Some(false) && !head_differs,
+        embedding_norm: false,
+        initialisation: Initialisation::Normal,
+        ..ModelConfig::default()
+    };
+    model.check().map_err(|error| refused(error.to_string()))?;
+    Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+}
+
+/// A model in transformers' naming and layout, with the contents of its `config.json`.
+///
+/// # Errors
+/// Names the key that makes the model something else than a GPT-2.
+pub fn export(
+    description: &Description,
+    tensors: Tensors,
+    vocabulary: &Vocabulary,
+) -> Result<(Tensors, Value)> {
+    let (model, sizes) = (&description.model, description.sizes);
+    let other = |key: &str, value: Value, gpt2: &str| {
+        let problem = format!(
+            "is not what GPT-2 has, which is {gpt2}: export --format safetensors or pytorch-names instead"
+        );
+        Err(Error::key(key, value, problem))
+    };
+    let word = |variant: Result<Value, serde_json::Error>| variant.unwrap_or_default();
+    match model {
+        ModelConfig { architecture: Architecture::OneLayer | Architecture::EncoderDecoder, .. } => {
+            return other(
+                "model.architecture",
+                word(serde_json::to_value(model.architecture)),
+                "\"decoder\"",
+            );
+        }
+        ModelConfig { position, .. } if *position != PositionScheme::Learned => {
+            return other("model.position", word(serde_json::to_value(position)), "\"learned\"");
+        }
+        ModelConfig { norm: NormPlacement::Post, .. } => {
+            return other("model.norm", word(serde_json::to_value(model.norm)), "\"pre\"");
+        }
+        ModelConfig { key_value_heads, heads, .. } if ![0, *heads].contains(key_value_heads) => {
+            return other("model.key_value_heads", json!(key_value_heads), "as many as heads");
+        }
+        ModelConfig { embedding_norm: true, .. } => {
+            return other("model.embedding_norm", json!(true), "no norm there");
+        }
+        ModelConfig { head_bias: true, tie_embeddings: false, .. } => {
+            return other("model.head_bias", json!(true), "a head without bias");
+        }
+        _ => {}
+    }
+    let mut ours: BTreeMap<String, TensorData> = tensors.into_iter().collect();
+    // What has no biases computes as what has zeros for them.
+    let with_biases = ModelConfig { bias: true, ..model.clone() };
+    let mut theirs = Vec::new();
+    for entry in entries(&with_biases, sizes) {
+        let data = match ours.remove(&entry.ours) {
+            Some(data) if entry.kind == Kind::Head => transposed(data),
+            Some(data) => data,
+            None if entry.shape.len() == 1 && !model.bias => TensorData::zeros::<f32, _>(entry.shape),
+            None => return Err(Error::Failed(format!("the weights lack `{}`", entry.ours))),
+        };
+        let is_head = entry.kind == Kind::Head;
+        theirs.push((if is_head { entry.theirs } else { format!("transformer.{}", entry.theirs) }, data));
+    }
+    let config = json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": sizes.vocab,
+        "n_positions": sizes.context,
+        "n_ctx": sizes.context,
+        "n_embd": model.d_model,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_inner": model.feed_forward * model.d_model,
+        "activation_function": match model.gelu { Gelu::Tanh => "gelu_new", Gelu::Erf => "gelu" },
+        "layer_norm_epsilon": model.norm_epsilon,
+        "tie_word_embeddings": model.tie_embeddings,
+        "attn_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "resid_pdrop": model.dropout,
+        "bos_token_id": vocabulary.end(),
+        "eos_token_id": vocabulary.end(),
+        "torch_dtype": "float32",
+    });
+    Ok((theirs, config))
+}

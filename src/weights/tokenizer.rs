@@ -1,0 +1,73 @@
+//! The tokenizer that comes along with a model: a `tokenizer.json`, or GPT-2's older pair of
+//! `vocab.json` and `merges.txt`.
+
+use std::fs;
+use std::path::Path;
+
+use tokenizers::models::bpe::BPE;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, Tokenizer};
+
+use crate::data::Vocabulary;
+use crate::error::{Error, Result};
+
+const TOKENIZER: &str = "tokenizer.json";
+const VOCABULARY: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+
+/// The token that GPT-2's texts end with.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
+/// The tokenizer at `path`, a `tokenizer.json` or a folder.
+///
+/// # Errors
+/// If there is none, or what is there is none.
+pub fn read(path: &Path) -> Result<Vocabulary> {
+    match path.is_dir() {
+        false => read_json(path),
+        true => beside(path)?.ok_or_else(|| {
+            let problem = format!("holds no tokenizer: neither {TOKENIZER}, nor {VOCABULARY} and {MERGES}");
+            Error::file(path, None, None, problem)
+        }),
+    }
+}
+
+/// The tokenizer in a folder, where there is one.
+///
+/// # Errors
+/// If what is there is none.
+pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
+    let [json, vocabulary, merges] = [TOKENIZER, VOCABULARY, MERGES].map(|name| folder.join(name));
+    match () {
+        () if json.is_file() => read_json(&json).map(Some),
+        () if vocabulary.is_file() && merges.is_file() => read_pair(&vocabulary, &merges).map(Some),
+        () => Ok(None),
+    }
+}
+
+fn read_json(path: &Path) -> Result<Vocabulary> {
+    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let json = serde_json::from_slice(&bytes).map_err(|error| {
+        let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
+        Error::file(path, Some(error.line()), Some(error.column()), problem)
+    })?;
+    Vocabulary::tokenizer_json(json).map_err(|error| Error::file(path, None, None, error.to_string()))
+}
+
+/// GPT-2's byte pair encoding as its first release stored it.
+fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
+    let refused = |error: String| {
+        Error::file(vocabulary, None, None, format!("is no GPT-2 vocabulary with its {MERGES}: {error}"))
+    };
+    let [Some(names), Some(pairs)] = [vocabulary.to_str(), merges.to_str()] else {
+        return Err(refused("the path is not UTF-8".into()));
+    };
+    let model = BPE::from_file(names, pairs).build().map_err(|error| refused(error.to_string()))?;
+    let mut tokenizer = Tokenizer::new(model);
+    let bytes_as_characters = ByteLevel::new(false, true, true);
+    tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
+    if tokenizer.token_to_id(END_OF_TEXT).is_some() {
+        tokenizer.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
+    }
+    Vocabulary::tokenizer(tokenizer)
+}

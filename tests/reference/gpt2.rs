@@ -1,0 +1,103 @@
+//! A small GPT-2 of transformers: imported from a checkpoint in its naming, all attention maps,
+//! greedy tokens with and without cache.
+
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::Tensor;
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+use causal_attention::generation::{Options, Prompt, Sampling, write};
+use causal_attention::model::Inputs;
+use causal_attention::ops;
+use causal_attention::weights::export::{Format, export};
+use causal_attention::weights::import::{Imported, Naming, import};
+use causal_attention::weights::native;
+
+use crate::CLOSE;
+use crate::case::Case;
+
+/// transformers' own files: the checkpoint without the prefix `transformer.` or with it, and the
+/// config, of which the case's tensors show all but the heads.
+fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
+    let [layers, _, heads, _, _] = case.shape::<5>("expected.attentions");
+    let [vocab, d_model] = case.shape::<2>("weight.transformer.wte.weight");
+    let [context, _] = case.shape::<2>("weight.transformer.wpe.weight");
+    case.write_safetensors(&folder.join("model.safetensors"), |name| {
+        name.strip_prefix("weight.transformer.").map(|name| format!("{prefix}{name}"))
+    });
+    let config = serde_json::json!({
+        "model_type": "gpt2", "n_embd": d_model, "n_head": heads, "n_layer": layers,
+        "n_positions": context, "vocab_size": vocab, "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5, "n_inner": null, "unknown_key": [1, 2],
+    });
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+fn imported(case: &Case, prefix: &str) -> Imported {
+    let folder = tempfile::tempdir().unwrap();
+    write_checkpoint(case, folder.path(), prefix);
+    import(&[folder.path().to_path_buf()], Naming::Gpt2, None, None).unwrap()
+}
+
+fn agrees<B: ops::Backend>() {
+    let (case, device) = (Case::read("gpt2"), Default::default());
+    let Imported { description, tensors, vocabulary, .. } = imported(&case, "transformer.");
+    let model = description.model.init::<B>(description.sizes, &device).unwrap();
+    let model = native::apply(model, tensors, Path::new("gpt2")).unwrap();
+
+    let inputs = Inputs::tokens(case.int("input.tokens"));
+    let (logits, maps) = model.forward_with_attention(inputs.clone()).unwrap();
+    case.assert_close("expected.logits", logits, CLOSE);
+    case.assert_close("expected.logits", model.forward(inputs).unwrap(), CLOSE);
+    let maps = Tensor::stack::<5>(maps, 0); // [layers, batch, heads, time, time]
+    case.assert_close("expected.attentions", maps, CLOSE);
+
+    let tokens = |key| case.numbers(key).into_iter().map(|token| token as u32).collect::<Vec<_>>();
+    let prompt = Prompt { tokens: tokens("input.prompt"), source: None };
+    let expected = &tokens("expected.greedy")[prompt.tokens.len()..];
+    assert_eq!(expected.len(), 24);
+    for cache in [true, false] {
+        let options = Options { sampling: Sampling::GREEDY, max_new: 24, cache, ..Options::default() };
+        let written =
+            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_| ()).unwrap();
+        assert_eq!(written[0].tokens, expected, "with cache: {cache}");
+    }
+}
+
+#[test]
+fn gpt2() {
+    agrees::<NdArray>();
+    agrees::<Flex>();
+}
+
+#[test]
+fn an_export_and_its_import_are_equal_in_every_bit() {
+    let case = Case::read("gpt2");
+    let Imported { description, tensors, vocabulary, .. } = imported(&case, "");
+    for (format, naming) in [(Format::Gpt2, Naming::Gpt2), (Format::Safetensors, Naming::Native)] {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in export(&description, tensors.clone(), &vocabulary, format).unwrap() {
+            fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let again = import(&[folder.path().to_path_buf()], naming, None, None).unwrap();
+        assert_eq!(again.description.sizes, description.sizes);
+        assert_eq!(again.description.model.gelu, description.model.gelu);
+        assert!(again.description.model.tie_embeddings);
+        let sorted = |mut tensors: native::Tensors| {
+            tensors.sort_by(|a, b| a.0.cmp(&b.0));
+            tensors
+        };
+        assert_eq!(sorted(again.tensors), sorted(tensors.clone()), "{format:?}");
+    }
+    let plain = export(&description, tensors.clone(), &vocabulary, Format::PytorchNames).unwrap();
+    let plain = safetensors::SafeTensors::deserialize(&plain[0].1).unwrap();
+    assert_eq!(plain.len(), tensors.len());
+    for (name, ours) in &tensors {
+        let name = name.replace(".gamma", ".weight").replace(".beta", ".bias");
+        let shape = plain.tensor(&name).unwrap().shape().to_vec();
+        let is_linear = ours.shape.len() == 2 && !name.contains("embedding") && !name.contains("position");
+        let expected = ours.shape.to_vec();
+        assert_eq!(shape, if is_linear { expected.into_iter().rev().collect() } else { expected }, "{name}");
+    }
+}
