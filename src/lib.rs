@@ -9,12 +9,6 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod evaluation;
-#[allow(
-    clippy::needless_range_loop,
-    clippy::excessive_precision,
-    clippy::needless_lifetimes,
-    clippy::type_complexity
-)]
 pub mod kernels;
 pub mod model;
 pub mod ops;

@@ -15,6 +15,8 @@
 
 mod activation;
 mod adamw;
+#[cfg(test)]
+mod agreement;
 mod attention;
 mod autodiff;
 mod cross_entropy;

@@ -5,6 +5,7 @@
 //! undisturbed one does, by construction.
 
 mod checkpoint;
+mod compute;
 mod config;
 mod experiment;
 mod history;
@@ -47,6 +48,7 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native;
+use compute::compute;
 use run::{Pace, Run};
 use strategy::StepStrategy;
 use summary::RunFacts;
@@ -102,7 +104,7 @@ pub fn train<B: ops::AutodiffBackend>(
         let weights = native::collect(&trainee.model)?;
         checkpoint::write(folder, (&weights, &experiment.description(&dataset)), &Vec::new(), &state)
     })?;
-    go_on(experiment, dataset, trainee, folder, lock, device, control)
+    compute(&experiment.training, || go_on(experiment, dataset, trainee, folder, lock, device, control))
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -118,7 +120,7 @@ pub fn resume<B: ops::AutodiffBackend>(
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
     let trainee = experiment.model::<B>(&dataset, device)?;
-    go_on(experiment, dataset, trainee, folder, lock, device, control)
+    compute(&experiment.training, || go_on(experiment, dataset, trainee, folder, lock, device, control))
 }
 
 /// The story of a run, from its newest checkpoint to its end.

@@ -108,13 +108,11 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let Gather { due, positions, .. } = gather;
 
         let update = Update { hyper: self.hyper, rate, step: state.step };
-        let (done, gradient_norm) = match update.in_one_pass(due) {
-            Ok((done, norm)) => (done, Tensor::from_data([norm as f32], &device)),
-            Err(due) => update.composed(due, &device),
-        };
+        let Updated { parameters, gradient_norm } =
+            update.in_one_pass(due, &device).unwrap_or_else(|due| update.composed(due, &device));
         state.gradient_norm = Some(gradient_norm);
         let mut weights = vec![None; state.moments.len()];
-        for (position, done) in positions.into_iter().zip(done) {
+        for (position, done) in positions.into_iter().zip(parameters) {
             weights[position] = Some(done.weights);
             state.moments[position] = Some(done.moments);
         }
@@ -147,6 +145,13 @@ struct Due<B: Backend> {
 struct Done<B: Backend> {
     weights: Tensor<B, 1>,
     moments: Moments<B>,
+}
+
+/// What an update makes of all parameters.
+struct Updated<B: Backend> {
+    parameters: Vec<Done<B>>,
+    /// The Euclidean norm of all gradients together, `[1]`.
+    gradient_norm: Tensor<B, 1>,
 }
 
 /// Collects the parameters that have a gradient, with their positions in the model.
@@ -204,11 +209,15 @@ struct Update {
 }
 
 impl Update {
-    /// By the kernels, with the norm of all gradients.
+    /// By the kernels.
     ///
     /// # Errors
     /// The parameters as they came, where the kernels do not serve the backend or the optimizer.
-    fn in_one_pass<B: ops::Backend>(&self, due: Vec<Due<B>>) -> Result<(Vec<Done<B>>, f64), Vec<Due<B>>> {
+    fn in_one_pass<B: ops::Backend>(
+        &self,
+        due: Vec<Due<B>>,
+        device: &B::Device,
+    ) -> Result<Updated<B>, Vec<Due<B>>> {
         let Hyper { kind, beta1, beta2, epsilon, max_gradient_norm, .. } = self.hyper;
         let has_kernel = match kind {
             OptimizerKind::Adamw | OptimizerKind::Adam => true,
@@ -235,11 +244,12 @@ impl Update {
             weights,
             moments: Moments { first, second: Some(second) },
         });
-        Ok((done.collect(), norm))
+        let gradient_norm = Tensor::from_data([norm as f32], device);
+        Ok(Updated { parameters: done.collect(), gradient_norm })
     }
 
-    /// By Burn's operations, with the norm of all gradients, `[1]`, left on the device.
-    fn composed<B: Backend>(&self, due: Vec<Due<B>>, device: &B::Device) -> (Vec<Done<B>>, Tensor<B, 1>) {
+    /// By Burn's operations, which leave the norm on the device.
+    fn composed<B: Backend>(&self, due: Vec<Due<B>>, device: &B::Device) -> Updated<B> {
         let squares = due.iter().map(|due| (due.gradient.clone() * due.gradient.clone()).sum());
         let norm = match due.is_empty() {
             true => Tensor::zeros([1], device),
@@ -262,7 +272,8 @@ impl Update {
                 OptimizerKind::Sgd => self.sgd(weights, gradient, moments),
             }
         };
-        (due.into_iter().map(update).collect(), norm)
+        let parameters = due.into_iter().map(update).collect();
+        Updated { parameters, gradient_norm: norm }
     }
 
     fn decay(&self, is_matrix: bool) -> f64 {
