@@ -1,6 +1,6 @@
 //! What holds for attention of any shape.
 
-use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, Tolerance};
+use burn::tensor::{Bool, Distribution, Int, Tensor, Tolerance};
 use burn_ndarray::NdArray;
 use proptest::prelude::*;
 
