@@ -169,8 +169,8 @@ mod tests {
     fn queries_of_all_sequences_weigh_alike_and_the_inductive_head_is_found() {
         let induction = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 1.0, 0.0];
         let flat = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
-        let attention = vec![vec![flat.clone(), induction.clone()]];
-        let short = vec![vec![vec![1.0], vec![1.0]]];
+        let attention = [vec![flat.clone(), induction.clone()]];
+        let short = [vec![vec![1.0], vec![1.0]]];
         let all = score_heads([(&attention[..], &[3, 4, 3][..]), (&short[..], &[3][..])]);
         close(all[0][1].induction, 1.0);
         close(all[0][0].itself, (1.0 + 0.5 + 0.4 + 1.0) / 4.0);

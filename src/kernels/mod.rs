@@ -37,7 +37,7 @@ pub mod optimizer;
 mod parallel;
 pub mod pool;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod vector;
 
 pub use vector::INSTRUCTION_SET_VARIABLE;

@@ -12,6 +12,7 @@ use super::experiment::Experiment;
 use super::progress::thousands;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::ops::Kernels;
 
 /// Bytes of the two large parts of a run's memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,8 +29,12 @@ impl Memory {
         let (model, sizes) = (&experiment.model, experiment.sizes(dataset));
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // Korthikanti et al. (2022), equation 1: 34 + 5 heads time / width bytes a position, layer and
-        // unit of width at 16 bits; twice that at 32.
-        let of_a_layer = 2.0 * (34.0 * model.d_model as f64 + 5.0 * (model.heads * time) as f64);
+        // unit of width at 16 bits; twice that at 32. The kernels keep no weights of attention.
+        let of_weights = match experiment.training.kernels {
+            Kernels::Fused => 0.0,
+            Kernels::Composed => 5.0 * (model.heads * time) as f64,
+        };
+        let of_a_layer = 2.0 * (34.0 * model.d_model as f64 + of_weights);
         // Logits, their softmax and its gradient.
         let of_the_head = 3.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows(&experiment.training, dataset) * time) as f64;
@@ -120,7 +125,13 @@ mod tests {
     #[test]
     fn the_default_run_fits_and_absurd_sizes_are_refused_by_name() {
         assert_eq!(refused(&[]), None);
-        let long = refused(&["data.length=1000000", "data.train_samples=2", "data.valid_samples=2"]).unwrap();
+        let long = refused(&[
+            "data.length=1000000",
+            "data.train_samples=2",
+            "data.valid_samples=2",
+            "model.d_model=1024",
+        ])
+        .unwrap();
         assert!(long.starts_with("`training.batch_size` = ") && long.contains("1,000,000 tokens"), "{long}");
         let wide = refused(&["model.d_model=65536", "model.heads=64", "model.layers=1024"]).unwrap();
         assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1024 layers"), "{wide}");
