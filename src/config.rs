@@ -119,7 +119,7 @@ impl Config {
             data: self.data.clone(),
             model: self.model.clone(),
             training: self.training.clone(),
-            samples: self.analysis.samples,
+            analysis: self.analysis.clone(),
             toml: self.to_toml(),
         }
     }

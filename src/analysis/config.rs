@@ -16,11 +16,17 @@ pub struct AnalysisConfig {
     /// the highest induction score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
+    /// Validation sequences that heads are scored on, and left out on. 128: their means are then known
+    /// to a few hundredths.
+    pub sequences: usize,
+    /// Steps between scorings of the heads along the run; 0 for none: each costs as many forward passes
+    /// as there are sequences.
+    pub every: usize,
 }
 
 impl Default for AnalysisConfig {
     fn default() -> Self {
-        Self { samples: 8, sample: 0, head: None }
+        Self { samples: 8, sequences: 128, every: 0, sample: 0, head: None }
     }
 }
 
@@ -29,6 +35,9 @@ impl AnalysisConfig {
     pub fn check(&self, heads: usize) -> Result<()> {
         if self.samples == 0 || self.samples > 1_000 {
             return Err(Error::key("analysis.samples", self.samples, "must lie between 1 and 1,000"));
+        }
+        if self.sequences == 0 {
+            return Err(Error::key("analysis.sequences", 0, "must be at least 1"));
         }
         if self.sample >= self.samples {
             let problem = format!("must be below `analysis.samples` = {}: they count from 0", self.samples);

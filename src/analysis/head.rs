@@ -1,51 +1,179 @@
 //! Scores that say what a head does, from its attention weights alone.
+//!
+//! Each is a mean over the queries of a set of sequences, over those queries that have what is
+//! asked for: every query has a first token, few have an earlier occurrence of their own.
 
-/// The scores of one head on one sequence.
-#[derive(Debug, Clone, Copy, PartialEq)]
+use serde::{Deserialize, Serialize};
+
+/// The scores of one head; none where no query could tell. Shares of attention lie from 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeadScores {
-    /// Mean weight on the token that followed the last earlier occurrence of the current one: what
-    /// an induction head attends to (Olsson et al., 2022). Over the queries that have one; 0 where
-    /// none has.
-    pub induction: f64,
+    /// Entropy of the weights over the keys, in nats.
+    pub entropy: Option<f64>,
+    /// Tokens from the query back to the keys, weighed by attention.
+    pub distance: Option<f64>,
+    /// Weight on the query itself.
+    #[serde(rename = "self")]
+    pub itself: Option<f64>,
+    /// Weight on the token before.
+    pub previous: Option<f64>,
+    /// Weight on the first token of the sequence, over the later ones.
+    pub first: Option<f64>,
+    /// Weight on the token after the last earlier occurrence of the query's token: what an induction
+    /// head attends to (Olsson et al., 2022, arXiv 2209.11895).
+    pub induction: Option<f64>,
+    /// Weight on earlier occurrences of the query's token.
+    pub duplicate: Option<f64>,
+    /// Rise of the loss when the head's output is zeroed, in nats; none where it was not tried.
+    pub ablation: Option<f64>,
 }
 
-impl HeadScores {
-    /// Scores the `weights` `[query, key]`, row-major, of a head over `tokens`.
-    pub fn new(weights: &[f32], tokens: &[u32]) -> Self {
-        let time = tokens.len();
-        let mut sum = 0.0;
-        let mut queries = 0;
-        for query in 0..time {
-            if let Some(last) = tokens[..query].iter().rposition(|&token| token == tokens[query]) {
-                sum += f64::from(weights[query * time + last + 1]);
-                queries += 1;
-            }
-        }
-        Self { induction: sum / f64::from(queries.max(1)) }
+/// Sums over queries, from which the scores of one head are made.
+#[derive(Debug, Clone, Default)]
+pub struct HeadTally {
+    entropy: Mean,
+    distance: Mean,
+    itself: Mean,
+    previous: Mean,
+    first: Mean,
+    induction: Mean,
+    duplicate: Mean,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    queries: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.queries += 1;
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.queries > 0).then(|| self.sum / self.queries as f64)
     }
 }
 
+impl HeadTally {
+    /// Adds one sequence: the head's `weights` `[query, key]`, row by row, over its `tokens`.
+    pub fn add(&mut self, weights: &[f32], tokens: &[u32]) {
+        for (query, row) in weights.chunks(tokens.len()).enumerate() {
+            let weight = |key: usize| f64::from(row[key]);
+            let seen = (0..=query).filter(|&key| row[key] > 0.0);
+            self.entropy.add(seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
+            self.distance.add(seen.map(|key| weight(key) * (query - key) as f64).sum());
+            self.itself.add(weight(query));
+            if query == 0 {
+                continue;
+            }
+            self.previous.add(weight(query - 1));
+            self.first.add(weight(0));
+            let mut earlier = (0..query).filter(|&key| tokens[key] == tokens[query]).peekable();
+            if earlier.peek().is_some() {
+                let (mut last, mut duplicates) = (0, 0.0);
+                for key in earlier {
+                    (last, duplicates) = (key, duplicates + weight(key));
+                }
+                self.duplicate.add(duplicates);
+                self.induction.add(weight(last + 1));
+            }
+        }
+    }
+
+    /// The means, without an ablation.
+    pub fn scores(&self) -> HeadScores {
+        HeadScores {
+            entropy: self.entropy.value(),
+            distance: self.distance.value(),
+            itself: self.itself.value(),
+            previous: self.previous.value(),
+            first: self.first.value(),
+            induction: self.induction.value(),
+            duplicate: self.duplicate.value(),
+            ablation: None,
+        }
+    }
+}
+
+/// The scores of all heads, `[layer][head]`, over some sequences: each the attention of all heads
+/// with its tokens.
+pub fn score_heads<'a>(
+    sequences: impl IntoIterator<Item = (&'a [Vec<Vec<f32>>], &'a [u32])>,
+) -> Vec<Vec<HeadScores>> {
+    let mut tallies: Vec<Vec<HeadTally>> = Vec::new();
+    for (attention, tokens) in sequences {
+        tallies.resize_with(attention.len(), Vec::new);
+        for (tallies, heads) in tallies.iter_mut().zip(attention) {
+            tallies.resize_with(heads.len(), HeadTally::default);
+            for (tally, weights) in tallies.iter_mut().zip(heads) {
+                tally.add(weights, tokens);
+            }
+        }
+    }
+    tallies.iter().map(|heads| heads.iter().map(HeadTally::scores).collect()).collect()
+}
+
 /// The head of a layer with the highest induction score; the first where they are equal.
-pub fn most_inductive(layer: &[Vec<f32>], tokens: &[u32]) -> usize {
-    let scores = layer.iter().map(|head| HeadScores::new(head, tokens).induction).collect::<Vec<_>>();
-    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    scores.iter().position(|&score| score == best).unwrap_or(0)
+pub fn most_inductive(layer: &[HeadScores]) -> usize {
+    let induction = |scores: &HeadScores| scores.induction.unwrap_or(0.0);
+    let best = layer.iter().map(induction).fold(f64::NEG_INFINITY, f64::max);
+    layer.iter().position(|scores| induction(scores) == best).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn scores(weights: &[f32], tokens: &[u32]) -> HeadScores {
+        let mut tally = HeadTally::default();
+        tally.add(weights, tokens);
+        tally.scores()
+    }
+
+    fn close(value: Option<f64>, expected: f64) {
+        assert!(value.is_some_and(|value| (value - expected).abs() < 1e-6), "{value:?} {expected}");
+    }
+
     #[test]
-    fn induction_is_the_weight_behind_the_last_occurrence() {
+    fn each_score_is_the_mean_weight_where_it_looks() {
         let tokens = [5, 7, 5, 7];
-        // Query 2 (token 5, last at 0) should look at 1; query 3 (token 7, last at 1) at 2.
-        let mut induction = vec![0.0; 16];
-        induction[2 * 4 + 1] = 1.0;
-        induction[3 * 4 + 2] = 0.5;
-        assert_eq!(HeadScores::new(&induction, &tokens).induction, 0.75);
-        let uniform = vec![0.25; 16];
-        assert_eq!(most_inductive(&[uniform, induction], &tokens), 1);
-        assert_eq!(HeadScores::new(&[1.0; 4], &[1, 2]).induction, 0.0, "nothing repeats");
+        let weights =
+            [[1.0, 0.0, 0.0, 0.0], [0.25, 0.75, 0.0, 0.0], [0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]
+                .concat();
+        let scores = scores(&weights, &tokens);
+        close(scores.itself, (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
+        close(scores.previous, (0.25 + 0.25 + 0.3) / 3.0);
+        close(scores.first, (0.25 + 0.5 + 0.1) / 3.0);
+        // Query 2 (token 5, last at 0) is followed by what stands at 1; query 3 (token 7, last at 1) by 2.
+        close(scores.induction, (0.25 + 0.3) / 2.0);
+        close(scores.duplicate, (0.5 + 0.2) / 2.0);
+        close(scores.distance, (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0);
+        let entropy = |row: &[f64]| row.iter().map(|w| -w * w.ln()).sum::<f64>();
+        let rows = entropy(&[0.25, 0.75]) + entropy(&[0.5, 0.25, 0.25]) + entropy(&[0.1, 0.2, 0.3, 0.4]);
+        close(scores.entropy, rows / 4.0);
+    }
+
+    #[test]
+    fn what_no_query_can_tell_is_none() {
+        let scores = scores(&[1.0, 0.0, 0.5, 0.5], &[1, 2]);
+        assert_eq!((scores.induction, scores.duplicate), (None, None), "nothing comes twice");
+        let alone = self::scores(&[1.0], &[1]);
+        assert_eq!((alone.previous, alone.first), (None, None));
+        assert_eq!(alone.entropy, Some(0.0));
+    }
+
+    #[test]
+    fn queries_of_all_sequences_weigh_alike_and_the_inductive_head_is_found() {
+        let induction = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 1.0, 0.0];
+        let flat = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
+        let attention = vec![vec![flat.clone(), induction.clone()]];
+        let short = vec![vec![vec![1.0], vec![1.0]]];
+        let all = score_heads([(&attention[..], &[3, 4, 3][..]), (&short[..], &[3][..])]);
+        close(all[0][1].induction, 1.0);
+        close(all[0][0].itself, (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
+        assert_eq!(most_inductive(&all[0]), 1);
     }
 }

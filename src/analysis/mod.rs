@@ -1,9 +1,11 @@
-//! Looking inside a trained model: what each head attends to, as plain data.
+//! Looking inside a trained model: what each head attends to, what it is worth, and what the model
+//! predicts, as plain data.
 
+pub mod ablation;
 mod config;
 mod head;
 mod view;
 
 pub use config::AnalysisConfig;
-pub use head::{HeadScores, most_inductive};
+pub use head::{HeadScores, HeadTally, most_inductive, score_heads};
 pub use view::View;

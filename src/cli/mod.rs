@@ -6,7 +6,9 @@ mod export;
 mod generate;
 mod import;
 mod input;
+mod inspect;
 mod plot;
+mod report;
 mod score;
 mod signals;
 mod train;
@@ -14,6 +16,7 @@ mod train;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::error::Result;
@@ -31,6 +34,8 @@ enum Command {
     Train(train::Args),
     Evaluate(evaluate::Args),
     Plot(plot::Args),
+    Report(report::Args),
+    Inspect(inspect::Args),
     Data(data::Args),
     Generate(generate::Args),
     Score(score::Args),
@@ -43,7 +48,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) if !told.use_stderr() => told.exit(),
+        Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),
         Err(error) => {
             eprintln!("{}", in_one_line(&error.to_string()));
             return ExitCode::from(2);
@@ -69,11 +74,14 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// No command at all is answered with the help.
+const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
 /// What clap says of a wrong command line, as one line: without the usage, which `--help` shows.
 fn in_one_line(message: &str) -> String {
-    let lines = message.lines().take_while(|line| !line.starts_with("Usage:"));
-    let said = lines.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    format!("{said}; see --help")
+    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
+    format!("{}; see --help", lines.collect::<Vec<_>>().join(", ").replace(":, ", ": "))
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -81,6 +89,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Train(args) => train::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Data(args) => data::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Score(args) => score::run(args),

@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use crate::backend;
 use crate::config::Config;
 use crate::error::Result;
-use crate::pictures;
-use crate::report::{Format, Style};
+use crate::pictures::Story;
+use crate::report::{ColorMap, Format, Style};
 use crate::training::{BackendName, RunFolder, say};
 
 /// Draw a run's pictures again, from its folder alone.
@@ -23,15 +23,51 @@ pub struct Args {
     /// Pixels of a PNG for each of its 900 logical ones across.
     #[arg(long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: u32,
+    /// The colours of attention weights.
+    #[arg(long, value_enum, default_value = "viridis")]
+    colors: Colors,
     /// The backend that computes. [default: training.backend, or else the best that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
 }
 
+/// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PictureFormat {
+pub enum PictureFormat {
+    /// Pixels.
     Png,
+    /// Vectors.
     Svg,
+}
+
+impl From<PictureFormat> for Format {
+    fn from(format: PictureFormat) -> Self {
+        match format {
+            PictureFormat::Png => Format::Png,
+            PictureFormat::Svg => Format::Svg,
+        }
+    }
+}
+
+/// The colours of attention weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Colors {
+    /// Even to the eye, from violet to yellow; survives greyscale and colour blindness.
+    Viridis,
+    /// The same, from black to pale yellow.
+    Magma,
+    /// Blue to red: shows small differences, but not which is larger.
+    Rainbow,
+}
+
+impl From<Colors> for ColorMap {
+    fn from(colors: Colors) -> Self {
+        match colors {
+            Colors::Viridis => ColorMap::Viridis,
+            Colors::Magma => ColorMap::Magma,
+            Colors::Rainbow => ColorMap::Rainbow,
+        }
+    }
 }
 
 /// Runs the command.
@@ -39,12 +75,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
     let backend = backend::choose(args.backend.or(config.training.backend))?;
-    let format = match args.format {
-        PictureFormat::Png => Format::Png,
-        PictureFormat::Svg => Format::Svg,
-    };
-    let style = Style { format, scale: args.scale, ..Style::default() };
-    for picture in pictures::draw(&folder, backend, &style)? {
+    let style = Style { format: args.format.into(), scale: args.scale, color_map: args.colors.into() };
+    for picture in Story::read(&folder, backend)?.draw(&style)? {
         say(&picture.display().to_string());
     }
     Ok(ExitCode::SUCCESS)

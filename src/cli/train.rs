@@ -9,7 +9,7 @@ use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::error::Result;
 use crate::ops;
-use crate::pictures;
+use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
     self, BackendName, Bytes, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target,
@@ -86,7 +86,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let signal = control.signal.clone();
     let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
-    let plots = pictures::draw(&outcome.folder, backend, &Style::default())?;
+    let story = Story::read(&outcome.folder, backend)?;
+    let plots = story.draw(&Style::default())?;
+    story.page(&Style::default()).write(&outcome.folder.report())?;
     tell(&outcome, &plots);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
@@ -192,4 +194,5 @@ fn tell(outcome: &Outcome, plots: &[PathBuf]) {
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
     say(&format!("  pictures  {} ({names})", outcome.folder.plots().display()));
+    say(&format!("  page      {}: open it in a browser", outcome.folder.report().display()));
 }

@@ -47,6 +47,8 @@ pub struct Dataset {
     pub valid: Sequences,
     /// The loss of the best possible predictor, where it is known.
     pub floor: Option<Floor>,
+    /// The floor at each position, on the validation set; empty where it is not known.
+    pub floor_by_position: Vec<f64>,
 }
 
 impl Dataset {

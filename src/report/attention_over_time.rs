@@ -28,6 +28,9 @@ const ABOVE: f64 = 28.0;
 const BELOW: f64 = 34.0;
 const GAP: f64 = 14.0;
 const TOKEN: f64 = 10.0;
+/// Position labels below token labels: their size, and the height of their row.
+const POSITION: f64 = 8.5;
+const POSITIONS: f64 = 12.0;
 
 impl AttentionOverTime<'_> {
     fn columns(&self) -> usize {
@@ -60,7 +63,8 @@ impl AttentionOverTime<'_> {
         let widest = tokens.iter().map(|token| look.width(token)).fold(0.0, f64::max);
         let labels = Labels::across(&tokens, self.area().0 / tokens.len() as f64, &look, TOKEN);
         match (labels.stride, labels.upward) {
-            (1, true) => BELOW + widest - TOKEN,
+            (1, true) => BELOW + widest - TOKEN + POSITIONS,
+            (1, false) => BELOW + POSITIONS,
             _ => BELOW,
         }
     }
@@ -119,7 +123,14 @@ impl AttentionOverTime<'_> {
                     canvas.text(token, (x, bottom + 12.0), &look.centered())?;
                 }
             }
-            "key token"
+            let muted = Text::new(POSITION).color(MUTED).centered();
+            let width = Text::new(POSITION).width(&tokens.len().to_string()) + 6.0;
+            let stride = round_stride((width * tokens.len() as f64 / plot.area.width).ceil() as usize);
+            for key in (0..tokens.len()).step_by(stride) {
+                let (x, _) = plot.place(key as f64, 0.0);
+                canvas.text(&key.to_string(), (x, bottom + self.below() - 20.0), &muted)?;
+            }
+            "key: token and position"
         } else {
             let ticks = plot.x.whole_ticks((plot.area.width / 60.0) as usize);
             for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {

@@ -7,7 +7,7 @@ use super::canvas::{Canvas, Rect};
 use super::color::{BACKGROUND, GRID, MUTED, contrast};
 use super::range::{Range, tick_labels};
 use super::text::Text;
-use super::token::{Labels, round_stride};
+use super::token::{Labels, round_stride, size_that_fits};
 use super::weights::{Binned, WeightScale};
 use crate::error::Result;
 
@@ -24,15 +24,18 @@ const WIDEST_LABEL: f64 = 0.2;
 /// Cells this wide have their weight written in them.
 const WRITTEN_CELL: f64 = 34.0;
 
-/// The size of token labels.
+/// The size of token labels, where the cells are wide enough for it.
 const TOKEN: f64 = 10.0;
-/// The size of position labels beside thinned token labels.
+/// The size of position labels beside token labels.
 const POSITION: f64 = 8.5;
+/// Longer sequences have positions beside their tokens: nobody counts so far.
+const COUNTED: usize = 16;
 
 /// How a map of a given width is laid out: the square of its cells, and the labels around it.
 #[derive(Debug, Clone)]
 pub(crate) struct MapLayout {
     tokens: Vec<String>,
+    size: f64,
     widest: f64,
     /// Positions in a bin.
     pub bin: usize,
@@ -51,25 +54,28 @@ impl MapLayout {
     pub fn new(tokens: &[String], width: f64) -> Self {
         let look = Text::new(TOKEN);
         let tokens: Vec<String> = tokens.iter().map(|token| look.fit(token, width * WIDEST_LABEL)).collect();
-        let widest = tokens.iter().map(|token| look.width(token)).fold(0.0, f64::max);
         let time = tokens.len().max(1) as f64;
         let bare = 30.0;
         let positions = Text::new(POSITION).width(&tokens.len().to_string()) + 8.0;
-        // Whether labels must be thinned, or positions binned, depends on the width that they leave.
-        let roomy = Labels::down((width - bare - widest) / time, TOKEN).stride == 1;
-        let left = bare + widest + if roomy { 0.0 } else { positions };
+        let positions = if tokens.len() > COUNTED { positions } else { 0.0 };
+        let widest = |look: &Text| tokens.iter().map(|token| look.width(token)).fold(0.0, f64::max);
+        // The size of the labels depends on the width that they leave.
+        let size = size_that_fits((width - bare - positions - widest(&look)) / time, TOKEN);
+        let look = Text::new(size);
+        let widest = widest(&look);
+        let left = bare + widest + positions;
         let bin = round_stride((time * NARROWEST_CELL / (width - left)).ceil() as usize);
         let left = if bin > 1 { bare + Text::new(LABEL).width("1,000") } else { left };
         let side = (width - left).min((time * WIDEST_CELL).max(NARROWEST_MAP)).floor();
-        let across = Labels::across(&tokens, side / time, &look, TOKEN);
-        let down = Labels::down(side / time, TOKEN);
-        let tall = if across.upward { widest } else { TOKEN };
-        let below = match (bin, down.stride.max(across.stride)) {
-            (1, 1) => tall + 28.0,
-            (1, _) => tall + 40.0,
+        let across = Labels::across(&tokens, side / time, &look, size);
+        let down = Labels::down(side / time, size);
+        let tall = if across.upward { widest } else { size };
+        let below = match (bin, tokens.len() > COUNTED) {
+            (1, false) => tall + 28.0,
+            (1, true) => tall + 40.0,
             _ => 42.0,
         };
-        MapLayout { tokens, widest, bin, left, side, below, across, down }
+        MapLayout { tokens, size, widest, bin, left, side, below, across, down }
     }
 
     /// The width of the map with its labels.
@@ -101,19 +107,23 @@ impl MapLayout {
         cells: Rect,
     ) -> Result<()> {
         let cell = self.side / self.tokens.len() as f64;
-        let thinned = self.down.stride.max(self.across.stride) > 1;
-        let token = Text::new(TOKEN).right();
+        let counted = self.tokens.len() > COUNTED;
+        let token = Text::new(self.size).right();
         let position = Text::new(POSITION).color(MUTED).right();
         let (mut rows, mut columns) = ("query", "key");
+        // Digits are flat: their labels may need a wider stride than upward tokens.
+        let width = Text::new(POSITION).width(&self.tokens.len().to_string()) + 6.0;
+        let common = self.across.stride.max(self.down.stride);
+        let every = common * round_stride((width / (cell * common as f64)).ceil() as usize);
         for query in (0..self.tokens.len()).step_by(self.down.stride) {
             let y = cells.top + (query as f64 + 0.5) * cell;
             canvas.text(&self.tokens[query], (cells.left - 6.0, y), &token)?;
-            if thinned {
+            if counted && query % every == 0 {
                 canvas.text(&query.to_string(), (cells.left - 6.0 - self.widest - 6.0, y), &position)?;
             }
         }
         let bottom = cells.bottom();
-        let tall = if self.across.upward { self.widest } else { TOKEN };
+        let tall = if self.across.upward { self.widest } else { self.size };
         for key in (0..self.tokens.len()).step_by(self.across.stride) {
             let x = cells.left + (key as f64 + 0.5) * cell;
             if self.across.upward {
@@ -121,17 +131,13 @@ impl MapLayout {
             } else {
                 canvas.text(
                     &self.tokens[key],
-                    (x, bottom + 6.0 + TOKEN / 2.0),
-                    &Text::new(TOKEN).centered(),
+                    (x, bottom + 6.0 + self.size / 2.0),
+                    &Text::new(self.size).centered(),
                 )?;
             }
         }
-        if thinned {
-            // Digits are flat: their labels may need a wider stride than upward tokens.
-            let width = Text::new(POSITION).width(&self.tokens.len().to_string()) + 6.0;
-            let stride = self.across.stride
-                * round_stride((width / (cell * self.across.stride as f64)).ceil() as usize);
-            for key in (0..self.tokens.len()).step_by(stride) {
+        if counted {
+            for key in (0..self.tokens.len()).step_by(every) {
                 let place = (cells.left + (key as f64 + 0.5) * cell, bottom + tall + 13.0);
                 canvas.text(&key.to_string(), place, &Text::new(POSITION).color(MUTED).centered())?;
             }

@@ -55,7 +55,9 @@ impl LossCurve {
         let validation = sorted(self.validation.iter());
         let low = [quantile(&all, 0.01), validation.first().copied(), self.floor].into_iter().flatten();
         let low = low.fold(f64::INFINITY, f64::min);
-        let high = highest.min(low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
+        let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
+        // A cut hides how the run began: only for half as much room again.
+        let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
         let range = Range::new(low, high);
         Range { start: range.start - 0.07 * range.length(), end: range.end + 0.05 * range.length() }
     }

@@ -50,7 +50,7 @@ pub(crate) struct Labels {
 }
 
 /// The distance of lines of text, in ems.
-const LINE: f64 = 1.3;
+const LINE: f64 = 1.18;
 
 impl Labels {
     /// For a horizontal axis on which each of `texts` has `pitch` logical pixels.
@@ -69,6 +69,12 @@ impl Labels {
     pub fn down(pitch: f64, size: f64) -> Self {
         Labels { stride: stride(pitch, size * LINE), upward: false }
     }
+}
+
+/// The largest of the sizes from `usual` down to the least legible one at which every label of
+/// `pitch` logical pixels has its place; `usual` where none is small enough.
+pub(crate) fn size_that_fits(pitch: f64, usual: f64) -> f64 {
+    [usual, 9.0, 8.25].into_iter().find(|size| size * LINE <= pitch).unwrap_or(usual)
 }
 
 /// The least round stride whose labels are `needed` apart.

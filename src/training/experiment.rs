@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::step::Trainee;
 use super::{RunFolder, TrainingConfig};
+use crate::analysis::AnalysisConfig;
 use crate::data::{DataConfig, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
@@ -23,8 +24,8 @@ pub struct Experiment {
     pub model: ModelConfig,
     /// How.
     pub training: TrainingConfig,
-    /// Validation sequences that are kept with the run, for its pictures.
-    pub samples: usize,
+    /// What is looked at, along the run and after it.
+    pub analysis: AnalysisConfig,
     /// The config as it is written into the run folder.
     pub toml: String,
 }

@@ -9,6 +9,7 @@ use sysinfo::System;
 
 use super::config::TrainingConfig;
 use super::experiment::Experiment;
+use super::progress::thousands;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 
@@ -51,7 +52,7 @@ impl Memory {
                  moments, and {} are free here: choose a smaller model",
                 model.layers,
                 dataset.vocabulary.size(),
-                model.parameters(experiment.sizes(dataset)),
+                thousands(model.parameters(experiment.sizes(dataset)) as f64),
                 Bytes(self.parameters),
                 Bytes(free)
             );
@@ -61,8 +62,8 @@ impl Memory {
             let problem = format!(
                 "with sequences of {} tokens and a vocabulary of {} takes about {}, and {} are free here: lower \
                  it (training.accumulate keeps the effective size), data.length or the model's sizes",
-                experiment.sizes(dataset).context,
-                dataset.vocabulary.size(),
+                thousands(experiment.sizes(dataset).context as f64),
+                thousands(dataset.vocabulary.size() as f64),
                 Bytes(self.parameters + self.activations),
                 Bytes(free)
             );
@@ -120,7 +121,7 @@ mod tests {
     fn the_default_run_fits_and_absurd_sizes_are_refused_by_name() {
         assert_eq!(refused(&[]), None);
         let long = refused(&["data.length=1000000", "data.train_samples=2", "data.valid_samples=2"]).unwrap();
-        assert!(long.starts_with("`training.batch_size` = ") && long.contains("1000000 tokens"), "{long}");
+        assert!(long.starts_with("`training.batch_size` = ") && long.contains("1,000,000 tokens"), "{long}");
         let wide = refused(&["model.d_model=65536", "model.heads=64", "model.layers=1024"]).unwrap();
         assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1024 layers"), "{wide}");
     }

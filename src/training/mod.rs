@@ -6,7 +6,9 @@
 
 mod checkpoint;
 mod config;
+mod examination;
 mod experiment;
+mod head_history;
 mod history;
 mod loader;
 mod memory;
@@ -32,7 +34,9 @@ use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State};
 pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
+pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
+pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
 pub use memory::{Bytes, Memory};
@@ -106,7 +110,7 @@ pub fn train<B: ops::AutodiffBackend>(
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
         write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;
-        let samples = Sample::first(&dataset.valid, experiment.samples);
+        let samples = Sample::first(&dataset.valid, experiment.analysis.samples);
         write_atomically(
             &folder.samples(),
             &serde_json::to_vec(&samples).expect("samples hold plain values"),
@@ -196,6 +200,9 @@ fn go_on<B: ops::AutodiffBackend>(
     let valid = ValidBatches::new(Arc::new(valid), device.clone());
     let floor = dataset.floor.map(|floor| floor.valid);
     let run = Run {
+        analysis: experiment.analysis.clone(),
+        valid: dataset.valid.clone(),
+        heads: HeadHistory::open(&folder.head_scores(), state.step)?,
         config: config.clone(),
         seed,
         total,
@@ -247,6 +254,9 @@ fn go_on<B: ops::AutodiffBackend>(
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
             let summary = summarize(ended);
+            if let Some(best) = &run.state.best {
+                look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
+            }
             summary.write(&run.folder)?;
             Ok(Outcome { folder: run.folder, summary, lock })
         }
@@ -262,6 +272,19 @@ fn go_on<B: ops::AutodiffBackend>(
             Err(error)
         }
     }
+}
+
+/// Keeps with the run what its best weights do.
+fn look_into_best<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    dataset: &Dataset,
+    folder: &RunFolder,
+    (best, tokens): (&Best, u64),
+    device: &B::Device,
+) -> Result<()> {
+    let (model, _) = native::load_model::<B::InnerBackend>(&folder.model(), device)?;
+    let model = Trainee { model, label_smoothing: 0.0 };
+    examination::examine(&model, dataset, &experiment.analysis, (best, tokens), device)?.write(folder)
 }
 
 /// A run that has nothing left to do is not gone on with. One that was killed between its last

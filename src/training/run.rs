@@ -13,6 +13,8 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
 use super::config::TrainingConfig;
+use super::examination::score;
+use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::progress::{Progress, Standing};
@@ -20,6 +22,8 @@ use super::run_folder::{RunFolder, write_atomically};
 use super::step::{StepOutput, evaluate};
 use super::stopping::{Ended, Watched};
 use super::strategy::Parts;
+use crate::analysis::AnalysisConfig;
+use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native::{self, Description};
@@ -28,6 +32,12 @@ use crate::weights::native::{self, Description};
 pub struct Run<B: ops::AutodiffBackend> {
     /// How it is trained.
     pub config: TrainingConfig,
+    /// How its heads are scored.
+    pub analysis: AnalysisConfig,
+    /// What they are scored on.
+    pub valid: Sequences,
+    /// Their scores.
+    pub heads: HeadHistory,
     /// The seed of the noise in each step.
     pub seed: u64,
     /// Steps of the whole run.
@@ -105,6 +115,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(Ended::EarlyStopped);
         }
         let device = learner.model().devices()[0].clone();
+        self.score_heads(learner, &device)?;
         for batches in train.iter() {
             let begun = Instant::now();
             // Dropout is a pure function of (seed, step).
@@ -125,6 +136,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             }
             self.progress.step(&self.standing(learner.lr_current()));
 
+            self.score_heads(learner, &device)?;
             let mut early = false;
             if validate {
                 early = self.validate(learner, valid)?;
@@ -140,6 +152,16 @@ impl<B: ops::AutodiffBackend> Run<B> {
             }
         }
         Ok(Ended::Completed)
+    }
+
+    /// Scores the heads where `analysis.every` asks for it at this step.
+    fn score_heads(&mut self, learner: &Learner<Parts<B>>, device: &B::Device) -> Result<()> {
+        let (step, every) = (self.state.step, self.analysis.every);
+        if every == 0 || !step.is_multiple_of(every) && step != self.total || self.heads.holds(step) {
+            return Ok(());
+        }
+        let (scores, _) = score(&learner.model().valid(), &self.valid, &self.analysis, device)?;
+        self.heads.push(step, &scores)
     }
 
     fn count(&mut self, output: StepOutput<B::InnerBackend>, begun: Instant) {

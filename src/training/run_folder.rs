@@ -113,6 +113,10 @@ impl RunFolder {
             Some(parent) if parent != Path::new("") => parent.to_path_buf(),
             _ => PathBuf::from("."),
         };
+        if parent.exists() && !parent.is_dir() {
+            let parent = parent.display();
+            return Err(Error::Input(format!("`{parent}` is no folder: name another place with --run DIR")));
+        }
         fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
         let hidden = TempDir::with_prefix_in(".run-", &parent)
             .map_err(|error| unwritable("write into", &parent, &error))?;
@@ -199,6 +203,21 @@ impl RunFolder {
     /// `metrics.csv`: the course of the run.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.csv")
+    }
+
+    /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.
+    pub fn head_scores(&self) -> PathBuf {
+        self.path.join("head_scores.csv")
+    }
+
+    /// `analysis.json`: what the best weights do.
+    pub fn analysis(&self) -> PathBuf {
+        self.path.join("analysis.json")
+    }
+
+    /// `report.html`: the page to explore.
+    pub fn report(&self) -> PathBuf {
+        self.path.join("report.html")
     }
 
     /// `summary.json`: how it ended.

@@ -135,10 +135,11 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("misspelt.toml"), "[model]\nlayers = 2\nhed = 4\n").unwrap();
     fs::write(place.path().join("text.toml"), "[model]\n\nheads = \"four\"\n").unwrap();
     fs::write(place.path().join("binary.toml"), [0x5b, 0xff, 0xfe]).unwrap();
+    fs::write(place.path().join("twice.toml"), "[model]\nheads = 4\nheads = 2\n").unwrap();
     fs::write(place.path().join("file"), "").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
 
-    let sets: [(&str, &[&str]); 15] = [
+    let sets: [(&str, &[&str]); 17] = [
         ("model.hed=4", &["`model.hed` = 4", "did you mean `model.heads`?"]),
         ("modell.heads=4", &["did you mean `model`?"]),
         ("heads=4", &["section.key"]),
@@ -153,6 +154,16 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("training.learning_rate=-1", &["`training.learning_rate` = -1", "above 0"]),
         ("data.length=0", &["`data.length` = 0"]),
         ("data.task=riddle", &["`data.task` = \"riddle\"", "repeat"]),
+        (
+            "data.length=30000",
+            &[
+                "`training.batch_size` = ",
+                "sequences of 30,000 tokens",
+                "are free here: lower it",
+                "data.length",
+            ],
+        ),
+        ("model.d_model=65536", &["`model.d_model` = 65536", "choose a smaller model"]),
         ("training.backend=tpu", &["`training.backend` = \"tpu\"", "ndarray"]),
     ];
     let mut cases: Vec<(Vec<&str>, &[&str])> =
@@ -163,9 +174,13 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         (vec!["broken.toml"], &["broken.toml:2:"]),
         (vec!["misspelt.toml"], &["misspelt.toml:3:", "`model.hed` = 4", "did you mean `model.heads`?"]),
         (vec!["text.toml"], &["text.toml:3:", "`model.heads` = \"four\""]),
-        (vec!["binary.toml"], &["binary.toml", "UTF-8", "byte 1"]),
+        (vec!["twice.toml"], &["twice.toml:3:", "`heads` stands here a second time: remove one"]),
+        (vec!["binary.toml"], &["binary.toml", "byte 1", "save it as UTF-8"]),
+        (vec!["--run", ""], &["--run", "--help"]),
+        (vec!["--step", "4"], &["--step", "--help"]),
+        (vec!["--progress", "loud"], &["'loud'", "plain", "--help"]),
         (vec!["--run", "folder"], &["`folder` exists"]),
-        (vec!["--run", "file/run"], &["file"]),
+        (vec!["--run", "file/run"], &["`file` is no folder", "name another place with --run DIR"]),
         (vec!["--resume", "folder"], &["`folder` is not the folder of a run"]),
         (vec!["--resume", "nowhere"], &["no run folder `nowhere`"]),
     ]);
@@ -203,8 +218,10 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     let summary: serde_json::Value =
         serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
     assert_eq!(summary["ended"], "diverged");
-    let checkpoints = fs::read_dir(run.join("checkpoints")).unwrap().count();
-    assert!(checkpoints >= 1, "a good checkpoint is kept");
+    assert!(said.contains("`run/model.safetensors`"), "{said}");
+    let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");
 }
 
 #[test]

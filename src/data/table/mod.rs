@@ -52,7 +52,7 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         Column::Number(_) | Column::Name(_) => {
             let vocabulary = table.encoder.finish(&mut table.ids, false)?;
             let (train, valid) = config.cut_into_windows(table.ids)?;
-            Ok(Dataset { vocabulary, train, valid, floor: None })
+            Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
         }
     }
 }
@@ -166,7 +166,7 @@ impl Table<'_> {
             if number < train_lines { &mut train } else { &mut valid }.push(&self.line);
         }
         let (train, valid) = (Sequences::rows(train), Sequences::rows(valid));
-        Ok(Dataset { vocabulary, train, valid, floor: None })
+        Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
     }
 }
 

@@ -171,10 +171,11 @@ pub trait SequenceTask {
 pub(crate) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = config.task.build(config, seed)?;
     let (train, _) = draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
-    let (valid, floor) =
+    let (valid, floor_by_position) =
         draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
+    let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
     let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
-    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor })
+    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position })
 }
 
 /// Draws the sets of the task that `config` names in the form for an encoder-decoder.
@@ -188,20 +189,21 @@ pub(crate) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
 const NO_ANSWER: &str = "has no source and answer for an encoder-decoder; take `reverse` or `sort`, \
                          or `model.architecture` = \"decoder\"";
 
-/// Draws a set, and what the best predictor would pay on it, in nats a target.
-fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, f64) {
+/// Draws a set, and what the best predictor would pay on it at each position, in nats a target.
+fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, Vec<f64>) {
     let mut sample = vec![0; task.tokens()];
     let mut probabilities = vec![0.0; task.tokens() - 1];
     let mut rows = Rows::default();
     rows.reserve(samples, samples * sample.len());
-    let mut paid = 0.0;
+    let mut paid = vec![0.0; probabilities.len()];
     for _ in 0..samples {
         task.draw(&mut random, &mut sample);
         task.probabilities(&sample, &mut probabilities);
-        paid -= probabilities.iter().map(|p| p.ln()).sum::<f64>();
+        paid.iter_mut().zip(&probabilities).for_each(|(paid, p)| *paid -= p.ln());
         rows.push_with_roles(&sample, probabilities.iter().map(|&p| role(p)));
     }
-    (Sequences::rows(rows), paid / (samples * probabilities.len()) as f64)
+    paid.iter_mut().for_each(|paid| *paid /= samples as f64);
+    (Sequences::rows(rows), paid)
 }
 
 fn role(probability: f64) -> Role {

@@ -38,7 +38,7 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     };
     let ids = encode(&files, &vocabulary)?;
     let (train, valid) = config.cut_into_windows(ids)?;
-    Ok(Dataset { vocabulary, train, valid, floor: None })
+    Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
 }
 
 /// The vocabulary that `data.tokens` asks for.

@@ -1,0 +1,79 @@
+//! Ablation: a model without one of its heads, to see what the head is worth.
+//!
+//! A head speaks to the rest of the model only through its rows of the output projection. With
+//! these at zero its output is zero, whatever it attends to; biases stay.
+
+use burn::prelude::*;
+
+use crate::attention::MultiHeadAttention;
+use crate::model::Model;
+use crate::ops;
+
+/// The heads of the causal self-attention of each layer.
+pub fn heads<B: ops::Backend>(model: &Model<B>) -> Vec<usize> {
+    match model {
+        Model::OneLayer(model) => vec![model.attention.heads],
+        Model::Decoder(model) => model.blocks.iter().map(|block| block.attention.heads).collect(),
+        Model::EncoderDecoder(model) => model.blocks.iter().map(|block| block.attention.heads).collect(),
+    }
+}
+
+/// `model`, with the output of one head of its causal self-attention zeroed. Layers and heads
+/// count from 0; one that does not exist leaves the model as it is.
+pub fn without_head<B: ops::Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
+    let mut model = model.clone();
+    let attention = match &mut model {
+        Model::OneLayer(model) => (layer == 0).then_some(&mut model.attention),
+        Model::Decoder(model) => model.blocks.get_mut(layer).map(|block| &mut block.attention),
+        Model::EncoderDecoder(model) => model.blocks.get_mut(layer).map(|block| &mut block.attention),
+    };
+    if let Some(attention) = attention {
+        silence(attention, head);
+    }
+    model
+}
+
+fn silence<B: Backend>(attention: &mut MultiHeadAttention<B>, head: usize) {
+    let (d_head, heads) = (attention.d_head, attention.heads);
+    if head >= heads {
+        return;
+    }
+    let weight = attention.output.weight.clone();
+    attention.output.weight = weight.map(|weight| {
+        let [_, d_model] = weight.dims();
+        let zeros = Tensor::zeros([d_head, d_model], &weight.device());
+        weight.slice_assign([head * d_head..(head + 1) * d_head, 0..d_model], zeros)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, Inputs, ModelConfig, Sizes};
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn only_the_head_that_is_left_out_is_missing() {
+        let config = ModelConfig {
+            architecture: Architecture::OneLayer,
+            d_model: 15,
+            heads: 3,
+            ..ModelConfig::default()
+        };
+        let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+        let model = config.init::<NdArray>(sizes, &Default::default()).unwrap();
+        assert_eq!(heads(&model), [3]);
+        let read = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5]], &Default::default()));
+        let logits = |model: &Model<NdArray>| model.forward(read()).unwrap();
+        // Logits are linear in the heads' outputs: what three ablations take away, one each, is all
+        // that attention adds.
+        let whole = logits(&model);
+        let parts = (0..3).map(|head| whole.clone() - logits(&without_head(&model, 0, head)));
+        let added = parts.reduce(|sum, part| sum + part).unwrap();
+        let none = (0..3).fold(model.clone(), |model, head| without_head(&model, 0, head));
+        let difference: f32 = (whole.clone() - logits(&none) - added).abs().max().into_scalar();
+        assert!(difference < 1e-5, "{difference}");
+        let effect: f32 = (whole - logits(&without_head(&model, 0, 1))).abs().max().into_scalar();
+        assert!(effect > 1e-3, "{effect}");
+    }
+}

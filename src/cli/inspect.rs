@@ -1,0 +1,160 @@
+//! `inspect`: what attention does on an input of the user's.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::input;
+use super::plot::{Colors, PictureFormat};
+use crate::analysis::{HeadScores, View};
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::data::{Role, Vocabulary};
+use crate::error::{Error, Result};
+use crate::model::Architecture;
+use crate::ops;
+use crate::pictures::{Reading, create};
+use crate::report::{Picture, Style};
+use crate::training::{BackendName, RunFolder, Sample, Trainee, look_at, say};
+use crate::weights::native;
+
+/// See what a run's model does with a text: the attention and the scores of every head, and the
+/// probabilities of the next token, as pictures and a page or as JSON.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("read").required(true).args(["text", "text_file", "tokens"])))]
+pub struct Args {
+    /// The run folder.
+    run: PathBuf,
+    /// The text; for an encoder-decoder, the answer.
+    #[arg(long, allow_hyphen_values = true)]
+    text: Option<String>,
+    /// Reads the text from a file; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    text_file: Option<PathBuf>,
+    /// The text as ids, whatever the vocabulary, as "3 1 4".
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// What an encoder-decoder answers.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    source: Option<String>,
+    /// Where the pictures and the page go. [default: inspect/ in the run folder; with --json, nowhere]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The head that the large maps show in every layer, counted from 0. [default: in each layer the one
+    /// with the highest induction score]
+    #[arg(long)]
+    head: Option<usize>,
+    /// The file format of the pictures.
+    #[arg(long, value_enum, default_value = "png")]
+    format: PictureFormat,
+    /// The colours of attention weights.
+    #[arg(long, value_enum, default_value = "viridis")]
+    colors: Colors,
+    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+    /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    tokens: &'a [u32],
+    weights: Vec<Vec<Vec<&'a [f32]>>>,
+    probabilities: &'a [Vec<f32>],
+    scores: &'a [Vec<HeadScores>],
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let folder = RunFolder::open(&args.run)?;
+    let config = Config::load(Some(&folder.config()), &[])?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let sample = sample(&args, &config, &vocabulary)?;
+    if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
+        let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
+        return Err(Error::key("--head", head, problem));
+    }
+    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let (view, scores) = backend::run(backend, Inspect { folder: &folder, sample: &sample })?;
+
+    if args.json {
+        let time = sample.inputs.len();
+        let report = Report {
+            tokens: &sample.inputs,
+            weights: view
+                .attention
+                .iter()
+                .map(|heads| heads.iter().map(|map| map.chunks(time).collect()).collect())
+                .collect(),
+            probabilities: &view.probabilities,
+            scores: &scores,
+        };
+        say(&serde_json::to_string(&report).expect("a report holds plain values"));
+    }
+    let out = match (&args.out, args.json) {
+        (Some(out), _) => out.clone(),
+        (None, false) => folder.path().join("inspect"),
+        (None, true) => return Ok(ExitCode::SUCCESS),
+    };
+    create(&out)?;
+    let style = Style { format: args.format.into(), color_map: args.colors.into(), ..Style::default() };
+    let reading = Reading::of_sample(folder.name(), "the given input".to_string(), sample, view, &vocabulary);
+    let mut made = reading.draw(&scores, args.head.or(config.analysis.head), &out, &style)?;
+    made.push(reading.head_scores(&scores).save(&out, &style)?);
+    made.push(out.join("report.html"));
+    reading.page(&scores, &config, &style).write(&out.join("report.html"))?;
+    if !args.json {
+        made.iter().for_each(|path| say(&path.display().to_string()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was typed, as the sequence that the model reads. What follows its last token is not known.
+fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
+    let tokens = match (&args.text, &args.text_file, &args.tokens) {
+        (Some(text), ..) => vocabulary.encode(text)?,
+        (_, Some(path), _) => vocabulary.encode(&input::read(path)?)?,
+        (_, _, Some(ids)) => input::ids(ids, vocabulary)?,
+        (None, None, None) => Vec::new(),
+    };
+    if tokens.is_empty() {
+        return Err(Error::Input("the input is empty: give at least one token to look at".into()));
+    }
+    let source = args.source.as_deref().map(|text| vocabulary.encode(text)).transpose()?;
+    let answers = config.model.architecture == Architecture::EncoderDecoder;
+    match (answers, &source) {
+        (true, None) => {
+            return Err(Error::Input("an encoder-decoder answers a source: give it by --source TEXT".into()));
+        }
+        (false, Some(_)) => {
+            return Err(Error::Input("--source: only an encoder-decoder reads a source".into()));
+        }
+        (true, Some(_)) | (false, None) => {}
+    }
+    // An answer follows the token that it starts with.
+    let start = vocabulary.end().filter(|_| answers);
+    let inputs = [start.as_slice(), &tokens].concat();
+    let mut targets = inputs[1..].to_vec();
+    targets.push(0);
+    let mut roles = vec![Role::Undetermined; inputs.len()];
+    roles[inputs.len() - 1] = Role::Padding;
+    Ok(Sample { inputs, targets, roles, source })
+}
+
+struct Inspect<'a> {
+    folder: &'a RunFolder,
+    sample: &'a Sample,
+}
+
+impl Job for Inspect<'_> {
+    type Output = (View, Vec<Vec<HeadScores>>);
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        look_at(&Trainee { model, label_smoothing: 0.0 }, self.sample, &device)
+    }
+}

@@ -1,0 +1,45 @@
+//! `report`: the page to explore a run, made again from its folder.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::backend;
+use crate::config::Config;
+use crate::error::Result;
+use crate::pictures::Story;
+use crate::report::{ColorMap, Style};
+use crate::training::{BackendName, RunFolder, say};
+
+use super::plot::Colors;
+
+/// Write a run's page to explore again, from its folder alone.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run folder.
+    run: PathBuf,
+    /// The colours of attention weights.
+    #[arg(long, value_enum, default_value = "viridis")]
+    colors: Colors,
+    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+    /// Prints what the page shows as JSON, and writes no page.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let folder = RunFolder::open(&args.run)?;
+    let config = Config::load(Some(&folder.config()), &[])?;
+    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let style = Style { color_map: ColorMap::from(args.colors), ..Style::default() };
+    let page = Story::read(&folder, backend)?.page(&style);
+    if args.json {
+        say(&serde_json::to_string(&page).expect("a page holds plain values"));
+    } else {
+        page.write(&folder.report())?;
+        say(&folder.report().display().to_string());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,226 @@
+//! A run's pictures and its page, from its folder alone: what `train` ends with, and what `plot` and
+//! `report` make again.
+//!
+//! This joins the rooms that do not know each other: the run folder tells what happened, the model
+//! what it attends to, and the report draws it.
+//!
+//! | file | turns into what the report draws |
+//! |---|---|
+//! | `curves` | the course of the run |
+//! | `reading` | what the model does with one sequence |
+//! | `page` | all of it, to explore |
+
+mod curves;
+mod page;
+mod reading;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::analysis::{HeadScores, View, score_heads};
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::data::Vocabulary;
+use crate::error::{Error, Result};
+use crate::generation::FreeRunning;
+use crate::ops;
+use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
+use crate::training::{
+    Analysis, BackendName, DeviceBatch, HeadHistory, Row, RunFolder, Sample, Summary, read_metrics,
+};
+use crate::weights::native;
+
+pub use reading::Reading;
+use reading::{head_values, measured_on};
+
+/// The most attention weights that are looked at for the pictures of one run: 256 MB of them.
+const MOST_WEIGHTS: usize = 1 << 26;
+
+/// All that a run folder tells, and what its best weights do with its validation sequences.
+#[derive(Debug)]
+pub struct Story {
+    folder: RunFolder,
+    config: Config,
+    rows: Vec<Row>,
+    summary: Summary,
+    /// Sequences with what the model does with each; at least one.
+    readings: Vec<Reading>,
+    /// The one that the pictures show.
+    shown: usize,
+    /// The model's own continuation of it.
+    generated: Generation,
+    /// `[layer][head]`.
+    heads: Vec<Vec<HeadScores>>,
+    measured_on: String,
+    analysis: Option<Analysis>,
+    history: HeadHistory,
+}
+
+impl Story {
+    /// Reads the run in `folder`, and looks at its best weights on `backend`.
+    ///
+    /// # Errors
+    /// If the folder lacks what a picture is made of, or holds what cannot be understood.
+    pub fn read(folder: &RunFolder, backend: BackendName) -> Result<Self> {
+        let config = Config::load(Some(&folder.config()), &[])?;
+        let vocabulary = Vocabulary::read(folder.vocabulary())?;
+        if !folder.samples().exists() && !folder.metrics().exists() {
+            return Err(Error::Input(format!(
+                "the run `{}` was not trained here, so it has no curves and no validation sequences: look at it by \
+                 `inspect`",
+                folder.path().display()
+            )));
+        }
+        let samples = Sample::read(folder)?;
+        if samples.is_empty() {
+            return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
+        }
+        let rows = read_metrics(&folder.metrics())?;
+        let analysis = Analysis::read(folder)?;
+        let shown = config.analysis.sample.min(samples.len() - 1);
+        let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
+        let (views, free) = backend::run(backend, look)?;
+        let shown = shown.min(views.len() - 1);
+        let sequence = |index| format!("validation sequence {index}");
+        let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
+        let generated = Generation {
+            run: folder.name(),
+            sequence: sequence(shown),
+            prompt: texts(&free.prompt),
+            generated: texts(&free.generated),
+            truth: texts(&free.truth),
+        };
+        let (heads, measured_on) = match &analysis {
+            Some(analysis) => (analysis.heads.clone(), measured_on(analysis)),
+            None => {
+                let sequences = views.iter().zip(&samples);
+                let seen = sequences.map(|(view, sample)| (&view.attention[..], &sample.inputs[..]));
+                (score_heads(seen), format!("{} validation sequences", views.len()))
+            }
+        };
+        let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
+            Reading::of_sample(folder.name(), sequence(index), sample, view, &vocabulary)
+        });
+        Ok(Self {
+            readings: readings.collect(),
+            shown,
+            generated,
+            summary: Summary::read(folder)?,
+            history: HeadHistory::open(&folder.head_scores(), usize::MAX)?,
+            folder: folder.clone(),
+            config,
+            rows,
+            heads,
+            measured_on,
+            analysis,
+        })
+    }
+
+    /// Draws every picture into the run's `plots/`, and says where they are.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn draw(&self, style: &Style) -> Result<Vec<PathBuf>> {
+        let plots = self.folder.plots();
+        create(&plots)?;
+        let reading = &self.readings[self.shown];
+        let mut drawn = vec![self.loss_curve().save(&plots, style)?];
+        drawn.extend(reading.draw(&self.heads, self.config.analysis.head, &plots, style)?);
+        drawn.push(self.generated.save(&plots, style)?);
+        drawn.push(self.head_scores().save(&plots, style)?);
+        if let Some(formation) = self.formation() {
+            drawn.push(formation.save(&plots, style)?);
+        }
+        if let Some(positions) = self.positions() {
+            drawn.push(positions.save(&plots, style)?);
+        }
+        drawn.push(self.schedule().save(&plots, style)?);
+        drawn.push(self.gradients().save(&plots, style)?);
+        Ok(drawn)
+    }
+
+    /// What `report.html` shows.
+    pub fn page(&self, style: &Style) -> Page {
+        page::of_run(self, style)
+    }
+
+    fn head_scores(&self) -> HeadScoreGrid {
+        HeadScoreGrid {
+            run: self.folder.name(),
+            measured_on: self.measured_on.clone(),
+            scores: head_values(&self.heads),
+        }
+    }
+}
+
+/// Makes the folder `path` where there is none.
+pub fn create(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))
+}
+
+impl Reading {
+    /// Draws the attention and the predictions of this sequence into `folder`, the heads by their
+    /// `scores`, and says where the pictures are. `head` is the one to show in every layer; without it
+    /// the one with the highest induction score.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn draw(
+        &self,
+        scores: &[Vec<HeadScores>],
+        head: Option<usize>,
+        folder: &Path,
+        style: &Style,
+    ) -> Result<Vec<PathBuf>> {
+        let maps = self.attention_maps(scores, head);
+        let mut drawn = vec![
+            maps.save(folder, style)?,
+            AttentionOverTime(&maps).save(folder, style)?,
+            self.all_heads().save(folder, style)?,
+        ];
+        let predictions = self.predictions();
+        if !predictions.steps.is_empty() {
+            drawn.push(predictions.save(folder, style)?);
+        }
+        Ok(drawn)
+    }
+
+    /// The scores of all heads over this sequence.
+    pub fn head_scores(&self, scores: &[Vec<HeadScores>]) -> HeadScoreGrid {
+        HeadScoreGrid {
+            run: self.run.clone(),
+            measured_on: self.sequence.clone(),
+            scores: head_values(scores),
+        }
+    }
+}
+
+/// Loads the best weights and looks at them reading the first samples, as many as memory allows.
+struct Look<'a> {
+    folder: &'a RunFolder,
+    samples: &'a [Sample],
+    /// The one to be continued.
+    shown: usize,
+    vocabulary: &'a Vocabulary,
+}
+
+impl Job for Look<'_> {
+    type Output = (Vec<View>, FreeRunning);
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let mut views = Vec::with_capacity(self.samples.len());
+        let mut weights = 0;
+        for sample in self.samples {
+            let view = View::new(&model, DeviceBatch::new(&sample.batch(), &device).inputs)?;
+            weights += view.attention.iter().flatten().map(Vec::len).sum::<usize>();
+            views.push(view);
+            if weights > MOST_WEIGHTS {
+                break;
+            }
+        }
+        let shown = &self.samples[self.shown.min(views.len() - 1)];
+        let free = FreeRunning::new((&model, description.sizes), self.vocabulary, shown, &device)?;
+        Ok((views, free))
+    }
+}

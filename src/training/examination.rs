@@ -1,0 +1,148 @@
+//! `analysis.json`: what the best weights of a run do, kept beside them, for the data may be gone
+//! when somebody looks.
+
+use burn::data::dataloader::DataLoader;
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::Best;
+use super::loader::ValidBatches;
+use super::run_folder::{RunFolder, write_atomically};
+use super::samples::Sample;
+use super::step::{DeviceBatch, Trainee, ValidBatch, evaluate};
+use crate::analysis::{AnalysisConfig, HeadScores, View, ablation, score_heads};
+use crate::data::{Dataset, Loader, Order, Sequences};
+use crate::error::{Error, Result};
+use crate::ops;
+
+/// The most attention weights that are made for one scoring: 1 GB of them, one sequence at a time.
+const MOST_WEIGHTS: usize = 1 << 28;
+/// Sequences in a batch that heads are left out on.
+const ABLATION_BATCH: usize = 16;
+
+/// What the best weights of a run do. Losses are in nats a target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Analysis {
+    /// Steps done when they were reached.
+    pub step: usize,
+    /// Validation sequences that the heads were scored on.
+    pub sequences: usize,
+    /// Validation sequences that they were left out on; 0 where that would have taken too long.
+    pub ablation_sequences: usize,
+    /// `[layer][head]`.
+    pub heads: Vec<Vec<HeadScores>>,
+    /// The loss at each position over the whole validation set; none where no target counts.
+    pub loss_by_position: Vec<Option<f64>>,
+    /// The same of the best possible predictor; empty where it is not known.
+    pub floor_by_position: Vec<f64>,
+}
+
+impl Analysis {
+    /// Writes `analysis.json`.
+    pub fn write(&self, folder: &RunFolder) -> Result<()> {
+        let json = serde_json::to_vec(self).expect("an analysis holds plain values");
+        write_atomically(&folder.analysis(), &json)
+    }
+
+    /// Reads the analysis of a run; none where nobody made one.
+    pub fn read(folder: &RunFolder) -> Result<Option<Self>> {
+        let path = folder.analysis();
+        if !path.exists() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let analysis = serde_json::from_slice(&bytes).map_err(|error| {
+            let problem = format!("is no analysis: {error}; without the file the heads are scored anew");
+            Error::file(&path, Some(error.line()), Some(error.column()), problem)
+        })?;
+        Ok(Some(analysis))
+    }
+}
+
+/// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`, and says over
+/// how many.
+pub fn score<B: ops::Backend>(
+    model: &Trainee<B>,
+    set: &Sequences,
+    config: &AnalysisConfig,
+    device: &B::Device,
+) -> Result<(Vec<Vec<HeadScores>>, usize)> {
+    let a_map = ablation::heads(&model.model).iter().sum::<usize>() * set.time() * set.time();
+    let samples = Sample::first(set, config.sequences.min(MOST_WEIGHTS / a_map.max(1)).max(1));
+    let look = |sample: &Sample| View::new(&model.model, DeviceBatch::new(&sample.batch(), device).inputs);
+    let views = samples.iter().map(look).collect::<Result<Vec<_>>>()?;
+    let sequences = views.iter().zip(&samples);
+    let scores = score_heads(sequences.map(|(view, sample)| (&view.attention[..], &sample.inputs[..])));
+    Ok((scores, samples.len()))
+}
+
+/// Looks into `model`, the best weights of a run that trained on `trained` tokens, and that reached
+/// `best` on the validation set of `dataset`.
+///
+/// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, so
+/// that looking takes a small part of the time that training took.
+pub fn examine<B: ops::Backend>(
+    model: &Trainee<B>,
+    dataset: &Dataset,
+    config: &AnalysisConfig,
+    (best, trained): (&Best, u64),
+    device: &B::Device,
+) -> Result<Analysis> {
+    let valid = &dataset.valid;
+    let (mut heads, sequences) = score(model, valid, config, device)?;
+
+    let all = heads.iter().map(Vec::len).sum::<usize>();
+    let affordable = trained as usize / 10 / (all * valid.time()).max(1);
+    let batches = ValidBatches {
+        end: sequences.min(affordable).div_ceil(ABLATION_BATCH),
+        ..ValidBatches::new(
+            Loader::new(valid.clone(), ABLATION_BATCH, 0, Order::InOrder).into(),
+            device.clone(),
+        )
+    };
+    if batches.end > 0 {
+        ablate(model, &mut heads, |model| evaluate(model, batches.iter()).loss);
+    }
+    Ok(Analysis {
+        step: best.step,
+        sequences,
+        ablation_sequences: (batches.end * ABLATION_BATCH).min(valid.len()),
+        heads,
+        loss_by_position: best.evaluation.loss_by_position.clone(),
+        floor_by_position: dataset.floor_by_position.clone(),
+    })
+}
+
+/// Looks at `model` reading one sequence: what it does, and the scores of its heads there.
+///
+/// # Errors
+/// [`Error::Shape`] where the model cannot read it, as where it is too long.
+pub fn look_at<B: ops::Backend>(
+    model: &Trainee<B>,
+    sample: &Sample,
+    device: &B::Device,
+) -> Result<(View, Vec<Vec<HeadScores>>)> {
+    let host = sample.batch();
+    let batch = ValidBatch { device: DeviceBatch::new(&host, device), host };
+    let view = View::new(&model.model, batch.device.inputs.clone())?;
+    let mut heads = score_heads([(&view.attention[..], &sample.inputs[..])]);
+    if batch.device.tokens > 0 {
+        ablate(model, &mut heads, |model| evaluate(model, std::iter::once(batch.clone())).loss);
+    }
+    Ok((view, heads))
+}
+
+/// Fills in what the `loss` rises by without each head.
+fn ablate<B: ops::Backend>(
+    model: &Trainee<B>,
+    heads: &mut [Vec<HeadScores>],
+    loss: impl Fn(&Trainee<B>) -> f64,
+) {
+    let whole = loss(model);
+    for (layer, heads) in heads.iter_mut().enumerate() {
+        for (head, scores) in heads.iter_mut().enumerate() {
+            let without = ablation::without_head(&model.model, layer, head);
+            let without = Trainee { model: without, label_smoothing: model.label_smoothing };
+            scores.ablation = Some(loss(&without) - whole);
+        }
+    }
+}
