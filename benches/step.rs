@@ -1,44 +1,56 @@
-//! The training step as Burn's learner takes it: forward, backward, optimizer, on the shapes by
-//! which small decoders are usually compared.
+//! Milliseconds of a training step, on the shapes by which small decoders are usually compared.
 //!
-//! `cargo bench --bench step`; `-- small` for one of them.
+//! `cargo bench --bench step -- small --threads 2`; without a shape: all of them but `long`. One line
+//! of JSON a shape. `--composed` takes Burn's operations instead of the kernels; `--engine` measures a
+//! whole run beside the bare step: loader, learner, metrics and progress.
+
+use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use causal_attention::config::Config;
 use causal_attention::data::{Batch, Role};
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
-use causal_attention::training::{DeviceBatch, Hyper, Optimizer, StepBatches, Trainee, TrainingConfig};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use causal_attention::ops::Kernels;
+use causal_attention::training::{
+    BackendName, Control, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
+    TrainingConfig, train,
+};
 
 type B = Autodiff<NdArray>;
 
+#[derive(Clone)]
 struct Shape {
     name: &'static str,
     model: ModelConfig,
     vocab: usize,
     rows: usize,
     time: usize,
+    /// Steps in a round.
+    steps: usize,
 }
 
-fn shapes() -> [Shape; 3] {
+fn shapes() -> [Shape; 4] {
     let model = ModelConfig::default();
     let one_layer =
         ModelConfig { architecture: Architecture::OneLayer, d_model: 64, heads: 8, ..model.clone() };
     let small = ModelConfig { d_model: 128, heads: 4, layers: 4, ..model.clone() };
     let medium = ModelConfig { d_model: 384, heads: 6, layers: 6, ..model };
     [
-        Shape { name: "one_layer", model: one_layer, vocab: 10, rows: 32, time: 10 },
-        Shape { name: "small", model: small, vocab: 65, rows: 12, time: 64 },
-        Shape { name: "medium", model: medium, vocab: 65, rows: 8, time: 256 },
+        Shape { name: "one_layer", model: one_layer, vocab: 10, rows: 32, time: 10, steps: 200 },
+        Shape { name: "small", model: small, vocab: 65, rows: 12, time: 64, steps: 20 },
+        Shape { name: "medium", model: medium.clone(), vocab: 65, rows: 8, time: 256, steps: 3 },
+        Shape { name: "long", model: medium, vocab: 65, rows: 1, time: 4096, steps: 1 },
     ]
 }
 
+/// Numbers that no model learns at once, the same in every run.
 fn batch(shape: &Shape) -> Batch {
     let tokens = |offset: usize| {
         let count = shape.rows * shape.time;
-        (0..count).map(|index| ((index * 7 + offset) % shape.vocab) as u32).collect::<Vec<_>>()
+        (0..count).map(|index| ((index * index * 7 + offset) % shape.vocab) as u32).collect::<Vec<_>>()
     };
     Batch {
         rows: shape.rows,
@@ -50,33 +62,166 @@ fn batch(shape: &Shape) -> Batch {
     }
 }
 
-fn step(criterion: &mut Criterion) {
-    let device = Default::default();
-    let mut group = criterion.benchmark_group("step");
-    group.sample_size(10);
-    for shape in shapes() {
+/// Forward, backward, optimizer, and the loss read: what every step does.
+struct Bare {
+    trainee: Option<Trainee<B>>,
+    optimizer: Optimizer<B>,
+    batch: Batch,
+}
+
+impl Bare {
+    fn new(shape: &Shape) -> Self {
+        let device = Default::default();
         B::seed(&device, 0);
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
         let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
-        let mut trainee = Some(Trainee { model, label_smoothing: 0.0 });
         let config = TrainingConfig { max_gradient_norm: 0.0, ..TrainingConfig::default() };
-        let mut optimizer = Optimizer::<B>::new(Hyper::from(&config));
-        let batch = batch(&shape);
-        group.throughput(Throughput::Elements((shape.rows * shape.time) as u64));
-        group.bench_function(shape.name, |bencher| {
-            bencher.iter(|| {
-                let batches = vec![DeviceBatch::new(&batch, &device)];
-                let model = trainee.take().expect("the step before put it back");
-                let output = model.step(StepBatches { step: 0, batches, measured: false });
-                let model = burn::optim::Optimizer::step(&mut optimizer, 1e-3, model, output.grads);
-                let loss = output.item.loss.into_scalar();
-                trainee = Some(model);
-                loss
-            });
-        });
+        let optimizer = Optimizer::new(Hyper::from(&config));
+        Self { trainee: Some(Trainee { model, label_smoothing: 0.0 }), optimizer, batch: batch(shape) }
     }
-    group.finish();
+
+    fn steps(&mut self, steps: usize) -> Duration {
+        let begun = Instant::now();
+        for step in 0..steps {
+            let batches = vec![DeviceBatch::new(&self.batch, &Default::default())];
+            let trainee = self.trainee.take().expect("the step before put it back");
+            let output = trainee.step(StepBatches { step, batches, measured: false });
+            let trainee = burn::optim::Optimizer::step(&mut self.optimizer, 1e-3, trainee, output.grads);
+            assert!(output.item.loss.into_scalar().is_finite());
+            self.trainee = Some(trainee);
+        }
+        begun.elapsed()
+    }
 }
 
-criterion_group!(benches, step);
-criterion_main!(benches);
+/// Trains the shape from its folder to its weights.
+fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
+    let Shape { model, rows, time, .. } = shape;
+    let architecture = match model.architecture {
+        Architecture::OneLayer => "one_layer",
+        _ => "decoder",
+    };
+    let mut sets = vec![
+        format!("data.length={time}"),
+        format!("model.architecture={architecture}"),
+        format!("model.d_model={}", model.d_model),
+        format!("model.heads={}", model.heads),
+        format!("model.layers={}", model.layers),
+        format!("training.batch_size={rows}"),
+        format!("training.steps={steps}"),
+        format!("training.validate_every={}", 10 * steps),
+        "training.max_gradient_norm=0".to_string(),
+    ];
+    sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
+    let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
+    let experiment = config.expect("a config").experiment();
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = Target::Folder(folder.path().join("run"));
+    let control =
+        Control { progress: ProgressKind::None, signal: Default::default(), backend: BackendName::Ndarray };
+    let begun = Instant::now();
+    train::<B>(&experiment, &target, &Default::default(), &control).expect("a run");
+    begun.elapsed()
+}
+
+struct Options {
+    shapes: Vec<Shape>,
+    threads: Option<usize>,
+    kernels: Kernels,
+    engine: bool,
+    rounds: usize,
+}
+
+impl Options {
+    fn read() -> Self {
+        let mut options =
+            Self { shapes: Vec::new(), threads: None, kernels: Kernels::Fused, engine: false, rounds: 5 };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+            match word.as_str() {
+                "--bench" => {} // cargo's own
+                "--threads" => options.threads = Some(number()),
+                "--rounds" => options.rounds = number(),
+                "--composed" => options.kernels = Kernels::Composed,
+                "--engine" => options.engine = true,
+                name => {
+                    let shape = shapes().into_iter().find(|shape| shape.name == name);
+                    options.shapes.push(shape.unwrap_or_else(|| panic!("no shape and no option: {name}")));
+                }
+            }
+        }
+        if options.shapes.is_empty() {
+            options.shapes = shapes()[..3].to_vec();
+        }
+        options
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The most memory that this process has held.
+fn peak_megabytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+/// Page faults so far that brought in fresh memory.
+fn page_faults() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/stat").ok()?;
+    status.rsplit(')').next()?.split_whitespace().nth(7)?.parse().ok()
+}
+
+fn measure(options: &Options) {
+    for shape in &options.shapes {
+        let steps = shape.steps;
+        // The engine's data has sixteen tokens.
+        let vocab = if options.engine { 16 } else { shape.vocab };
+        let mut bare = Bare::new(&Shape { vocab, ..shape.clone() });
+        bare.steps(steps.div_ceil(5).max(3));
+        let faults = page_faults();
+        let each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
+        let (mut milliseconds, mut extra) = (Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let here = each(bare.steps(steps), steps);
+            milliseconds.push(here);
+            if options.engine {
+                // What start and end of a run cost falls out of the difference.
+                let (short, long) = (engine(shape, steps, options), engine(shape, 6 * steps, options));
+                extra.push(each(long.saturating_sub(short), 5 * steps) - here);
+            }
+        }
+        let milliseconds = median(milliseconds);
+        let faults = faults
+            .zip(page_faults())
+            .map(|(before, after)| (after - before) / (options.rounds * steps) as u64);
+        let mut line = serde_json::json!({
+            "shape": shape.name,
+            "kernels": options.kernels,
+            "threads": rayon::current_num_threads(),
+            "ms_per_step": (milliseconds * 1e3).round() / 1e3,
+            "tokens_per_second": ((shape.rows * shape.time) as f64 / milliseconds * 1e3).round(),
+            "peak_mb": peak_megabytes(),
+            "page_faults_per_step": faults,
+        });
+        if options.engine {
+            let extra = median(extra);
+            line["engine_extra_us_per_step"] = (extra * 1e3).round().into();
+            line["engine_extra_percent"] = (extra / milliseconds * 100.0).round().into();
+        }
+        println!("{line}");
+    }
+}
+
+fn main() {
+    let options = Options::read();
+    // As a run has it: its own thread is one of the pool's.
+    let threads =
+        rayon::ThreadPoolBuilder::new().num_threads(options.threads.unwrap_or(0)).use_current_thread();
+    let pool = threads.build().expect("threads");
+    pool.install(|| options.kernels.run(|| measure(&options)));
+}

@@ -10,12 +10,6 @@ pub mod data;
 pub mod error;
 pub mod evaluation;
 pub mod generation;
-#[allow(
-    clippy::needless_range_loop,
-    clippy::excessive_precision,
-    clippy::needless_lifetimes,
-    clippy::type_complexity
-)]
 pub mod kernels;
 pub mod model;
 pub mod ops;

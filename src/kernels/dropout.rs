@@ -14,7 +14,7 @@ use super::vector::{self, LANES, Vector, update, vectorized};
 /// Which numbers of a matrix are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// The probability with which a number becomes zero, in [0, 1).
+    /// The probability with which a number becomes zero, in [0, 1].
     pub probability: f32,
     /// Names the mask: equal seeds give equal masks for matrices of equal width.
     pub seed: u64,
@@ -51,11 +51,12 @@ impl Dropout {
     /// The mask of a matrix with `columns` columns.
     pub(super) fn mask(self, columns: usize) -> Mask {
         let Self { probability, seed } = self;
-        assert!((0.0..1.0).contains(&probability), "dropout probability {probability} is not in [0, 1)");
+        assert!((0.0..=1.0).contains(&probability), "dropout probability {probability} is not in [0, 1]");
         Mask {
             key: [seed as u32, (seed >> 32) as u32],
             dropped_below: (f64::from(probability) * 2_f64.powi(32)) as u32,
-            scale: 1.0 / (1.0 - probability),
+            // The scale of what is kept, which is nothing where all is dropped.
+            scale: if probability < 1.0 { 1.0 / (1.0 - probability) } else { 0.0 },
             // Rows begin at whole blocks, so that a row's numbers are whole blocks of the hash.
             row_stride: columns.next_multiple_of(LANES) as u64,
         }
@@ -211,6 +212,7 @@ mod tests {
         assert_ne!(masked(3, 0.4), masked(4, 0.4));
         assert_ne!(masked(3, 0.4), masked(3 << 32, 0.4));
         assert_eq!(masked(3, 0.0), ones);
+        assert_eq!(masked(3, 1.0), vec![0.0; ones.len()]);
         let mask = Dropout { probability: 0.4, seed: 3 }.mask(173);
         for (first, length) in [(0, 1), (16, 30), (48, 125), (80, 64), (160, 13)] {
             let mut part = vec![f32::NAN; length];

@@ -26,6 +26,7 @@
 pub mod attention;
 pub mod dropout;
 pub mod embedding;
+mod few_rows;
 pub mod gelu;
 pub mod linear;
 pub mod loss;
@@ -37,7 +38,7 @@ pub mod optimizer;
 mod parallel;
 pub mod pool;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod vector;
 
 pub use vector::INSTRUCTION_SET_VARIABLE;

@@ -1,6 +1,6 @@
 //! AdamW with clipping by the global norm, over all parameters of a model at once.
 //!
-//! With gradients `g` scaled by `c = min(1, max_norm / norm)` (Pascanu et al., 2013), at step `t` counted
+//! With gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` (Pascanu et al., 2013, as in PyTorch), at step `t` counted
 //! from 1 (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019): `m = b1 m + (1 - b1) c
 //! g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t))
 //! + epsilon)`.
@@ -87,7 +87,7 @@ pub fn step(settings: &AdamW, parameters: &mut [Parameter]) -> f64 {
 /// # Panics
 /// If a parameter's parts differ in length.
 pub fn step_with_norm(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
-    let clip = settings.max_norm.map_or(1.0, |most| if norm > most { most / norm } else { 1.0 });
+    let clip = settings.max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0));
     let correction = |beta: f32| 1.0 - f64::from(beta).powi(settings.step as i32);
     let numbers = Numbers {
         beta_1: settings.beta_1,

@@ -1,7 +1,7 @@
 //! What the kernels' tests share: random numbers, closeness, threads.
 
 /// Numbers between -1 and 1 that follow from the seed alone (SplitMix64).
-pub(super) fn random(seed: u64, length: usize) -> Vec<f32> {
+pub(crate) fn random(seed: u64, length: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..length)
         .map(|_| {
@@ -35,7 +35,7 @@ pub(super) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
 
 /// Runs `compute` on 1, 2 and 3 threads: the results must have the same bits.
 #[track_caller]
-pub(super) fn assert_same_on_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f32>> + Sync + Send) {
+pub(crate) fn assert_same_on_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f32>> + Sync + Send) {
     let bits = |threads| -> Vec<Vec<u32>> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
         let results = pool.install(&compute);

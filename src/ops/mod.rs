@@ -2,24 +2,35 @@
 //!
 //! [`Backend`] extends Burn's trait of the same name by the operations in which a step spends its
 //! time. Each has a default composed of Burn's own operations, differentiable wherever Burn is,
-//! so a backend joins with an empty `impl`; one that has a fused kernel overrides the method.
-//! The trait works on primitives, as Burn's own operations do, and its names differ from those. Models call the small functions
-//! beside it ([`linear()`], [`attention()`], ...), which take Burn's `Linear` and `Embedding` as
+//! so a backend joins with an empty `impl`. A CPU backend that lets the [kernels](crate::kernels) read
+//! its tensors (`floats` and the methods beside it) has every operation fused, forward and backward; one
+//! with kernels of its own overrides the operations. [`Kernels`] says which of the two runs.
+//!
+//! The trait works on primitives, as Burn's own operations do, and its names differ from those. Models
+//! call the small functions beside it ([`linear()`], [`attention()`], ...), which take Burn's `Linear` and `Embedding` as
 //! they are, so that records and weights do not depend on how an operation is computed.
 //!
 //! Shapes are checked by the modules that call these functions; here a misfit is a programmer's
 //! error and panics.
 
 mod activation;
+mod adamw;
+#[cfg(test)]
+mod agreement;
 mod attention;
+mod autodiff;
 mod cross_entropy;
 mod dropout;
 mod embedding;
+mod fused;
+mod host;
+mod kernels;
 mod linear;
 mod mask;
 mod norm;
 
 pub use activation::{Gelu, gelu};
+pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
@@ -27,16 +38,47 @@ pub use attention::{
 pub use cross_entropy::cross_entropy;
 pub use dropout::dropout;
 pub use embedding::embedding;
+pub use host::Integers;
+pub use kernels::Kernels;
 pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
 
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn::tensor::{Tensor, TensorPrimitive};
-use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+
+use fused::Operation;
 
 /// A backend that offers the heavy operations of a model, fused where it has them.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
+    fn floats(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        None
+    }
+
+    /// The same tensor, laid out so that [`Self::floats`] can read it if its precision allows.
+    fn row_major(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor
+    }
+
+    /// The numbers of a tensor that [`Self::floats`] can read and that nobody shares, without a copy.
+    ///
+    /// # Errors
+    /// Any other tensor, as it came.
+    fn into_floats(tensor: FloatTensor<Self>) -> Result<Vec<f32>, FloatTensor<Self>> {
+        Err(tensor)
+    }
+
+    /// The numbers of a tensor of tokens in the host's memory.
+    fn integers(_tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
+        None
+    }
+
+    /// The values of a tensor in the host's memory, row by row: anything but zero is true.
+    fn bools(_tensor: &BoolTensor<Self>) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Scaled dot-product attention over any number of heads; see [`attention()`].
     fn multi_head_attention(
         query: FloatTensor<Self>,
@@ -44,7 +86,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         value: FloatTensor<Self>,
         options: AttentionOptions<Self>,
     ) -> FloatTensor<Self> {
-        attention::composed(float(query), float(key), float(value), options).0.into_float()
+        match fused::attention::<Self>(&query, &key, &value, &options) {
+            Some(mut operation) => operation.forward(false),
+            None => attention::composed(float(query), float(key), float(value), options).0.into_float(),
+        }
     }
 
     /// Self-attention from one packed projection; see [`packed_attention()`].
@@ -52,8 +97,13 @@ pub trait Backend: burn::tensor::backend::Backend {
         query_key_value: FloatTensor<Self>,
         options: AttentionOptions<Self>,
     ) -> FloatTensor<Self> {
-        let [query, key, value] = split_packed(float(query_key_value), &options);
-        Self::multi_head_attention(query.into_float(), key.into_float(), value.into_float(), options)
+        match fused::packed_attention::<Self>(&query_key_value, &options) {
+            Some(mut operation) => operation.forward(false),
+            None => {
+                let [query, key, value] = split_packed(float(query_key_value), &options);
+                attention::composed(query, key, value, options).0.into_float()
+            }
+        }
     }
 
     /// `activation(input weight + bias)` over the last axis; see [`linear()`] and [`linear_gelu`].
@@ -63,7 +113,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         bias: Option<FloatTensor<Self>>,
         activation: Option<Gelu>,
     ) -> FloatTensor<Self> {
-        linear::composed::<Self>(input, weight, bias, activation)
+        match fused::linear::<Self>(&input, &weight, bias.as_ref()) {
+            Some(operation) => operation.activated(activation).forward(false),
+            None => linear::composed::<Self>(input, weight, bias, activation),
+        }
     }
 
     /// `residual + dropout(input weight + bias)`; see [`linear_residual`].
@@ -74,8 +127,15 @@ pub trait Backend: burn::tensor::backend::Backend {
         residual: FloatTensor<Self>,
         dropout: f64,
     ) -> FloatTensor<Self> {
-        let output = Self::linear_activation(input, weight, bias, None);
-        Self::float_add(residual, Self::dropout(output, dropout))
+        let operation = fused::linear::<Self>(&input, &weight, bias.as_ref())
+            .and_then(|operation| operation.added_to(&residual));
+        match operation {
+            Some(mut operation) => operation.forward(false),
+            None => {
+                let output = linear::composed::<Self>(input, weight, bias, None);
+                Self::float_add(residual, Self::dropout(output, dropout))
+            }
+        }
     }
 
     /// Layer normalisation over the last axis; see [`layer_norm()`].
@@ -85,7 +145,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        Self::layer_norm(input, gamma, beta, epsilon)
+        match fused::norm::<Self>(&input, &gamma, beta.as_ref(), epsilon) {
+            Some(mut operation) => operation.forward(false),
+            None => Self::layer_norm(input, gamma, beta, epsilon),
+        }
     }
 
     /// The rows of a table by token, plus the row of each position; see [`embedding()`].
@@ -94,7 +157,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         table: FloatTensor<Self>,
         positions: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        embedding::composed::<Self>(tokens, table, positions)
+        match fused::embedding::<Self>(&tokens, &table, positions.as_ref()) {
+            Some(mut operation) => operation.forward(false),
+            None => embedding::composed::<Self>(tokens, table, positions),
+        }
     }
 
     /// The summed cross-entropy of the counted targets; see [`cross_entropy()`].
@@ -104,7 +170,10 @@ pub trait Backend: burn::tensor::backend::Backend {
         hidden: Option<BoolTensor<Self>>,
         smoothing: f64,
     ) -> FloatTensor<Self> {
-        cross_entropy::composed::<Self>(logits, targets, hidden, smoothing)
+        match fused::cross_entropy::<Self>(&logits, &targets, hidden.as_ref(), smoothing) {
+            Some(mut operation) => operation.forward(false),
+            None => cross_entropy::composed::<Self>(logits, targets, hidden, smoothing),
+        }
     }
 
     /// Sets elements to zero with the given probability while training; see [`dropout()`].
@@ -118,18 +187,8 @@ pub trait AutodiffBackend: Backend + burn::tensor::backend::AutodiffBackend<Inne
 
 impl<B> AutodiffBackend for B where B: Backend + burn::tensor::backend::AutodiffBackend<InnerBackend: Backend> {}
 
-#[cfg(feature = "ndarray")]
-impl Backend for burn_ndarray::NdArray<f32> {}
-
-#[cfg(feature = "ndarray")]
-impl Backend for burn_ndarray::NdArray<f64> {}
-
-impl Backend for burn_flex::Flex {}
-
 #[cfg(feature = "wgpu")]
 impl Backend for burn_wgpu::Wgpu {}
-
-impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {}
 
 /// Wraps a float primitive as a tensor of a known rank.
 fn float<B: burn::tensor::backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::{Schedule, Shape};
 use crate::error::{Error, Result};
+use crate::ops::Kernels;
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,6 +13,12 @@ pub struct TrainingConfig {
     /// The backend that computes: one that is compiled in. Left out: the best that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendName>,
+    /// How the heavy operations are computed. Fused: by the project's own kernels, where they serve the
+    /// backend.
+    pub kernels: Kernels,
+    /// Threads that compute on the CPU, with the same result for any number. Left out: one a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
     /// Optimizer steps of the whole run. Left out: `epochs` decides, or 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
@@ -122,6 +129,8 @@ impl Default for TrainingConfig {
     fn default() -> Self {
         Self {
             backend: None,
+            kernels: Kernels::Fused,
+            threads: None,
             steps: None,
             epochs: None,
             batch_size: 32,
@@ -158,6 +167,17 @@ impl TrainingConfig {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
             let problem = format!("stands beside `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
+        }
+        if self.threads == Some(0) {
+            let problem = "must be at least 1: leave the key out for one thread a core";
+            return Err(Error::key("training.threads", 0, problem));
+        }
+        if let Some(threads) = self.threads.filter(|&threads| threads > 1_024) {
+            return Err(Error::key(
+                "training.threads",
+                threads,
+                "is more than any machine serves: at most 1024",
+            ));
         }
         let counts = [
             ("training.steps", self.steps.unwrap_or(1)),

@@ -5,6 +5,7 @@
 //! undisturbed one does, by construction.
 
 mod checkpoint;
+mod compute;
 mod config;
 mod examination;
 mod experiment;
@@ -55,6 +56,7 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native;
+use compute::compute;
 use run::{Pace, Run};
 use strategy::StepStrategy;
 use summary::RunFacts;
@@ -123,7 +125,9 @@ pub fn train<B: ops::AutodiffBackend>(
         checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
     })?;
     let found = checkpoint::newest(&folder)?;
-    go_on(experiment, dataset, trainee, found, folder, lock, device, control)
+    compute(&experiment.training, || {
+        go_on(experiment, dataset, trainee, found, folder, lock, device, control)
+    })
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -141,7 +145,9 @@ pub fn resume<B: ops::AutodiffBackend>(
     checkpoint::remove_half_written(&folder);
     let found = checkpoint::newest(&folder)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
-    go_on(experiment, dataset, trainee, found, folder, lock, device, control)
+    compute(&experiment.training, || {
+        go_on(experiment, dataset, trainee, found, folder, lock, device, control)
+    })
 }
 
 /// The story of a run, from its newest checkpoint to its end.

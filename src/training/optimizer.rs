@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
-use burn::tensor::backend::AutodiffBackend;
 
 use super::config::{OptimizerKind, TrainingConfig};
+use crate::ops::{self, AutodiffBackend};
 
 /// The constants of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,16 +94,29 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     type Record = ();
 
     fn step(&mut self, rate: f64, module: M, gradients: GradientsParams) -> M {
+        let device = module.devices().first().cloned().unwrap_or_default();
         let mut state = self.state();
-        let norm = gradient_norm::<B, M>(&module, &gradients);
-        let scale = (self.hyper.max_gradient_norm > 0.0).then(|| {
-            // As PyTorch's clip_grad_norm_: the small number keeps a zero gradient from dividing by zero.
-            (norm.clone() + 1e-6).recip().mul_scalar(self.hyper.max_gradient_norm).clamp_max(1.0)
-        });
-        state.gradient_norm = Some(norm);
         state.step += 1;
-        let mut update = Update { hyper: self.hyper, rate, scale, gradients, state: &mut state, position: 0 };
-        module.map(&mut update)
+        let mut gather = Gather::<B> {
+            gradients,
+            moments: &mut state.moments,
+            due: Vec::new(),
+            positions: Vec::new(),
+            visited: 0,
+        };
+        module.visit(&mut gather);
+        let Gather { due, positions, .. } = gather;
+
+        let update = Update { hyper: self.hyper, rate, step: state.step };
+        let Updated { parameters, gradient_norm } =
+            update.in_one_pass(due, &device).unwrap_or_else(|due| update.composed(due, &device));
+        state.gradient_norm = Some(gradient_norm);
+        let mut weights = vec![None; state.moments.len()];
+        for (position, done) in positions.into_iter().zip(parameters) {
+            weights[position] = Some(done.weights);
+            state.moments[position] = Some(done.moments);
+        }
+        module.map(&mut Replace::<B> { weights: weights.into_iter() })
     }
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
@@ -120,85 +133,163 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     }
 }
 
-/// The Euclidean norm of all gradients together, `[1]`, left on the device.
-fn gradient_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
-    module: &M,
-    gradients: &GradientsParams,
-) -> Tensor<B::InnerBackend, 1> {
-    struct Squares<'a, B: AutodiffBackend> {
-        gradients: &'a GradientsParams,
-        sums: Vec<Tensor<B::InnerBackend, 1>>,
-    }
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) {
-                self.sums.push((gradient.clone() * gradient).sum());
-            }
+/// A parameter that has a gradient, all flat.
+struct Due<B: Backend> {
+    weights: Tensor<B, 1>,
+    gradient: Tensor<B, 1>,
+    moments: Option<Moments<B>>,
+    is_matrix: bool,
+}
+
+/// A parameter after its update, flat.
+struct Done<B: Backend> {
+    weights: Tensor<B, 1>,
+    moments: Moments<B>,
+}
+
+/// What an update makes of all parameters.
+struct Updated<B: Backend> {
+    parameters: Vec<Done<B>>,
+    /// The Euclidean norm of all gradients together, `[1]`.
+    gradient_norm: Tensor<B, 1>,
+}
+
+/// Collects the parameters that have a gradient, with their positions in the model.
+struct Gather<'a, B: AutodiffBackend> {
+    gradients: GradientsParams,
+    moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
+    due: Vec<Due<B::InnerBackend>>,
+    positions: Vec<usize>,
+    visited: usize,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let position = self.visited;
+        self.visited += 1;
+        if self.moments.len() <= position {
+            self.moments.resize_with(position + 1, || None);
+        }
+        if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+            self.positions.push(position);
+            self.due.push(Due {
+                weights: param.val().inner().reshape([-1]),
+                gradient: gradient.reshape([-1]),
+                moments: self.moments[position].take(),
+                is_matrix: D >= 2,
+            });
         }
     }
-    let mut squares = Squares::<B> { gradients, sums: Vec::new() };
-    module.visit(&mut squares);
-    match squares.sums.is_empty() {
-        true => Tensor::zeros([1], &module.devices().first().cloned().unwrap_or_default()),
-        false => Tensor::cat(squares.sums, 0).sum().sqrt(),
+}
+
+/// Puts the updated weights into the model.
+struct Replace<B: AutodiffBackend> {
+    weights: std::vec::IntoIter<Option<Tensor<B::InnerBackend, 1>>>,
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, old, mapper) = param.consume();
+        let Some(weights) = self.weights.next().flatten() else {
+            return Param::from_mapped_value(id, old, mapper);
+        };
+        let mut new = Tensor::from_inner(weights.reshape(old.dims()));
+        if old.is_require_grad() {
+            new = new.require_grad();
+        }
+        Param::from_mapped_value(id, new, mapper)
     }
 }
 
 /// One update of every parameter.
-struct Update<'a, B: AutodiffBackend> {
+struct Update {
     hyper: Hyper,
     rate: f64,
-    scale: Option<Tensor<B::InnerBackend, 1>>,
-    gradients: GradientsParams,
-    state: &'a mut State<B::InnerBackend>,
-    position: usize,
+    step: usize,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for Update<'_, B> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let (id, tensor, mapper) = param.consume();
-        let position = self.position;
-        self.position += 1;
-        if self.state.moments.len() <= position {
-            self.state.moments.resize_with(position + 1, || None);
-        }
-        let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(id) else {
-            return Param::from_mapped_value(id, tensor, mapper);
-        };
-        let shape = tensor.dims();
-        let mut gradient = gradient.reshape([-1]);
-        if let Some(scale) = &self.scale {
-            gradient = gradient * scale.clone();
-        }
-        let weights = tensor.clone().inner().reshape([-1]);
-        let moments = self.state.moments[position].take();
-        let is_matrix = D >= 2;
-        let (weights, moments) = match self.hyper.kind {
-            OptimizerKind::Adamw => {
-                let decay = if is_matrix { self.rate * self.hyper.weight_decay } else { 0.0 };
-                self.adam(weights * (1.0 - decay), gradient, moments)
-            }
-            OptimizerKind::Adam => self.adam(weights, gradient, moments),
-            OptimizerKind::Sgd => self.sgd(weights, gradient, moments),
-        };
-        self.state.moments[position] = Some(moments);
-
-        let mut updated = Tensor::from_inner(weights.reshape(shape));
-        if tensor.is_require_grad() {
-            updated = updated.require_grad();
-        }
-        Param::from_mapped_value(id, updated, mapper)
-    }
-}
-
-impl<B: AutodiffBackend> Update<'_, B> {
-    /// Adam (Kingma and Ba, 2015, algorithm 1): `w - rate m̂ / (sqrt(v̂) + ε)`.
-    fn adam(
+impl Update {
+    /// By the kernels.
+    ///
+    /// # Errors
+    /// The parameters as they came, where the kernels do not serve the backend or the optimizer.
+    fn in_one_pass<B: ops::Backend>(
         &self,
-        weights: Tensor<B::InnerBackend, 1>,
-        gradient: Tensor<B::InnerBackend, 1>,
-        moments: Option<Moments<B::InnerBackend>>,
-    ) -> (Tensor<B::InnerBackend, 1>, Moments<B::InnerBackend>) {
+        due: Vec<Due<B>>,
+        device: &B::Device,
+    ) -> Result<Updated<B>, Vec<Due<B>>> {
+        let Hyper { kind, beta1, beta2, epsilon, max_gradient_norm, .. } = self.hyper;
+        let has_kernel = match kind {
+            OptimizerKind::Adamw | OptimizerKind::Adam => true,
+            OptimizerKind::Sgd => false,
+        };
+        let norm = has_kernel.then(|| ops::global_norm(due.iter().map(|due| &due.gradient))).flatten();
+        let Some(norm) = norm else { return Err(due) };
+        let settings = ops::AdamW {
+            learning_rate: self.rate,
+            beta_1: beta1 as f32,
+            beta_2: beta2 as f32,
+            epsilon: epsilon as f32,
+            step: self.step as u32,
+            max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm),
+        };
+        let parameters = due.into_iter().map(|due| ops::Parameter {
+            weight_decay: self.decay(due.is_matrix),
+            weights: due.weights,
+            gradient: due.gradient,
+            moments: due.moments.and_then(|moments| Some([moments.first, moments.second?])),
+        });
+        let stepped = ops::adamw(&settings, norm, parameters.collect());
+        let done = stepped.into_iter().map(|ops::Stepped { weights, moments: [first, second] }| Done {
+            weights,
+            moments: Moments { first, second: Some(second) },
+        });
+        let gradient_norm = Tensor::from_data([norm as f32], device);
+        Ok(Updated { parameters: done.collect(), gradient_norm })
+    }
+
+    /// By Burn's operations, which leave the norm on the device.
+    fn composed<B: Backend>(&self, due: Vec<Due<B>>, device: &B::Device) -> Updated<B> {
+        let squares = due.iter().map(|due| (due.gradient.clone() * due.gradient.clone()).sum());
+        let norm = match due.is_empty() {
+            true => Tensor::zeros([1], device),
+            false => Tensor::cat(squares.collect(), 0).sum().sqrt(),
+        };
+        let scale = (self.hyper.max_gradient_norm > 0.0).then(|| {
+            // As PyTorch's clip_grad_norm_: the small number keeps a zero gradient from dividing by zero.
+            (norm.clone() + 1e-6).recip().mul_scalar(self.hyper.max_gradient_norm).clamp_max(1.0)
+        });
+        let update = |due: Due<B>| {
+            let Due { weights, mut gradient, moments, is_matrix } = due;
+            if let Some(scale) = &scale {
+                gradient = gradient * scale.clone();
+            }
+            match self.hyper.kind {
+                OptimizerKind::Adamw | OptimizerKind::Adam => {
+                    let weights = weights * (1.0 - self.rate * self.decay(is_matrix));
+                    self.adam(weights, gradient, moments)
+                }
+                OptimizerKind::Sgd => self.sgd(weights, gradient, moments),
+            }
+        };
+        let parameters = due.into_iter().map(update).collect();
+        Updated { parameters, gradient_norm: norm }
+    }
+
+    fn decay(&self, is_matrix: bool) -> f64 {
+        match self.hyper.kind {
+            OptimizerKind::Adamw if is_matrix => self.hyper.weight_decay,
+            OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::Sgd => 0.0,
+        }
+    }
+
+    /// Adam (Kingma and Ba, 2015, algorithm 1): `w - rate m̂ / (sqrt(v̂) + ε)`.
+    fn adam<B: Backend>(
+        &self,
+        weights: Tensor<B, 1>,
+        gradient: Tensor<B, 1>,
+        moments: Option<Moments<B>>,
+    ) -> Done<B> {
         let Hyper { beta1, beta2, epsilon, .. } = self.hyper;
         let square = gradient.clone() * gradient.clone();
         let (first, second) = match moments {
@@ -207,24 +298,24 @@ impl<B: AutodiffBackend> Update<'_, B> {
             }
             _ => (gradient * (1.0 - beta1), square * (1.0 - beta2)),
         };
-        let steps = self.state.step as i32;
-        let (correction1, correction2) = (1.0 - beta1.powi(steps), 1.0 - beta2.powi(steps));
+        let step = self.step as i32;
+        let (correction1, correction2) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
         let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
         let weights = weights - first.clone() / denominator * (self.rate / correction1);
-        (weights, Moments { first, second: Some(second) })
+        Done { weights, moments: Moments { first, second: Some(second) } }
     }
 
     /// Momentum as PyTorch counts it: `m = μ m + g`, `w - rate m`.
-    fn sgd(
+    fn sgd<B: Backend>(
         &self,
-        weights: Tensor<B::InnerBackend, 1>,
-        gradient: Tensor<B::InnerBackend, 1>,
-        moments: Option<Moments<B::InnerBackend>>,
-    ) -> (Tensor<B::InnerBackend, 1>, Moments<B::InnerBackend>) {
+        weights: Tensor<B, 1>,
+        gradient: Tensor<B, 1>,
+        moments: Option<Moments<B>>,
+    ) -> Done<B> {
         let first = match moments {
             Some(Moments { first, .. }) => first * self.hyper.momentum + gradient,
             None => gradient,
         };
-        (weights - first.clone() * self.rate, Moments { first, second: None })
+        Done { weights: weights - first.clone() * self.rate, moments: Moments { first, second: None } }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads one reference case and compares results with it.
 
+use causal_attention::ops::Kernels;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -108,4 +109,10 @@ impl Case {
 
 fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
     bytes.chunks_exact(N).map(|chunk| number(chunk.try_into().unwrap())).collect()
+}
+
+/// Runs a check with fused operations and with composed ones.
+pub fn on_both_paths(check: impl Fn()) {
+    Kernels::Fused.run(&check);
+    Kernels::Composed.run(&check);
 }

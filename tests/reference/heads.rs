@@ -11,7 +11,7 @@ use causal_attention::attention::{
 use causal_attention::ops::{self, ScorePosition};
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 use crate::lessons::{head, projection};
 
 /// The linear layer `weight.{name}.weight`, with its bias if the case has one.
@@ -70,8 +70,8 @@ fn multi_head_concat() {
         let output = fused.forward(x, &Mask::causal(), &ScorePosition::None).unwrap();
         case.assert_close("expected.output", output, CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn multi_head_split() {
         case.assert_close("expected.weights", weights, CLOSE);
         case.assert_close("expected.output", split.forward(x).unwrap(), CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn multi_head_fused() {
         case.assert_close("expected.weights", weights, CLOSE);
         case.assert_close("expected.output", attention.forward(x, &mask, &position).unwrap(), CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -126,6 +126,6 @@ fn cross_attention() {
         case.assert_close("expected.output", output, CLOSE);
         case.assert_close("expected.weights", weights, CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }

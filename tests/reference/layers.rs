@@ -13,7 +13,7 @@ use causal_attention::model::feed_forward::FeedForward;
 use causal_attention::ops::{self, LayerNorm, ScorePosition};
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 use crate::heads::{general_attention, self_attention};
 
 /// PyTorch's layers were made with this many heads, which no tensor of a case shows.
@@ -67,24 +67,24 @@ fn decoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
 
 #[test]
 fn encoder_layer_pre_norm() {
-    encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre);
-    encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre);
+    on_both_paths(|| encoder_layer::<NdArray>("encoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_paths(|| encoder_layer::<Flex>("encoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn encoder_layer_post_norm() {
-    encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post);
-    encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post);
+    on_both_paths(|| encoder_layer::<NdArray>("encoder_layer_post_norm", NormPlacement::Post));
+    on_both_paths(|| encoder_layer::<Flex>("encoder_layer_post_norm", NormPlacement::Post));
 }
 
 #[test]
 fn decoder_layer_pre_norm() {
-    decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre);
-    decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre);
+    on_both_paths(|| decoder_layer::<NdArray>("decoder_layer_pre_norm", NormPlacement::Pre));
+    on_both_paths(|| decoder_layer::<Flex>("decoder_layer_pre_norm", NormPlacement::Pre));
 }
 
 #[test]
 fn decoder_layer_post_norm() {
-    decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post);
-    decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post);
+    on_both_paths(|| decoder_layer::<NdArray>("decoder_layer_post_norm", NormPlacement::Post));
+    on_both_paths(|| decoder_layer::<Flex>("decoder_layer_post_norm", NormPlacement::Post));
 }

@@ -11,7 +11,7 @@ use causal_attention::attention::{StackedHeads, TrainableAttention, simple};
 use causal_attention::ops;
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 
 /// A head from `weight.{prefix}query{suffix}` and so on.
 pub fn projection<B: Backend>(case: &Case, prefix: &str, suffix: &str) -> TrainableAttention<B> {
@@ -39,8 +39,8 @@ fn simple_attention() {
         let one = |query| simple::attend_from(x.clone(), query).unwrap().context;
         case.assert_close("expected.context", Tensor::stack::<2>((0..time).map(one).collect(), 0), CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn trainable_attention() {
             case.assert_close("expected.causal_weights", causal.weights.squeeze_dim::<2>(0), CLOSE);
         }
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn causal_attention() {
         case.assert_close("expected.causal_weights", first(by_scores.weights), CLOSE);
         case.assert_close("expected.context", by_scores.context, CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]
@@ -111,6 +111,6 @@ fn multi_head_wrapper() {
         case.assert_close("expected.context", stacked.forward(x.clone()).unwrap(), CLOSE);
         case.assert_close("expected.context", stacked.to_split().forward(x).unwrap(), CLOSE);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }

@@ -10,7 +10,7 @@ use causal_attention::ops;
 use causal_attention::training::{Hyper, Optimizer, OptimizerKind, TrainingConfig};
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 use crate::heads::fused_attention;
 
 #[test]
@@ -81,6 +81,6 @@ fn one_layer_decoder() {
         }
         case.assert_close("expected.losses", Tensor::cat(losses, 0), CLOSE);
     }
-    agrees::<Autodiff<NdArray>>();
-    agrees::<Autodiff<Flex>>();
+    on_both_paths(agrees::<Autodiff<NdArray>>);
+    on_both_paths(agrees::<Autodiff<Flex>>);
 }

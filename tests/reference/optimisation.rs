@@ -11,7 +11,7 @@ use causal_attention::ops;
 use causal_attention::training::{Hyper, Optimizer, OptimizerKind, Schedule, Shape};
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 
 #[test]
 fn warmup_cosine() {
@@ -65,6 +65,6 @@ fn adamw_clipped() {
         case.assert_close("expected.norms", Tensor::cat(norms, 0), CLOSE);
         case.assert_close("expected.path", Tensor::cat(path, 0), CLOSE);
     }
-    agrees::<Autodiff<NdArray>>();
-    agrees::<Autodiff<Flex>>();
+    on_both_paths(agrees::<Autodiff<NdArray>>);
+    on_both_paths(agrees::<Autodiff<Flex>>);
 }

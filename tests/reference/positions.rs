@@ -9,7 +9,7 @@ use causal_attention::position::relative::bucket;
 use causal_attention::position::{Alibi, Direction, Rotary, alibi, sinusoids};
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 
 /// T5's buckets of the case, which its tensors do not show.
 const BUCKETS: usize = 16;
@@ -51,6 +51,6 @@ fn positions() {
         let buckets = Tensor::<B, 2, Int>::from_data(TensorData::new(buckets, [time, time]), &device);
         case.assert_close("expected.relative_buckets", buckets.float(), 0.0);
     }
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }

@@ -1,0 +1,44 @@
+#!/bin/sh
+# A training step beside PyTorch's compiled one: pair by pair, so that whatever else the machine does
+# falls on both. Prints each pair's ratio of times (below 1: faster than PyTorch) and of peak memory,
+# and their medians.
+#
+#     benches/against_pytorch.sh [SHAPE..]
+#
+# Needs python3 with torch (PYTHON names another) and a C++ compiler, which torch.compile calls.
+# ROUNDS pairs a shape (5), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+rounds=${ROUNDS:-5}
+threads=${THREADS:-2}
+compile=--compile
+[ -z "${EAGER:-}" ] || compile=
+
+"$python" -c 'import torch' || { echo "$python has no torch: pip install torch, or set PYTHON" >&2; exit 2; }
+step=$(cargo bench --bench step --no-run --message-format=json |
+    sed -n 's/.*"name":"step".*"executable":"\([^"]*\)".*/\1/p')
+
+field() { sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p"; }
+median() { sort -n | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
+
+[ $# -gt 0 ] || set -- one_layer small medium
+for shape in "$@"; do
+    times=
+    memories=
+    for round in $(seq "$rounds"); do
+        ours=$("$step" "$shape" --threads "$threads" --rounds 3)
+        theirs=$("$python" benches/pytorch_step.py "$shape" $compile --threads "$threads" --rounds 3)
+        ours_ms=$(echo "$ours" | field ms_per_step)
+        theirs_ms=$(echo "$theirs" | field ms_per_step)
+        ours_mb=$(echo "$ours" | field peak_mb)
+        theirs_mb=$(echo "$theirs" | field peak_mb)
+        time=$(awk "BEGIN { printf \"%.3f\", $ours_ms / $theirs_ms }")
+        memory=$(awk "BEGIN { printf \"%.3f\", $ours_mb / $theirs_mb }")
+        echo "$shape $round: $ours_ms ms to $theirs_ms ms, $time; $ours_mb MB to $theirs_mb MB, $memory"
+        times="$times $time"
+        memories="$memories $memory"
+    done
+    echo "$shape: median of the ratios: time $(echo "$times" | tr ' ' '\n' | grep . | median)," \
+        "memory $(echo "$memories" | tr ' ' '\n' | grep . | median)"
+done

@@ -1,0 +1,123 @@
+"""The training steps of benches/step.rs in PyTorch: one line of JSON, the fields of that benchmark.
+
+    python benches/pytorch_step.py small --compile --threads 2
+
+The same decoder: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
+positions, no dropout; Adam at 1e-3; the loss is read at each step.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+# Architecture by name: vocabulary, width, heads, layers, sequences, time, steps in a round.
+SHAPES = {
+    "one_layer": (10, 64, 8, 0, 32, 10, 200),
+    "small": (65, 128, 4, 4, 12, 64, 20),
+    "medium": (65, 384, 6, 6, 8, 256, 3),
+    "long": (65, 384, 6, 6, 1, 4096, 1),
+}
+
+
+class CausalAttention(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        batch, length, d_model = x.shape
+        parts = self.qkv(x).view(batch, length, 3, self.heads, d_model // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, time, d_head]
+        context = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.output(context.transpose(1, 2).reshape(batch, length, d_model))
+
+
+class Block(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention = CausalAttention(d_model, heads)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(d_model, 4 * d_model), nn.GELU(), nn.Linear(4 * d_model, d_model)
+        )
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Decoder(nn.Module):
+    """With no layers, the one-layer decoder: embedding, attention, head."""
+
+    def __init__(self, vocab, d_model, heads, layers, context):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, d_model)
+        if layers:
+            self.positions = nn.Parameter(0.02 * torch.randn(context, d_model))
+            blocks = [Block(d_model, heads) for _ in range(layers)]
+            self.body = nn.Sequential(*blocks, nn.LayerNorm(d_model))
+        else:
+            self.positions = None
+            self.body = CausalAttention(d_model, heads)
+        self.head = nn.Linear(d_model, vocab)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        if self.positions is not None:
+            x = x + self.positions
+        return self.head(self.body(x))
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("shape", choices=SHAPES)
+    arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments = arguments.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+
+    vocab, d_model, heads, layers, batch, length, steps = SHAPES[arguments.shape]
+    model = Decoder(vocab, d_model, heads, layers, length)
+    forward = torch.compile(model) if arguments.compile else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    ids = torch.randint(vocab, (batch, length + 1))
+
+    def milliseconds(count):
+        begun = time.perf_counter()
+        for _ in range(count):
+            optimizer.zero_grad()
+            logits = forward(ids[:, :-1])
+            loss = functional.cross_entropy(logits.reshape(-1, vocab), ids[:, 1:].reshape(-1))
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        return (time.perf_counter() - begun) / count * 1e3
+
+    milliseconds(max(3, steps // 5))
+    middle = statistics.median(milliseconds(steps) for _ in range(arguments.rounds))
+    print(
+        json.dumps(
+            {
+                "shape": arguments.shape,
+                "torch": torch.__version__ + (" compiled" if arguments.compile else ""),
+                "threads": arguments.threads,
+                "ms_per_step": round(middle, 3),
+                "tokens_per_second": round(batch * length / middle * 1e3),
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            }
+        )
+    )
+
+
+main()

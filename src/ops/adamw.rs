@@ -1,0 +1,89 @@
+//! One step of AdamW over all parameters of a model, in one pass over their numbers.
+
+use burn::tensor::{Tensor, backend};
+
+use super::host::{Floats, tensor};
+use super::{Backend, IntoFloat, float};
+use crate::kernels::{optimizer, pool};
+
+pub use crate::kernels::optimizer::AdamW;
+
+/// A parameter with its gradient and moments, all flat.
+#[derive(Debug, Clone)]
+pub struct Parameter<B: backend::Backend> {
+    /// The weights.
+    pub weights: Tensor<B, 1>,
+    /// Their gradient.
+    pub gradient: Tensor<B, 1>,
+    /// First and second moment; none before the first step.
+    pub moments: Option<[Tensor<B, 1>; 2]>,
+    /// Decay of the weights.
+    pub weight_decay: f64,
+}
+
+/// What a step makes of a parameter.
+#[derive(Debug, Clone)]
+pub struct Stepped<B: backend::Backend> {
+    /// The new weights.
+    pub weights: Tensor<B, 1>,
+    /// First and second moment.
+    pub moments: [Tensor<B, 1>; 2],
+}
+
+/// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
+pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a Tensor<B, 1>>) -> Option<f64> {
+    let gradients: Vec<_> = gradients.map(readable).collect::<Option<_>>()?;
+    Some(optimizer::global_norm(gradients.iter().map(Floats::slice)))
+}
+
+/// One step of every parameter, given the [`global_norm`] of all gradients.
+pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<B>>) -> Vec<Stepped<B>> {
+    struct Numbers<B: Backend> {
+        old: Floats<B>,
+        new: pool::Buffer,
+        gradient: Floats<B>,
+        moments: [Vec<f32>; 2],
+        weight_decay: f32,
+    }
+    let mut numbers: Vec<_> = parameters
+        .into_iter()
+        .map(|Parameter { weights, gradient, moments, weight_decay }| {
+            let old = Floats::<B>::contiguous(weights.into_float());
+            let length = old.slice().len();
+            let moments = match moments {
+                Some(moments) => {
+                    moments.map(|moment| Floats::<B>::contiguous(moment.into_float()).into_vec())
+                }
+                None => [vec![0.0; length], vec![0.0; length]],
+            };
+            let gradient = Floats::contiguous(gradient.into_float());
+            Numbers { old, new: pool::take(length), gradient, moments, weight_decay: weight_decay as f32 }
+        })
+        .collect();
+    let mut slices: Vec<_> = numbers
+        .iter_mut()
+        .map(|Numbers { old, new, gradient, moments: [first, second], weight_decay }| optimizer::Parameter {
+            values: new,
+            old_values: Some(old.slice()),
+            gradient: gradient.slice(),
+            first_moment: first,
+            second_moment: second,
+            weight_decay: *weight_decay,
+        })
+        .collect();
+    optimizer::step_with_norm(settings, norm, &mut slices);
+    let stepped = numbers.into_iter().map(|Numbers { old, new, gradient, moments, .. }| {
+        let device = B::float_device(&old.tensor());
+        let flat = |values: Vec<f32>| {
+            let length = values.len();
+            float(tensor::<B>(values, [length], &device))
+        };
+        gradient.recycle();
+        Stepped { weights: flat(new.into_vec()), moments: moments.map(flat) }
+    });
+    stepped.collect()
+}
+
+fn readable<B: Backend>(tensor: &Tensor<B, 1>) -> Option<Floats<B>> {
+    Floats::new(&tensor.clone().into_float())
+}

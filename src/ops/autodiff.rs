@@ -1,0 +1,225 @@
+//! The operations under automatic differentiation: a fused operation of the inner backend, whose
+//! gradient is one step of the graph.
+//!
+//! Where the inner backend has no fused operation, Burn differentiates the composed one.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use burn::tensor::Tensor;
+use burn::tensor::ops::{BoolTensor, FloatTensor, FloatTensorOps, IntTensor};
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+use super::fused::{self, Operation, draw_dropout};
+use super::{
+    AttentionOptions, Backend, Gelu, IntoFloat, Mask, ScorePosition, attention, cross_entropy, dropout,
+    embedding, float, linear, split_packed,
+};
+
+impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
+    fn multi_head_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        options: AttentionOptions<Self>,
+    ) -> FloatTensor<Self> {
+        let operation = inner_options(&options).and_then(|inner| {
+            fused::attention::<B>(&query.primitive, &key.primitive, &value.primitive, &inner)
+        });
+        let Some(operation) = operation else {
+            return attention::composed(float(query), float(key), float(value), options).0.into_float();
+        };
+        let operation = operation.dropped(draw_dropout::<Self>(options.dropout, &Self::float_device(&query)));
+        let parents = [Some(query), Some(key), Some(value), bias(options)];
+        record::<B, C, _>(operation, &parents)
+    }
+
+    fn packed_attention(
+        query_key_value: FloatTensor<Self>,
+        options: AttentionOptions<Self>,
+    ) -> FloatTensor<Self> {
+        let operation = inner_options(&options)
+            .and_then(|inner| fused::packed_attention::<B>(&query_key_value.primitive, &inner));
+        let Some(operation) = operation else {
+            let [query, key, value] = split_packed(float(query_key_value), &options);
+            return attention::composed(query, key, value, options).0.into_float();
+        };
+        let device = Self::float_device(&query_key_value);
+        let operation = operation.dropped(draw_dropout::<Self>(options.dropout, &device));
+        record::<B, C, _>(operation, &[Some(query_key_value), bias(options)])
+    }
+
+    fn linear_activation(
+        input: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+        activation: Option<Gelu>,
+    ) -> FloatTensor<Self> {
+        match fused::linear::<B>(&input.primitive, &weight.primitive, primitive::<B, C>(&bias)) {
+            Some(operation) => {
+                record::<B, C, _>(operation.activated(activation), &[Some(input), Some(weight), bias])
+            }
+            None => linear::composed::<Self>(input, weight, bias, activation),
+        }
+    }
+
+    fn linear_residual(
+        input: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+        residual: FloatTensor<Self>,
+        dropout: f64,
+    ) -> FloatTensor<Self> {
+        let operation = fused::linear::<B>(&input.primitive, &weight.primitive, primitive::<B, C>(&bias))
+            .and_then(|operation| operation.added_to(&residual.primitive));
+        let Some(operation) = operation else {
+            let output = linear::composed::<Self>(input, weight, bias, None);
+            return Self::float_add(residual, dropout::composed::<Self>(output, dropout));
+        };
+        let operation = operation.dropped(draw_dropout::<Self>(dropout, &Self::float_device(&input)));
+        record::<B, C, _>(operation, &[Some(input), Some(weight), bias, Some(residual)])
+    }
+
+    fn scaled_layer_norm(
+        input: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        match fused::norm::<B>(&input.primitive, &gamma.primitive, primitive::<B, C>(&beta), epsilon) {
+            Some(operation) => record::<B, C, _>(operation, &[Some(input), Some(gamma), beta]),
+            None => <Self as burn::tensor::ops::ModuleOps<Self>>::layer_norm(input, gamma, beta, epsilon),
+        }
+    }
+
+    fn token_embedding(
+        tokens: IntTensor<Self>,
+        table: FloatTensor<Self>,
+        positions: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        match fused::embedding::<B>(&tokens, &table.primitive, primitive::<B, C>(&positions)) {
+            Some(operation) => record::<B, C, _>(operation, &[Some(table), positions]),
+            None => embedding::composed::<Self>(tokens, table, positions),
+        }
+    }
+
+    fn token_cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+        smoothing: f64,
+    ) -> FloatTensor<Self> {
+        match fused::cross_entropy::<B>(&logits.primitive, &targets, hidden.as_ref(), smoothing) {
+            Some(operation) => record::<B, C, _>(operation, &[Some(logits)]),
+            None => cross_entropy::composed::<Self>(logits, targets, hidden, smoothing),
+        }
+    }
+
+    fn dropout(input: FloatTensor<Self>, probability: f64) -> FloatTensor<Self> {
+        if probability == 0.0 {
+            return input;
+        }
+        let Some(operation) = fused::dropout::<B>(&input.primitive) else {
+            return dropout::composed::<Self>(input, probability);
+        };
+        let operation = operation.dropped(draw_dropout::<Self>(probability, &Self::float_device(&input)));
+        record::<B, C, _>(operation, &[Some(input)])
+    }
+}
+
+/// Runs an operation and puts its gradient into the graph; `inputs` are those of the gradient, without
+/// the absent ones.
+fn record<B: Backend, C: CheckpointStrategy, O: Operation<B>>(
+    operation: O,
+    inputs: &[Option<FloatTensor<Autodiff<B, C>>>],
+) -> FloatTensor<Autodiff<B, C>> {
+    let inputs: Vec<_> = inputs.iter().flatten().collect();
+    match inputs.as_slice() {
+        [a] => record_step::<B, C, O, 1>(operation, [a]),
+        [a, b] => record_step::<B, C, O, 2>(operation, [a, b]),
+        [a, b, c] => record_step::<B, C, O, 3>(operation, [a, b, c]),
+        [a, b, c, d] => record_step::<B, C, O, 4>(operation, [a, b, c, d]),
+        _ => unreachable!("an operation has one to four inputs that are differentiated"),
+    }
+}
+
+fn record_step<B: Backend, C: CheckpointStrategy, O: Operation<B>, const N: usize>(
+    mut operation: O,
+    inputs: [&FloatTensor<Autodiff<B, C>>; N],
+) -> FloatTensor<Autodiff<B, C>> {
+    let step = Step::<O>(PhantomData);
+    match step.prepare::<C>(inputs.map(|input| input.node.clone())).compute_bound().stateful() {
+        OpsKind::Tracked(step) => {
+            let output = operation.forward(true);
+            step.finish(operation, output)
+        }
+        OpsKind::UnTracked(step) => step.finish(operation.forward(false)),
+    }
+}
+
+/// The gradient of an operation, as a step of the graph.
+struct Step<O>(PhantomData<fn() -> O>);
+
+impl<O> fmt::Debug for Step<O> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(std::any::type_name::<O>())
+    }
+}
+
+impl<B: Backend, O: Operation<B>, const N: usize> Backward<B, N> for Step<O> {
+    type State = O;
+
+    fn backward(self, ops: Ops<O, N>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let found = ops.state.backward(gradient, &wanted);
+        for (input, gradient) in ops.parents.into_iter().zip(found) {
+            if let (Some(input), Some(gradient)) = (input, gradient) {
+                gradients.register::<B>(input.id, gradient);
+            }
+        }
+    }
+}
+
+/// The tensor below a differentiated one, where there is one.
+fn primitive<B: Backend, C: CheckpointStrategy>(
+    tensor: &Option<FloatTensor<Autodiff<B, C>>>,
+) -> Option<&FloatTensor<B>> {
+    tensor.as_ref().map(|tensor| &tensor.primitive)
+}
+
+/// The options on the inner backend; none where a rotation is learned, whose gradient is not fused.
+fn inner_options<B: Backend, C: CheckpointStrategy>(
+    options: &AttentionOptions<Autodiff<B, C>>,
+) -> Option<AttentionOptions<B>> {
+    let AttentionOptions { heads, key_value_heads, mask, position, dropout } = options.clone();
+    let mask = Mask {
+        causal: mask.causal,
+        queries: mask.queries.map(Tensor::inner),
+        keys: mask.keys.map(Tensor::inner),
+        pairs: mask.pairs.map(Tensor::inner),
+    };
+    let is_learned =
+        |table: &Tensor<Autodiff<B, C>, 2>| !table.clone().into_float().node.requirement.is_none();
+    let position = match position {
+        ScorePosition::None => ScorePosition::None,
+        ScorePosition::Rotation { cosine, sine } if is_learned(&cosine) || is_learned(&sine) => return None,
+        ScorePosition::Rotation { cosine, sine } => {
+            ScorePosition::Rotation { cosine: cosine.inner(), sine: sine.inner() }
+        }
+        ScorePosition::Bias(bias) => ScorePosition::Bias(bias.inner()),
+    };
+    Some(AttentionOptions { heads, key_value_heads, mask, position, dropout })
+}
+
+fn bias<B: Backend, C: CheckpointStrategy>(
+    options: AttentionOptions<Autodiff<B, C>>,
+) -> Option<FloatTensor<Autodiff<B, C>>> {
+    match options.position {
+        ScorePosition::Bias(bias) => Some(bias.into_float()),
+        ScorePosition::None | ScorePosition::Rotation { .. } => None,
+    }
+}

@@ -1,0 +1,32 @@
+//! Tensors of Burn's flex backend.
+
+use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn_flex::Flex;
+
+use super::Integers;
+use crate::ops::Backend;
+
+impl Backend for Flex {
+    fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        tensor.as_slice()
+    }
+
+    fn row_major(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor.to_contiguous()
+    }
+
+    fn into_floats(tensor: FloatTensor<Self>) -> Result<Vec<f32>, FloatTensor<Self>> {
+        if !tensor.is_unique() || tensor.as_slice::<f32>().is_none() {
+            return Err(tensor);
+        }
+        Ok(tensor.into_data().into_vec().expect("a slice of this precision was there"))
+    }
+
+    fn integers(tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
+        tensor.as_slice().map(Integers::I32).or_else(|| tensor.as_slice().map(Integers::I64))
+    }
+
+    fn bools(tensor: &BoolTensor<Self>) -> Option<Vec<u8>> {
+        Some(tensor.to_contiguous().bytes().to_vec())
+    }
+}

@@ -1,0 +1,56 @@
+//! Which form of the operations runs.
+
+use std::cell::Cell;
+
+use serde::{Deserialize, Serialize};
+
+/// How the heavy operations are computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernels {
+    /// By the project's own kernels where they serve the backend, else composed.
+    #[default]
+    Fused,
+    /// By Burn's operations, one after another: for comparison, and for doubt.
+    Composed,
+}
+
+thread_local! {
+    static KERNELS: Cell<Kernels> = const { Cell::new(Kernels::Fused) };
+}
+
+/// What the calling thread's operations are computed by.
+pub(super) fn kernels() -> Kernels {
+    KERNELS.get()
+}
+
+impl Kernels {
+    /// Runs `work`, whose operations on this thread are computed so.
+    ///
+    /// A gradient is computed by what computed its operation, whenever and wherever that is.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Restore(Kernels);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                KERNELS.set(self.0);
+            }
+        }
+        let _restore = Restore(KERNELS.replace(self));
+        work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_ends_with_the_work_even_if_that_panics() {
+        let within = Kernels::Composed
+            .run(|| Kernels::Fused.run(kernels) == Kernels::Fused && kernels() == Kernels::Composed);
+        assert!(within);
+        let panicked = std::panic::catch_unwind(|| Kernels::Composed.run(|| panic!("on purpose")));
+        assert!(panicked.is_err());
+        assert_eq!(kernels(), Kernels::Fused);
+    }
+}
