@@ -182,7 +182,7 @@ impl Job for Generate<'_> {
             shown.push(' ');
         }
         let mut stream = (!args.json && args.samples == 1).then(std::io::stdout);
-        let mut is_told = false;
+        let mut slide = None;
         let mut first = true;
         let watch = |event: Event| match event {
             Event::Text { text, .. } => {
@@ -192,13 +192,7 @@ impl Job for Generate<'_> {
                     let _ = write!(out, "{before}{text}").and_then(|()| out.flush());
                 }
             }
-            Event::Slide { context, kept } if !std::mem::replace(&mut is_told, true) => {
-                eprintln!(
-                    "notice: the context of {context} tokens is full: whenever it is, the last {kept} are \
-                     read again and the others forgotten"
-                );
-            }
-            Event::Slide { .. } => {}
+            Event::Slide { context, kept } => slide = Some((context, kept)),
         };
         let continuations =
             generation::write((&model, sizes), vocabulary, &prompt, &options, &device, watch)?;
@@ -208,6 +202,12 @@ impl Job for Generate<'_> {
             for (continuation, number) in continuations.iter().zip(1..) {
                 say(&format!("--- sample {number}\n{shown}{}", continuation.text));
             }
+        }
+        if let Some((context, kept)) = slide {
+            eprintln!(
+                "notice: the context of {context} tokens was full: whenever it is, the last {kept} are read \
+                 again and the others forgotten"
+            );
         }
         Ok(Written { given, continuations })
     }

@@ -84,10 +84,14 @@ impl Job for Try<'_> {
     type Output = ();
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
-        let (tensors, description) = native::read(self.model)?;
-        let model = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
+        let loaded = native::load_model::<B::InnerBackend>(self.model, &device);
         // The folder is a hidden one until it is whole: what is wrong, is wrong with what was named.
-        native::apply(model, tensors, self.named).map(drop)
+        loaded.map(drop).map_err(|error| match error {
+            Error::File { place, problem } if place.path == self.model => {
+                Error::file(self.named, place.line, place.column, problem)
+            }
+            other => other,
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
 
 use super::dropout::{self, Dropout, Mask};
+use super::few_rows;
 use super::gelu::{self, Gelu};
 use super::matmul::{for_each_product_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut, Tiles};
@@ -102,28 +103,30 @@ impl<'a> Linear<'a> {
 /// # Panics
 /// If the lengths do not fit each other.
 pub fn forward(layer: &Linear, input: &[f32], after: After, output: &mut [f32]) {
-    let (input, weight) = (Matrix::new(input, layer.d_in), layer.weight_matrix());
-    let (rows, d_out, bias) = (input.rows(), layer.d_out, layer.bias);
+    let (rows, d_out, bias) = (input.len() / layer.d_in, layer.d_out, layer.bias);
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
-    let (tile_rows, tile_columns) = tile_size(rows, d_out, layer.d_in);
+    let (tile_rows, tile_columns) = match is_few(rows) {
+        true => (rows, d_out),
+        false => tile_size(rows, d_out, layer.d_in),
+    };
     let cut = |matrix| Tiles::new(MatrixMut::new(matrix, d_out), tile_rows, tile_columns);
     let output = cut(output);
     let bias_part = |index| bias.map(|bias| &bias[output.place(index).1]);
     match after {
-        After::Nothing => for_each_product_tile(&output, input, weight, |index, tile| {
+        After::Nothing => multiply(layer, input, &output, |index, tile| {
             if let Some(bias) = bias_part(index) {
                 add_bias(bias, tile);
             }
         }),
         After::Gelu { form, pre_activation: None } => {
-            for_each_product_tile(&output, input, weight, |index, tile| {
+            multiply(layer, input, &output, |index, tile| {
                 gelu::add_bias_and_activate(form, bias_part(index), tile);
             });
         }
         After::Gelu { form, pre_activation: Some(pre_activation) } => {
             assert_eq!(pre_activation.len(), rows * d_out, "pre-activation of [{rows}, {d_out}]");
-            for_each_product_tile(&cut(pre_activation), input, weight, |index, tile| {
+            multiply(layer, input, &cut(pre_activation), |index, tile| {
                 gelu::add_bias_and_activate_into(form, bias_part(index), tile, &mut output.take(index));
             });
         }
@@ -131,12 +134,35 @@ pub fn forward(layer: &Linear, input: &[f32], after: After, output: &mut [f32]) 
             let residual = Matrix::new(residual, d_out);
             assert_eq!(residual.rows(), rows, "residual of [{rows}, {d_out}]");
             let mask = dropout.map(|dropout| dropout.mask(d_out));
-            for_each_product_tile(&output, input, weight, |index, tile| {
+            multiply(layer, input, &output, |index, tile| {
                 let (rows, columns) = output.place(index);
                 let residual = residual.part(rows.clone(), columns.clone());
                 add_bias_and_residual(bias_part(index), residual, mask, (rows.start, columns.start), tile);
             });
         }
+    }
+}
+
+/// Whether the weight is better read as it lies than by a product of matrices.
+fn is_few(rows: usize) -> bool {
+    (1..=few_rows::MOST_ROWS).contains(&rows)
+}
+
+/// `output = input W` for each of the output's tiles, then `finish(index, tile)` while the tile is in cache.
+/// A few rows are one tile.
+fn multiply(
+    layer: &Linear,
+    input: &[f32],
+    output: &Tiles,
+    finish: impl Fn(usize, &mut MatrixMut) + Sync + Send,
+) {
+    let (matrix, weight) = (Matrix::new(input, layer.d_in), layer.weight_matrix());
+    if is_few(matrix.rows()) {
+        let mut tile = output.take(0);
+        few_rows::product(layer, input, tile.contiguous());
+        finish(0, &mut tile);
+    } else {
+        for_each_product_tile(output, matrix, weight, finish);
     }
 }
 
@@ -256,7 +282,7 @@ vectorized! {
         }
     }
 
-    fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
+    pub(super) fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let rows = matrix.rows();
         for row in (0..rows - rows % 4).step_by(4) {

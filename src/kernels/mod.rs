@@ -26,6 +26,7 @@
 pub mod attention;
 pub mod dropout;
 pub mod embedding;
+mod few_rows;
 pub mod gelu;
 pub mod linear;
 pub mod loss;

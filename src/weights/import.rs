@@ -103,3 +103,195 @@ fn read_json(path: &Path) -> Result<Value> {
         Error::file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Inputs;
+    use burn::tensor::{DType, Int, Tensor, TensorData, Tolerance};
+    use burn_ndarray::NdArray;
+    use proptest::prelude::*;
+    use safetensors::SafeTensors;
+    use safetensors::tensor::{Dtype, TensorView};
+
+    fn peers() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers")
+    }
+
+    fn nanogpt() -> Imported {
+        import(&[peers().join("nanogpt.pt")], Naming::Nanogpt, None, None).unwrap()
+    }
+
+    /// A float32 tensor for a file: name, shape, bytes.
+    type Stored = (String, Vec<usize>, Dtype, Vec<u8>);
+
+    fn stored(imported: &Imported) -> Vec<Stored> {
+        let (tensors, _) =
+            gpt2::export(&imported.description, imported.tensors.clone(), &imported.vocabulary).unwrap();
+        let parts = tensors.into_iter();
+        parts.map(|(name, data)| (name, data.shape.to_vec(), Dtype::F32, data.as_bytes().to_vec())).collect()
+    }
+
+    fn write(path: &Path, tensors: &[Stored]) {
+        let views = tensors.iter().map(|(name, shape, dtype, bytes)| {
+            (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+    }
+
+    fn config(imported: &Imported) -> String {
+        let (_, config) =
+            gpt2::export(&imported.description, imported.tensors.clone(), &imported.vocabulary).unwrap();
+        config.to_string()
+    }
+
+    fn sorted(mut tensors: Tensors) -> Tensors {
+        tensors.sort_by(|a, b| a.0.cmp(&b.0));
+        tensors
+    }
+
+    #[test]
+    fn a_nanogpt_checkpoint_computes_what_pytorch_computes() {
+        let Imported { description, tensors, has_vocabulary, .. } = nanogpt();
+        assert!(!has_vocabulary && description.model.tie_embeddings);
+        let device = Default::default();
+        let model = description.model.init::<NdArray>(description.sizes, &device).unwrap();
+        let model = native::apply(model, tensors, Path::new("nanogpt.pt")).unwrap();
+        let bytes = fs::read(peers().join("nanogpt.safetensors")).unwrap();
+        let expected = SafeTensors::deserialize(&bytes).unwrap();
+        let data = |name: &str, dtype| {
+            let view = expected.tensor(name).unwrap();
+            TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype)
+        };
+        let tokens = Tensor::<NdArray, 2, Int>::from_data(data("tokens", DType::I64), &device);
+        let logits = model.forward(Inputs::tokens(tokens)).unwrap().into_data();
+        logits.assert_approx_eq::<f32>(&data("logits", DType::F32), Tolerance::absolute(1e-4));
+    }
+
+    #[test]
+    fn shards_and_masks_and_names_without_prefix_are_taken_as_one_file_is() {
+        let original = nanogpt();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("config.json"), config(&original)).unwrap();
+        let mut tensors = stored(&original);
+        for (name, ..) in &mut tensors {
+            *name = name.trim_start_matches("transformer.").to_string();
+        }
+        tensors.push(("h.0.attn.bias".to_string(), vec![1, 1, 3, 3], Dtype::BOOL, vec![1; 9]));
+        let (first, second) = tensors.split_at(7);
+        let mut map = serde_json::Map::new();
+        for (name, part) in [("a.safetensors", first), ("b.safetensors", second)] {
+            write(&path(name), part);
+            map.extend(part.iter().map(|(tensor, ..)| (tensor.clone(), name.into())));
+        }
+        let index = serde_json::json!({"metadata": {}, "weight_map": map});
+        fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
+        for named in [vec![folder.path().to_path_buf()], vec![path("a.safetensors"), path("b.safetensors")]] {
+            let again = import(&named, Naming::Gpt2, None, None).unwrap();
+            assert_eq!(sorted(again.tensors), sorted(original.tensors.clone()));
+            assert_eq!(again.description.sizes, original.description.sizes);
+        }
+        let twice = import(&[path("a.safetensors"), path("a.safetensors")], Naming::Gpt2, None, None);
+        assert!(twice.unwrap_err().to_string().contains("which another file holds too"));
+        let half = import(&[path("a.safetensors")], Naming::Gpt2, None, None).unwrap_err().to_string();
+        assert!(half.contains("`ln_f.weight` is missing") && half.contains("`h.1.ln_2.bias` is missing"));
+    }
+
+    #[test]
+    fn a_head_of_its_own_is_kept_and_half_precision_is_widened() {
+        let original = nanogpt();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.json"), config(&original)).unwrap();
+        let mut tensors = stored(&original);
+        let head: Vec<u8> = (0..11 * 12).flat_map(|i| (i as f32 / 8.0).to_le_bytes()).collect();
+        tensors.push(("lm_head.weight".to_string(), vec![11, 12], Dtype::F32, head));
+        // Ones in bfloat16.
+        let norm = tensors.iter_mut().find(|(name, ..)| name == "transformer.ln_f.weight").unwrap();
+        (norm.2, norm.3) = (Dtype::BF16, [0x80, 0x3f].repeat(12));
+        write(&folder.path().join("model.safetensors"), &tensors);
+        let untied = import(&[folder.path().to_path_buf()], Naming::Gpt2, None, None).unwrap();
+        assert!(!untied.description.model.tie_embeddings);
+        let tensor = |name: &str| &untied.tensors.iter().find(|(ours, _)| ours == name).unwrap().1;
+        assert_eq!(tensor("norm.gamma").to_vec::<f32>().unwrap(), [1.0; 12]);
+        assert_eq!(tensor("head.weight").shape.to_vec(), [12, 11]);
+        assert_eq!(tensor("head.weight").to_vec::<f32>().unwrap()[..3], [0.0, 1.5, 3.0]);
+    }
+
+    #[test]
+    fn a_tokenizer_comes_along_in_either_form_and_must_fit() {
+        let original = nanogpt();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("config.json"), config(&original)).unwrap();
+        write(&path("model.safetensors"), &stored(&original));
+        fs::write(path("vocab.json"), r#"{"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4}"#).unwrap();
+        fs::write(path("merges.txt"), "#version: 0.2\na b\n").unwrap();
+        let pair = import(&[path("model.safetensors")], Naming::Gpt2, None, None).unwrap();
+        assert!(pair.has_vocabulary);
+        assert_eq!(pair.vocabulary.encode("ab b<|endoftext|>").unwrap(), [3, 2, 1, 4]);
+        assert_eq!(pair.vocabulary.decode(&[3, 2, 1]), "ab b");
+        assert_eq!(pair.vocabulary.end(), Some(4));
+
+        let stored = serde_json::to_value(&pair.vocabulary).unwrap();
+        fs::write(path("other.json"), stored["tokenizer"].to_string()).unwrap();
+        let json = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("other.json")));
+        assert_eq!(json.unwrap().vocabulary, pair.vocabulary);
+
+        let large: serde_json::Map<String, Value> =
+            (0u32..12).map(|id| (char::from(b'a' + id as u8).to_string(), id.into())).collect();
+        fs::write(path("vocab.json"), serde_json::to_string(&large).unwrap()).unwrap();
+        fs::write(path("merges.txt"), "").unwrap();
+        let error = import(&[path("model.safetensors")], Naming::Gpt2, None, None).unwrap_err().to_string();
+        assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
+        let error = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("config.json")));
+        assert!(error.unwrap_err().to_string().contains("is no tokenizer"));
+    }
+
+    /// A file with damage: cut at a place, or a bit turned there.
+    fn damaged(mut bytes: Vec<u8>, at: usize, bit: Option<u8>) -> Vec<u8> {
+        let at = at % bytes.len();
+        match bit {
+            Some(bit) => bytes[at] ^= 1 << bit,
+            None => bytes.truncate(at),
+        }
+        bytes
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_damaged_file_is_read_or_refused(
+            which in 0..3usize,
+            // Names and structure stand in the first bytes of one format and in the last of the other.
+            at in prop_oneof![0usize..4000, any::<usize>()],
+            bit in proptest::option::of(0u8..8),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("model.safetensors");
+            let original = nanogpt();
+            let (bytes, naming) = match which {
+                0 => (fs::read(peers().join("nanogpt.pt")).unwrap(), Naming::Nanogpt),
+                1 => {
+                    fs::write(folder.path().join("config.json"), config(&original)).unwrap();
+                    write(&path, &stored(&original));
+                    (fs::read(&path).unwrap(), Naming::Gpt2)
+                }
+                _ => {
+                    let description = Some(&original.description);
+                    (native::to_bytes(&original.tensors, description).unwrap(), Naming::Native)
+                }
+            };
+            fs::write(&path, damaged(bytes, at, bit)).unwrap();
+            if let Err(error) = import(std::slice::from_ref(&path), naming, None, None) {
+                prop_assert_eq!(error.exit_code(), 2, "{}", error);
+            }
+            if naming == Naming::Native
+                && let Err(error) = native::load_model::<NdArray>(&path, &Default::default())
+            {
+                prop_assert_eq!(error.exit_code(), 2, "{}", error);
+            }
+        }
+    }
+}

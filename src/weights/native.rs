@@ -111,7 +111,7 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
     safetensors::serialize(views, metadata).map_err(unwritable)
 }
 
-/// Named tensors out of the bytes of a safetensors file; `path` is named in errors.
+/// Named tensors out of the bytes of a safetensors file, by name; `path` is named in errors.
 pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors> {
     let damaged = |problem: String| Error::file(path, None, None, problem);
     let file = SafeTensors::deserialize(bytes)
@@ -122,7 +122,9 @@ pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors> {
         }
         Ok((name, TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32)))
     };
-    file.tensors().into_iter().map(read).collect()
+    let mut tensors = file.tensors().into_iter().map(read).collect::<Result<Tensors>>()?;
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(tensors)
 }
 
 /// The model that a weights file describes; `path` is named in errors.
@@ -148,12 +150,29 @@ pub fn read(path: &Path) -> Result<(Tensors, Description)> {
     Ok((from_bytes(&bytes, path)?, description(&bytes, path)?))
 }
 
+/// Refuses a description of a model much larger than its weights, before it is made: what stands
+/// there may be damaged.
+fn check_size(tensors: &Tensors, description: &Description, path: &Path) -> Result<()> {
+    /// Parameters that any machine can hold.
+    const SMALL: usize = 1 << 24;
+    let Description { model, sizes } = description;
+    model.check().map_err(|error| Error::file(path, None, None, error.to_string()))?;
+    let held: usize = tensors.iter().map(|(_, data)| data.num_elements()).sum();
+    let largest = sizes.vocab.max(sizes.context).max(sizes.source_context.unwrap_or(0));
+    if largest > u32::MAX as usize || model.parameters(*sizes) > held.max(SMALL).saturating_mul(2) {
+        let problem = format!("is damaged: it describes a model much larger than its {held} numbers");
+        return Err(Error::file(path, None, None, problem));
+    }
+    Ok(())
+}
+
 /// The model that a weights file describes, with its weights.
 ///
 /// # Errors
 /// As [`read`], and where the weights are not those of the model.
 pub fn load_model<B: ops::Backend>(path: &Path, device: &B::Device) -> Result<(Model<B>, Description)> {
     let (tensors, description) = read(path)?;
+    check_size(&tensors, &description, path)?;
     let model = description.model.init(description.sizes, device)?;
     Ok((apply(model, tensors, path)?, description))
 }

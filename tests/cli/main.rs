@@ -1,6 +1,8 @@
 //! The program as a user meets it: the real binary, in a folder of its own.
 
+mod generate;
 mod resume;
+mod weights;
 
 use std::fs;
 use std::path::{Path, PathBuf};

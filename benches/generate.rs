@@ -1,0 +1,98 @@
+//! Writing token by token with a GPT-2 of 124 million random weights: one line of JSON.
+//!
+//! `cargo bench --bench generate`; `-- --new 128 --prompt 64` are the lengths. A step has to read every
+//! weight once, so the limit is the memory's bandwidth, which is measured beside it.
+
+use std::time::Instant;
+
+use burn_ndarray::NdArray;
+use causal_attention::data::Vocabulary;
+use causal_attention::generation::{Event, Options, Prompt, Sampling, write};
+use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
+use causal_attention::ops::Gelu;
+use rayon::prelude::*;
+
+fn main() {
+    let length = |name: &str, default| {
+        let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
+        arguments.next().map_or(default, |value| value.parse().expect("a number"))
+    };
+    let (prompt, new) = (length("--prompt", 64), length("--new", 128));
+    let sizes = Sizes { vocab: 50_257, context: 1024, source_context: None };
+    let config = ModelConfig {
+        architecture: Architecture::Decoder,
+        d_model: 768,
+        heads: 12,
+        layers: 12,
+        gelu: Gelu::Tanh,
+        tie_embeddings: true,
+        initialisation: Initialisation::Normal,
+        ..ModelConfig::default()
+    };
+    let device = Default::default();
+    let model: Model<NdArray> = config.init(sizes, &device).expect("the sizes make a model");
+    let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
+    let tokens = (0..prompt as u32).map(|i| (i * 7919) % 50_257).collect();
+    let prompt = Prompt { tokens, source: None };
+    let options = Options { sampling: Sampling::GREEDY, max_new: new, ..Options::default() };
+
+    // The bandwidth of this very moment stands on both sides of what it is compared with.
+    let before = bandwidth();
+    let mut best: Option<(f64, Vec<f64>)> = None;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let mut times = Vec::with_capacity(new);
+        let watch = |event: Event| {
+            if let Event::Text { .. } = event {
+                times.push(start.elapsed().as_secs_f64());
+            }
+        };
+        write((&model, sizes), &vocabulary, &prompt, &options, &device, watch).expect("a prompt that fits");
+        let seconds = start.elapsed().as_secs_f64();
+        if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            best = Some((seconds, times));
+        }
+    }
+    let bandwidth = before.max(bandwidth());
+    let (seconds, times) = best.expect("three rounds");
+
+    // What a step reads: everything but the positions' table. The token table is the head.
+    let bytes = 4.0 * (config.parameters(sizes) - sizes.context * config.d_model) as f64;
+    let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
+    let (limit, step) = (bytes / bandwidth, mean(&steps));
+    let quarter = (steps.len() / 4).max(1);
+    println!(
+        "{{\"tokens_per_second\": {:.2}, \"prefill_ms\": {:.1}, \"step_ms\": {:.2}, \"first_steps_ms\": {:.2}, \
+         \"last_steps_ms\": {:.2}, \"bandwidth_gb_per_s\": {:.1}, \"limit_ms\": {:.2}, \"step_over_limit\": {:.2}}}",
+        new as f64 / seconds,
+        times[0] * 1e3,
+        step * 1e3,
+        mean(&steps[..quarter]) * 1e3,
+        mean(&steps[steps.len() - quarter..]) * 1e3,
+        bandwidth / 1e9,
+        limit * 1e3,
+        step / limit,
+    );
+}
+
+/// Bytes a second that all cores together read from memory: the best of five sums over 512 MiB.
+fn bandwidth() -> f64 {
+    let numbers = vec![1.0f32; 1 << 27];
+    let read = |_| {
+        let start = Instant::now();
+        let sum: f32 = numbers
+            .par_chunks(1 << 16)
+            .map(|piece| {
+                let mut sums = [0.0; 64];
+                for part in piece.chunks_exact(64) {
+                    sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+                }
+                sums.iter().sum::<f32>()
+            })
+            .sum();
+        assert!(sum > 0.0);
+        size_of_val(&numbers[..]) as f64 / start.elapsed().as_secs_f64()
+    };
+    (0..5).map(read).fold(0.0, f64::max)
+}

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Tokens a second beside transformers' generate, pair by pair, so that whatever else the machine does
+# falls on both: a GPT-2 of 124 million random weights, 64 tokens of prompt, 128 new ones, batch 1.
+# Prints each pair's ratio of speeds (above 1: faster than transformers), ours over the limit that the
+# memory's bandwidth sets, and the medians.
+#
+#     benches/generate_against_transformers.sh
+#
+# Needs python3 with torch and transformers (PYTHON names another). ROUNDS pairs (5), THREADS each (2).
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+rounds=${ROUNDS:-5}
+export RAYON_NUM_THREADS="${THREADS:-2}"
+
+"$python" -c 'import torch, transformers' ||
+    { echo "$python has no transformers: pip install torch transformers, or set PYTHON" >&2; exit 2; }
+generate=$(cargo bench --bench generate --no-run --message-format=json |
+    sed -n 's/.*"name":"generate".*"executable":"\([^"]*\)".*/\1/p')
+
+field() { sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p"; }
+median() { sort -n | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
+
+ratios=
+limits=
+for round in $(seq "$rounds"); do
+    ours=$("$generate")
+    theirs=$("$python" benches/pytorch_generate.py --threads "$RAYON_NUM_THREADS")
+    ours_speed=$(echo "$ours" | field tokens_per_second)
+    theirs_speed=$(echo "$theirs" | field tokens_per_second)
+    limit=$(echo "$ours" | field step_over_limit)
+    ratio=$(awk "BEGIN { printf \"%.3f\", $ours_speed / $theirs_speed }")
+    echo "$round: $ours_speed to $theirs_speed tokens/s, $ratio; a step takes $limit of the limit"
+    ratios="$ratios $ratio"
+    limits="$limits $limit"
+done
+echo "medians: speed $(echo "$ratios" | tr ' ' '\n' | grep . | median) of transformers'," \
+    "a step $(echo "$limits" | tr ' ' '\n' | grep . | median) of the limit"

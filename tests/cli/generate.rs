@@ -1,0 +1,161 @@
+//! Writing and scoring by the program.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{program, small_run, text};
+
+pub fn run(folder: &Path, arguments: &[&str]) -> Output {
+    program(folder).args(arguments).output().unwrap()
+}
+
+/// What the program prints as JSON.
+pub fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn numbers(values: &Value) -> Vec<f64> {
+    values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+}
+
+/// How often a key with `word` in it stands anywhere in a value.
+fn keys_with(value: &Value, word: &str) -> usize {
+    match value {
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| usize::from(key.contains(word)) + keys_with(value, word)).sum()
+        }
+        Value::Array(values) => values.iter().map(|value| keys_with(value, word)).sum(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn what_is_written_is_what_is_scored() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=30"], "run");
+    let arguments = ["generate", "run", "--prompt", "3 1 4", "--max-new", "7", "--json"];
+    let written = json(place.path(), &[&arguments[..], &["--greedy", "--alternatives", "3"]].concat());
+    assert_eq!(keys_with(&written, "tokens"), 1, "{written}");
+    let tokens = numbers(&written["tokens"]);
+    assert_eq!(tokens.len(), 7);
+    for (step, alternatives) in written["alternatives"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(alternatives.as_array().unwrap().len(), 3);
+        assert_eq!(alternatives[0]["id"].as_f64(), Some(tokens[step]), "greedy takes the likeliest");
+        assert_eq!(alternatives[0]["probability"], written["probabilities"][step]);
+    }
+    let whole = format!("3 1 4 {}", tokens.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+    for option in ["--tokens", "--text"] {
+        let scored = json(place.path(), &["score", "run", option, &whole, "--json"]);
+        let scores = numbers(&scored["log_probabilities"]);
+        assert_eq!(scores.len(), 9, "all but the first of ten tokens");
+        for (score, probability) in scores[2..].iter().zip(numbers(&written["probabilities"])) {
+            assert!((score.exp() - probability).abs() < 1e-5, "{score} {probability}");
+        }
+        let mean = -scores.iter().sum::<f64>() / 9.0;
+        assert!((scored["perplexity"].as_f64().unwrap() - mean.exp()).abs() < 1e-9);
+    }
+
+    let uncached = json(place.path(), &[&arguments[..], &["--greedy", "--no-cache"]].concat());
+    assert_eq!(uncached["tokens"], written["tokens"]);
+    let several = json(place.path(), &[&arguments[..], &["--samples", "3", "--seed", "5"]].concat());
+    let samples = several["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 3);
+    assert_ne!(samples[0]["tokens"], samples[1]["tokens"]);
+    let single = json(place.path(), &[&arguments[..], &["--seed", "5"]].concat());
+    assert_eq!(single["tokens"], samples[0]["tokens"]);
+}
+
+#[test]
+fn a_text_is_continued_as_it_comes_and_stops_where_asked() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
+        .unwrap();
+    let sets = ["data.source=text", "data.path=words.txt", "training.steps=60"];
+    small_run(place.path(), &sets, "run");
+    let arguments = ["generate", "run", "--max-new", "40", "--temperature", "0"];
+    let output = run(place.path(), &[&arguments[..], &["--prompt", "to be"]].concat());
+    let said = text(&output.stdout);
+    assert!(said.starts_with("to be") && said.ends_with('\n') && said.chars().count() == 46, "{said:?}");
+    assert!(text(&output.stderr).starts_with("notice: the context of 12 tokens was full"));
+
+    let mut child = program(place.path())
+        .args([&arguments[..], &["--prompt-file", "-"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"to be\n").unwrap();
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout), said, "the same prompt from a pipe");
+
+    let free = json(place.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
+    let free = free["text"].as_str().unwrap();
+    let (at, stop) = (3, &free[3..5]);
+    let arguments = [&arguments[..], &["--prompt", "to be", "--json", "--stop", stop]].concat();
+    let stopped = json(place.path(), &arguments);
+    assert_eq!(stopped["text"].as_str(), free.find(stop).map(|first| &free[..first]));
+    assert!(stopped["text"].as_str().unwrap().len() <= at);
+    assert_eq!(stopped["ended"], "stop_string");
+}
+
+#[test]
+fn an_encoder_decoder_answers_its_prompt() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=20"];
+    small_run(place.path(), &sets, "run");
+    let answer = json(place.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
+    assert!(numbers(&answer["tokens"]).iter().all(|&token| token < 17.0));
+    let free = ["generate", "run", "--prompt", "3 1 4", "--ignore-end", "--max-new", "20", "--json"];
+    assert_eq!(numbers(&json(place.path(), &free)["tokens"]).len(), 20);
+    let scored =
+        json(place.path(), &["score", "run", "--source", "3 1 4", "--text", "4 1 3 <end>", "--json"]);
+    assert_eq!(numbers(&scored["log_probabilities"]).len(), 4, "each token of an answer follows the start");
+    let output = run(place.path(), &["score", "run", "--text", "4 1 3"]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--source"));
+}
+
+#[test]
+fn what_cannot_be_written_on_from_is_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "run");
+    fs::write(place.path().join("bytes"), [0x33, 0xff]).unwrap();
+    let run_folder = fs::read(place.path().join("run/model.safetensors")).unwrap();
+    fs::create_dir(place.path().join("damaged")).unwrap();
+    for file in ["config.toml", "vocabulary.json"] {
+        fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
+    }
+    fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
+    let cases: [(&[&str], &str); 14] = [
+        (&["generate", "run"], "the prompt is empty"),
+        (&["generate", "run", "--prompt", ""], "the prompt is empty"),
+        (&["generate", "run", "--prompt", "3 x"], "`x` (token 2)"),
+        (&["generate", "run", "--tokens", "3 16"], "`16` (token 2) is outside the vocabulary"),
+        (&["generate", "run", "--tokens", "3 x"], "`x` (token 2) is no id"),
+        (&["generate", "run", "--prompt", "3", "--temperature", "-1"], "--temperature -1"),
+        (&["generate", "run", "--prompt", "3", "--top-p", "1.01"], "--top-p 1.01"),
+        (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
+        (&["generate", "run", "--prompt", "1 1 1 1 1 1 1 1 1 1 1 1 1"], "longer than the context of 12"),
+        (&["generate", "run", "--prompt-file", "bytes"], "bytes: is not UTF-8 text from byte 1"),
+        (&["generate", "nowhere", "--prompt", "3"], "no run folder `nowhere`"),
+        (&["generate", "damaged", "--prompt", "3"], "damaged/model.safetensors: is no whole safetensors"),
+        (&["score", "run"], "--text"),
+        (&["score", "run", "--text", "3"], "at least two tokens"),
+    ];
+    for (arguments, part) in cases {
+        let output = run(place.path(), arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.lines().count() == 1 && said.contains(part),
+            "{arguments:?} should say {part:?}: {said}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,210 @@
+//! Weights that leave for other programs and come from them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use burn::tensor::{Int, Tensor};
+use burn_ndarray::NdArray;
+use causal_attention::model::Inputs;
+use causal_attention::weights::native;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use tempfile::TempDir;
+
+use crate::generate::{json, run};
+use crate::{rows, small_run, text};
+
+#[test]
+fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
+    let place = TempDir::new().unwrap();
+    for (name, sets) in [("untied", &[][..]), ("tied", &["model.tie_embeddings=true", "model.gelu=tanh"])] {
+        let run_folder = small_run(place.path(), &[&["training.steps=20"], sets].concat(), name);
+        let out = place.path().join(name).join("export/gpt2");
+        assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());
+        let again = format!("{name}-again");
+        let out = out.to_str().unwrap();
+        let imported = run(place.path(), &["import", out, "--format", "gpt2", "--run", &again]);
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        let (before, _) = native::read(&run_folder.join("model.safetensors")).unwrap();
+        let (after, _) = native::read(&place.path().join(&again).join("model.safetensors")).unwrap();
+        assert_eq!(before, after, "the weights come back in every bit");
+
+        let arguments = |run| ["generate", run, "--prompt", "3 1 4", "--max-new", "9", "--json"];
+        assert_eq!(json(place.path(), &arguments(name)), json(place.path(), &arguments(&again)));
+        let evaluated = json(place.path(), &["evaluate", &again, "--json"]);
+        assert!(evaluated["loss"].as_f64().unwrap() > 0.0);
+
+        let tuned = format!("{name}-tuned");
+        let sets = ["--set", "training.steps=3", "--set", "training.learning_rate=1e-9"];
+        let from = ["train", "--from", &again, "--run", &tuned, "--backend", "ndarray"];
+        let output = run(place.path(), &[&from[..], &sets].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let loss = json(place.path(), &["evaluate", &tuned, "--json"])["loss"].as_f64().unwrap();
+        assert!((loss - evaluated["loss"].as_f64().unwrap()).abs() < 1e-4, "it starts from the weights");
+    }
+}
+
+#[test]
+fn a_run_that_starts_from_another_can_be_resumed() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=6"], "first");
+    let train = |more: &[&str]| {
+        let output = run(place.path(), &[&["train", "--backend", "ndarray"], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    // Shorter sequences than the weights have positions for.
+    let sets = ["--set", "data.length=9", "--set", "training.schedule=constant", "--set"];
+    let from = |name, steps| [&["--from", "first", "--run", name][..], &sets, &[steps]].concat();
+    train(&from("whole", "training.steps=8"));
+    train(&from("parts", "training.steps=4"));
+    train(&["--resume", "parts", "--set", "training.steps=8"]);
+    let (whole, description) = native::read(&place.path().join("whole/model.safetensors")).unwrap();
+    assert_eq!(description.sizes.context, 12, "all positions stay");
+    let last = |name: &str| rows(&place.path().join(name)).pop().unwrap();
+    assert_eq!(last("whole"), last("parts"));
+    assert!(!whole.is_empty());
+
+    let output = run(place.path(), &["train", "--from", "first", "--set", "data.length=13"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("`data.length` = 13") && said.contains("12 positions"), "{said}");
+}
+
+/// A safetensors file of small tensors, each filled with zeros.
+fn write_zeros(path: &Path, tensors: &[(&str, &[usize])]) {
+    let tensors: Vec<(&str, &[usize], Vec<u8>)> = tensors
+        .iter()
+        .map(|&(name, shape)| (name, shape, vec![0; 4 * shape.iter().product::<usize>()]))
+        .collect();
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| (*name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap()));
+    fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+#[test]
+fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
+    let place = TempDir::new().unwrap();
+    let path = |name: &str| place.path().join(name);
+    write_zeros(
+        &path("wrong.safetensors"),
+        &[
+            ("wte.weight", &[7, 4]),
+            ("wpe.weight", &[5, 4]),
+            ("h.0.attn.c_attn.weight", &[4, 11]),
+            ("ln_f.weight", &[4]),
+            ("extra", &[2]),
+        ],
+    );
+    let config = r#"{"n_head": 2, "n_layer": 1, "n_embd": 4"#;
+    fs::write(path("config.json"), format!("{config}}}")).unwrap();
+    fs::write(path("llama.json"), format!("{config}, \"model_type\": \"llama\"}}")).unwrap();
+    fs::write(path("relu.json"), format!("{config}, \"activation_function\": \"relu\"}}")).unwrap();
+    fs::write(path("heads.json"), r#"{"n_head": 3}"#).unwrap();
+    fs::write(path("broken.json"), "{\n\"n_head\": }").unwrap();
+    fs::write(path("elsewhere.index.json"), r#"{"weight_map": {"a": "../other"}}"#).unwrap();
+    fs::write(path("truncated.safetensors"), &fs::read(path("wrong.safetensors")).unwrap()[..300]).unwrap();
+    // A pickle that would run a program: posix.system("true").
+    fs::write(path("code.pt"), b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.").unwrap();
+    fs::create_dir(path("empty")).unwrap();
+    let before = fs::read_dir(place.path()).unwrap().count();
+
+    let cases: [(&[&str], &[&str]); 11] = [
+        (
+            &["wrong.safetensors"],
+            &[
+                "`h.0.attn.c_attn.weight` is [4, 11], not [4, 12]",
+                "`extra` is left over",
+                "`ln_f.bias` is missing",
+                "`h.0.mlp.c_fc.weight` is missing",
+            ],
+        ),
+        (&["wrong.safetensors", "--config", "llama.json"], &["llama.json: `model_type` is \"llama\""]),
+        (&["wrong.safetensors", "--config", "relu.json"], &["`activation_function` is \"relu\""]),
+        (&["wrong.safetensors", "--config", "heads.json"], &["`model.heads` = 3 must divide"]),
+        (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
+        (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),
+        (&["truncated.safetensors"], &["truncated.safetensors: is no whole safetensors"]),
+        (&["code.pt"], &["code.pt: holds pickled code (`posix.system`), which is never run"]),
+        (&["elsewhere.index.json"], &["names `../other`, which is no file beside it"]),
+        (&["empty"], &["empty: holds no weights"]),
+        (&["nowhere.safetensors"], &["nowhere.safetensors"]),
+    ];
+    for (arguments, parts) in cases {
+        let arguments = [&["import", "--format", "gpt2", "--run", "run"][..], arguments].concat();
+        let output = run(place.path(), &arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
+    }
+
+    small_run(place.path(), &["training.steps=2", "model.position=rotary"], "rotary");
+    let output = run(place.path(), &["export", "rotary", "--format", "gpt2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`model.position` = \"rotary\" is not what GPT-2 has"));
+    assert!(!path("rotary/export").exists());
+}
+
+/// Logits of the exported model by the peer that the format is for, where it is installed.
+#[test]
+fn transformers_computes_the_same_logits_from_our_export() {
+    let place = TempDir::new().unwrap();
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/gpt2.py");
+    let cases: [(&str, &[&str]); 3] = [
+        ("default", &[]),
+        ("tied", &["model.tie_embeddings=true", "model.gelu=tanh", "model.norm_epsilon=1e-3"]),
+        ("unbiased", &["model.bias=false", "model.feed_forward=3"]),
+    ];
+    for (name, sets) in cases {
+        let folder = small_run(place.path(), &[&["training.steps=20"], sets].concat(), name);
+        assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());
+
+        let device = Default::default();
+        let (model, _) = native::load_model::<NdArray>(&folder.join("model.safetensors"), &device).unwrap();
+        let ids = [[3i32, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]];
+        let tokens = Tensor::<NdArray, 2, Int>::from_ints(ids, &device);
+        let logits = model.forward(Inputs::tokens(tokens)).unwrap().into_data();
+        let ids: Vec<u8> = ids.as_flattened().iter().flat_map(|id| id.to_le_bytes()).collect();
+        let views = [
+            ("tokens", TensorView::new(Dtype::I32, vec![2, 7], &ids).unwrap()),
+            ("logits", TensorView::new(Dtype::F32, logits.shape.to_vec(), logits.as_bytes()).unwrap()),
+        ];
+        let expected = place.path().join("expected.safetensors");
+        fs::write(&expected, safetensors::serialize(views, None).unwrap()).unwrap();
+
+        let mut peer = Command::new(&python);
+        let Ok(output) = peer.arg(&script).arg(folder.join("export/gpt2")).arg(&expected).output() else {
+            eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+            return;
+        };
+        if output.status.code() == Some(77) {
+            eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+            return;
+        }
+        assert!(output.status.success(), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_export_in_plain_names_says_what_it_holds() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "run");
+    let output = run(place.path(), &["export", "run", "--format", "pytorch-names", "--out", "here"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let bytes = fs::read(place.path().join("here/model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(file.tensor("blocks.0.attention.qkv.weight").unwrap().shape(), [48, 16]);
+    assert_eq!(file.tensor("blocks.1.attention_norm.weight").unwrap().shape(), [16]);
+    assert_eq!(file.tensor("embedding.token.weight").unwrap().shape(), [16, 16]);
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.path().join("here/config.json")).unwrap()).unwrap();
+    assert_eq!(config["model"]["d_model"], 16);
+    assert_eq!(config["sizes"]["context"], 12);
+    assert!(place.path().join("here/vocabulary.json").is_file());
+}
