@@ -98,11 +98,14 @@ impl Config {
 
     /// Checks everything that can be known before data is read.
     pub fn check(&self) -> Result<()> {
-        if self.run.name.contains(['/', '\\']) || self.run.name.starts_with('.') {
+        let name = &self.run.name;
+        let unfit = |c: char| c.is_control() || matches!(c, '/' | '\\');
+        let too_long = name.len() > 200;
+        if name.contains(unfit) || name.starts_with('.') || too_long || name != name.trim() {
             return Err(Error::key(
                 "run.name",
                 quoted(&self.run.name),
-                "must be a plain folder name: use --run DIR for another place",
+                "must be a plain folder name of up to 200 bytes: use --run DIR for another place",
             ));
         }
         self.data.check()?;

@@ -9,7 +9,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::attention::{
     CausalAttentionConfig, CrossAttentionConfig, Mask, Masking, SplitHeadsConfig, StackedHeadsConfig,
-    TrainableAttentionConfig,
+    TrainableAttentionConfig, simple,
 };
 use causal_attention::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes, Source, loss};
 use causal_attention::ops::Gelu;
@@ -88,6 +88,21 @@ fn hidden<const D: usize>(shape: [usize; D], every: usize) -> Tensor<B, D, Bool>
 fn tokens(shape: [usize; 2], vocab: usize) -> Tensor<B, 2, Int> {
     let ids = (0..shape[0] * shape[1]).map(|i| ((i * i + i / 3) % vocab) as i64).collect::<Vec<i64>>();
     Tensor::from_data(TensorData::new(ids, shape), &Default::default())
+}
+
+/// An input whose gradient is looked at like a parameter's.
+#[derive(Module, Debug)]
+struct Given<B: burn::tensor::backend::Backend> {
+    x: Param<Tensor<B, 3>>,
+}
+
+#[test]
+fn attention_without_parameters() {
+    let given = Given { x: Param::from_tensor(random([2, 7, 5])) };
+    check("simple", given.clone(), |given: &Given<B>| mixed(simple::attend(given.x.val()).unwrap().context));
+    check("simple, one query", given, |given: &Given<B>| {
+        mixed(simple::attend_from(given.x.val().narrow(0, 1, 1).squeeze_dim(0), 3).unwrap().context)
+    });
 }
 
 #[test]

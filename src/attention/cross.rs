@@ -15,7 +15,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::mask::Mask;
 use super::multi_head::width_of_head;
-use super::{check_dropout, check_width};
+use super::{check_dropout, check_residual, check_width};
 use crate::ops::{self, AttentionOptions, ScorePosition};
 use crate::{Error, Result};
 
@@ -100,8 +100,10 @@ impl<B: ops::Backend> CrossAttention<B> {
         Ok(ops::dropout(&self.output_dropout, ops::linear(&self.output, context)))
     }
 
-    /// [`Self::forward`], with the weights `[batch, heads, query_time, key_time]` as they were
-    /// applied.
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, query_time, key_time]`.
     ///
     /// # Errors
     /// As [`Self::forward`].
@@ -121,8 +123,12 @@ impl<B: ops::Backend> CrossAttention<B> {
     /// `residual + forward(query, memory, memory)`, in one operation where the backend has it; the
     /// weights are added to `maps` where asked for.
     ///
+    /// # Shapes
+    /// `residual` and `query` `[batch, query_time, d_model]`, as the result; `memory`
+    /// `[batch, key_time, d_model]`; a map is `[batch, heads, query_time, key_time]`.
+    ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// As [`Self::forward`], and where the residual has another shape than the query.
     pub fn forward_onto(
         &self,
         residual: Tensor<B, 3>,
@@ -131,6 +137,7 @@ impl<B: ops::Backend> CrossAttention<B> {
         mask: &Mask<B>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
+        check_residual(residual.dims(), query.dims())?;
         let context = self.context(query, memory.clone(), memory, mask, maps)?;
         Ok(ops::linear_residual(&self.output, &self.output_dropout, context, residual))
     }

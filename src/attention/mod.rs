@@ -46,8 +46,16 @@ pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: u
     Err(Error::Shape(format!("the {what} is {dims:?}, but its last axis must be {width}")))
 }
 
+/// Whether a residual has the shape of what is added to it.
+pub(crate) fn check_residual<const D: usize>(residual: [usize; D], output: [usize; D]) -> Result<()> {
+    if residual == output {
+        return Ok(());
+    }
+    Err(Error::Shape(format!("the residual is {residual:?}, but what is added to it is {output:?}")))
+}
+
 /// Whether a dropout lies in [0, 1).
-fn check_dropout(dropout: f64) -> Result<()> {
+pub(crate) fn check_dropout(dropout: f64) -> Result<()> {
     if (0.0..1.0).contains(&dropout) {
         return Ok(());
     }

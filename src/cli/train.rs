@@ -148,7 +148,7 @@ fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
         thousands(tokens)
     ));
     say(&format!(
-        "  memory      {} of weights, gradients and moments; about {} of activations",
+        "  memory      about {} of weights, gradients, moments and a checkpoint, {} of activations",
         Bytes(plan.memory.parameters),
         Bytes(plan.memory.activations)
     ));

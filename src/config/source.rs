@@ -101,16 +101,20 @@ impl Values {
         let sections = fields_of::<Config>();
         for (section, value) in &self.values {
             if !sections.contains(&section.as_str()) {
+                let of_a_section = sections.iter().find(|known| keys_of(known).contains(&section.as_str()));
+                if let (false, Some(known)) = (value.is_table(), of_a_section) {
+                    let problem = format!(
+                        "stands outside its section: write it below [{known}], as `{known}.{section}`"
+                    );
+                    return Err(self.locate(Error::key(section, value, problem)));
+                }
                 return Err(self.unknown(section, section, sections, ""));
             }
-            let known = match section.as_str() {
-                "run" => fields_of::<RunConfig>(),
-                "data" => fields_of::<DataConfig>(),
-                "model" => fields_of::<ModelConfig>(),
-                "training" => fields_of::<TrainingConfig>(),
-                "analysis" => fields_of::<AnalysisConfig>(),
-                _ => continue,
-            };
+            // A search space has keys of its own.
+            if section == "tune" {
+                continue;
+            }
+            let known = keys_of(section);
             let toml::Value::Table(table) = value else {
                 let problem = format!("must be a section: write [{section}] above its keys");
                 return Err(self.locate(Error::key(section, value, problem)));
@@ -139,6 +143,8 @@ impl Values {
     }
 
     pub(super) fn deserialize(&mut self) -> Result<Config> {
+        // The value as it was written, where it is read as something else.
+        let mut given = None;
         loop {
             let error = match serde_path_to_error::deserialize::<_, Config>(self.values.clone()) {
                 Ok(config) => return Ok(config),
@@ -156,8 +162,17 @@ impl Values {
                 *value = toml::Value::String(typed.clone());
                 continue;
             }
+            // A choice is a word: as one, serde answers with those that there are.
+            let value = self.values.get_mut(section).and_then(|table| table.get_mut(name));
+            if let Some(value) = value.filter(|value| !value.is_str() && message.contains("variant")) {
+                let word = value.to_string();
+                given = Some(word.clone());
+                *value = toml::Value::String(word);
+                continue;
+            }
             let value = self.values.get(section).and_then(|table| table.get(name));
             let value = value.map_or_else(|| "[…]".to_string(), |value| value.to_string());
+            let value = given.unwrap_or(value);
             return Err(self.locate(Error::key(&key, value, format!("cannot be used: {message}"))));
         }
     }
@@ -189,6 +204,18 @@ fn in_plain_words(message: &str) -> String {
     ];
     let message = message.trim().replace('\n', ", ");
     words.iter().fold(message, |message, (rust, plain)| message.replace(rust, plain))
+}
+
+/// The keys of a section.
+fn keys_of(section: &str) -> &'static [&'static str] {
+    match section {
+        "run" => fields_of::<RunConfig>(),
+        "data" => fields_of::<DataConfig>(),
+        "model" => fields_of::<ModelConfig>(),
+        "training" => fields_of::<TrainingConfig>(),
+        "analysis" => fields_of::<AnalysisConfig>(),
+        _ => &[],
+    }
 }
 
 /// The names of a struct's fields as serde knows them: the keys of a section, from the one place

@@ -94,7 +94,7 @@ impl BlockConfig {
             attention_norm: self.layer_norm(device),
             attention: self.attention().init(device)?,
             feed_forward_norm: self.layer_norm(device),
-            feed_forward: self.feed_forward().init(device),
+            feed_forward: self.feed_forward().init(device)?,
             placement: self.norm,
         })
     }

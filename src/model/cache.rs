@@ -85,7 +85,7 @@ impl<B: ops::Backend> Model<B> {
             }
             Model::Decoder(model) => {
                 let (added, position) = places(model.position.as_ref(), start, time)?;
-                let mut x = model.embedding.forward(tokens, added); // [batch, time, d_model]
+                let mut x = model.embedding.forward(tokens, added)?; // [batch, time, d_model]
                 for (block, layer) in model.blocks.iter().zip(&mut cache.layers) {
                     x = block.forward_cached(x, &position, layer)?;
                 }
@@ -93,7 +93,7 @@ impl<B: ops::Backend> Model<B> {
             }
             Model::EncoderDecoder(model) => {
                 let (added, position) = places(model.position.as_ref(), start, time)?;
-                let mut x = model.embedding.forward(tokens, added); // [batch, time, d_model]
+                let mut x = model.embedding.forward(tokens, added)?; // [batch, time, d_model]
                 let layers = cache.layers.iter_mut().zip(&cache.memories);
                 for (block, (layer, memory)) in model.blocks.iter().zip(layers) {
                     x = block.forward_cached(x, memory, &position, layer)?;

@@ -173,7 +173,7 @@ impl ModelConfig {
                 head: self.head(sizes.vocab).init(device),
             }),
             Architecture::Decoder => Model::Decoder(Decoder {
-                embedding: self.embeddings(sizes.vocab, device),
+                embedding: self.embeddings(sizes.vocab, device)?,
                 position: self.position.init(places, device)?,
                 blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
                 norm: block.final_norm(device),
@@ -181,12 +181,12 @@ impl ModelConfig {
             }),
             Architecture::EncoderDecoder => Model::EncoderDecoder(EncoderDecoder {
                 encoder: Encoder {
-                    embedding: self.embeddings(sizes.vocab, device),
+                    embedding: self.embeddings(sizes.vocab, device)?,
                     position: self.position.init(source_places, device)?,
                     blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
                     norm: block.final_norm(device),
                 },
-                embedding: self.embeddings(sizes.vocab, device),
+                embedding: self.embeddings(sizes.vocab, device)?,
                 position: self.position.init(places, device)?,
                 blocks: (0..self.layers).map(|_| block.init_cross(device)).collect::<Result<_>>()?,
                 norm: block.final_norm(device),
@@ -239,7 +239,7 @@ impl ModelConfig {
             .with_norm_epsilon(self.norm_epsilon)
     }
 
-    fn embeddings<B: Backend>(&self, vocab: usize, device: &B::Device) -> Embeddings<B> {
+    fn embeddings<B: Backend>(&self, vocab: usize, device: &B::Device) -> Result<Embeddings<B>> {
         let epsilon = self.embedding_norm.then_some(self.embedding_norm_epsilon);
         Embeddings::new(vocab, self.d_model, epsilon, self.dropout, device)
     }

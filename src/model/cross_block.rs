@@ -51,7 +51,7 @@ impl BlockConfig {
             cross_attention_norm: self.layer_norm(device),
             cross_attention: self.cross_attention().init(device)?,
             feed_forward_norm: self.layer_norm(device),
-            feed_forward: self.feed_forward().init(device),
+            feed_forward: self.feed_forward().init(device)?,
             placement: self.norm,
         })
     }

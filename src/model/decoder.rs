@@ -54,7 +54,7 @@ impl<B: ops::Backend> Decoder<B> {
         let (added, position) = places(self.position.as_ref(), 0, time)?;
         let mask = Mask::causal();
 
-        let mut x = self.embedding.forward(tokens, added); // [batch, time, d_model]
+        let mut x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
         for block in &self.blocks {
             x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
         }

@@ -4,7 +4,9 @@ use burn::module::{Initializer, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
+use crate::attention::check_dropout;
 use crate::ops::{self, LayerNorm};
+use crate::{Error, Result};
 
 /// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
 /// layers add, and with a tied head make the first logits wild.
@@ -27,18 +29,22 @@ pub struct Embeddings<B: Backend> {
 
 impl<B: Backend> Embeddings<B> {
     /// Embeddings of `vocab` tokens; with a norm where it has an epsilon.
+    ///
+    /// # Errors
+    /// [`crate::Error::Key`] where the dropout lies outside [0, 1).
     pub fn new(
         vocab: usize,
         d_model: usize,
         norm_epsilon: Option<f64>,
         dropout: f64,
         device: &B::Device,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        check_dropout(dropout)?;
+        Ok(Self {
             token: token_embedding(vocab, d_model, device),
             norm: norm_epsilon.map(|epsilon| LayerNorm::new(d_model, epsilon, true, device)),
             dropout: DropoutConfig::new(dropout).init(),
-        }
+        })
     }
 }
 
@@ -48,12 +54,22 @@ impl<B: ops::Backend> Embeddings<B> {
     /// # Shapes
     /// `tokens` `[batch, time]`, `position` `[time, d_model]`; the result is
     /// `[batch, time, d_model]`.
-    pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Tensor<B, 3> {
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the positions are not as many as the tokens, or not as wide.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Result<Tensor<B, 3>> {
+        let ([_, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
+        if let Some(position) = position.as_ref().filter(|position| position.dims() != [time, d_model]) {
+            return Err(Error::Shape(format!(
+                "the positions are {:?}, but the tokens need [{time}, {d_model}]",
+                position.dims()
+            )));
+        }
         let embedded = ops::embedding(&self.token, tokens, position);
         let embedded = match &self.norm {
             Some(norm) => norm.forward(embedded),
             None => embedded,
         };
-        ops::dropout(&self.dropout, embedded)
+        Ok(ops::dropout(&self.dropout, embedded))
     }
 }

@@ -64,7 +64,7 @@ impl<B: ops::Backend> Encoder<B> {
         let (added, position) = places(self.position.as_ref(), 0, time)?;
         let mask = Mask::none().hide_keys(source.padding);
 
-        let mut x = self.embedding.forward(source.tokens, added); // [batch, time, d_model]
+        let mut x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]
         for block in &self.blocks {
             x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
         }

@@ -87,7 +87,7 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         let mask = Mask::causal();
         let memory_mask = Mask::none().hide_keys(padding);
 
-        let mut x = self.embedding.forward(tokens, added); // [batch, time, d_model]
+        let mut x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
         for block in &self.blocks {
             x = block.forward(x, memory.clone(), &mask, &memory_mask, &position, maps.as_deref_mut())?;
         }

@@ -8,7 +8,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::Result;
-use crate::attention::check_width;
+use crate::attention::{check_dropout, check_residual, check_width};
 use crate::ops::{self, Gelu};
 
 /// What a [`FeedForward`] is built from.
@@ -45,15 +45,19 @@ pub struct FeedForward<B: Backend> {
 
 impl FeedForwardConfig {
     /// The module, with Burn's lazy initialisation.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> FeedForward<B> {
+    ///
+    /// # Errors
+    /// [`crate::Error::Key`] where the dropout lies outside [0, 1).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<FeedForward<B>> {
+        check_dropout(self.dropout)?;
         let linear =
             |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(self.bias).init(device);
-        FeedForward {
+        Ok(FeedForward {
             up: linear(self.d_model, self.d_inner),
             down: linear(self.d_inner, self.d_model),
             dropout: DropoutConfig::new(self.dropout).init(),
             gelu: self.gelu,
-        }
+        })
     }
 
     /// How many parameters [`Self::init`] makes.
@@ -82,8 +86,9 @@ impl<B: ops::Backend> FeedForward<B> {
     /// All `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// As [`Self::forward`], and where the residual has another shape than the input.
     pub fn forward_onto(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        check_residual(residual.dims(), input.dims())?;
         let inner = self.inner(input)?;
         Ok(ops::linear_residual(&self.down, &self.dropout, inner, residual))
     }

@@ -103,7 +103,10 @@ impl<B: ops::Backend> Model<B> {
         }
     }
 
-    /// The logits of the token that follows each token, `[batch, time, vocab]`.
+    /// The logits of the token that follows each token.
+    ///
+    /// # Shapes
+    /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -111,8 +114,10 @@ impl<B: ops::Backend> Model<B> {
         self.run(inputs, None)
     }
 
-    /// [`Self::forward`], with the causal self-attention's weights of each layer,
-    /// `[batch, heads, time, time]`.
+    /// [`Self::forward`], with the causal self-attention's weights of each layer.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -122,6 +127,9 @@ impl<B: ops::Backend> Model<B> {
     }
 
     /// [`Self::forward`], with the weights of every attention in the model.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; those of the weights stand at [`AttentionMaps`].
     ///
     /// # Errors
     /// As [`Self::check`].

@@ -11,6 +11,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::attention::check_width;
 use crate::ops::{self, LayerNorm};
 
 /// Where the norm stands around a residual connection.
@@ -32,13 +33,15 @@ impl NormPlacement {
     /// `[batch, time, d_model]` everywhere.
     ///
     /// # Errors
-    /// Those of the sub-layer.
+    /// [`crate::Error::Shape`] where `x` is not as wide as the norm; and those of the sub-layer.
     pub fn apply<B: ops::Backend>(
         self,
         norm: &LayerNorm<B>,
         x: Tensor<B, 3>,
         sub_layer: impl FnOnce(Tensor<B, 3>, Tensor<B, 3>) -> Result<Tensor<B, 3>>,
     ) -> Result<Tensor<B, 3>> {
+        let [d_model] = norm.gamma.shape().dims();
+        check_width("input", x.dims(), d_model)?;
         match self {
             NormPlacement::Pre => sub_layer(norm.forward(x.clone()), x),
             NormPlacement::Post => Ok(norm.forward(sub_layer(x.clone(), x)?)),

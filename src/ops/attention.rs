@@ -53,6 +53,10 @@ impl<B: backend::Backend> ScorePosition<B> {
             ScorePosition::Rotation { cosine, sine } if cosine.dims() != sine.dims() => {
                 ("sines", sine.dims(), cosine.dims())
             }
+            ScorePosition::Rotation { .. } if !d_head.is_multiple_of(2) => {
+                let problem = format!("heads of width {d_head} cannot be rotated: pairs need an even width");
+                return Err(Error::Shape(problem));
+            }
             ScorePosition::Rotation { cosine, .. } => ("rotation", cosine.dims(), [key_time, d_head / 2]),
             ScorePosition::Bias(bias) => {
                 ("bias by distance", bias.dims(), [heads, query_time + key_time - 1])
@@ -290,5 +294,8 @@ mod tests {
         assert_eq!(message, "the table of the bias by distance is [3, 9], but it must be [3, 11]");
         let rotation = ScorePosition::Rotation { cosine: random([5, 2]), sine: random([5, 3]) };
         assert!(rotation.check(3, 4, 5, 5).is_err());
+        let odd = Tensor::<NdArray, 2>::zeros([5, 1], &Default::default());
+        let odd = ScorePosition::Rotation { cosine: odd.clone(), sine: odd };
+        assert!(odd.check(3, 3, 5, 5).unwrap_err().to_string().contains("width 3"));
     }
 }

@@ -90,8 +90,12 @@ impl PositionScheme {
     /// Whether the scheme works at these sizes.
     ///
     /// # Errors
-    /// [`Error::Key`] where rotary positions find heads of odd width.
+    /// [`Error::Key`] where the heads do not divide the width, or rotary positions find heads of odd
+    /// width.
     pub fn check(self, d_model: usize, heads: usize) -> Result<()> {
+        if heads == 0 || !d_model.is_multiple_of(heads) {
+            return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));
+        }
         let d_head = d_model / heads;
         if self == PositionScheme::Rotary && !d_head.is_multiple_of(2) {
             let problem = format!(

@@ -35,6 +35,11 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    /// Whether something else was predicted than what is true.
+    fn misses(&self) -> bool {
+        self.truth.is_some() && self.predicted.is_some() && self.truth != self.predicted
+    }
+
     /// Whether the ground behind the step is shaded.
     fn shaded(&self) -> bool {
         match self.outcome {
@@ -179,6 +184,9 @@ impl TokenRow {
                 match step.outcome {
                     Outcome::Hit => canvas.dot(predicted, radius * 0.55, BLUE)?,
                     Outcome::Miss => canvas.cross(predicted, radius * 0.9, VERMILION, 1.75)?,
+                    Outcome::Unknown if step.misses() => {
+                        canvas.cross(predicted, radius * 0.8, MUTED, 1.25)?
+                    }
                     Outcome::Unknown | Outcome::Given => canvas.dot(predicted, radius * 0.55, MUTED)?,
                 }
             }
@@ -199,6 +207,9 @@ impl TokenRow {
             if self.has(outcome) {
                 entries.push((sign, word.to_string()));
             }
+        }
+        if self.steps.iter().any(|step| step.outcome == Outcome::Unknown && step.misses()) {
+            entries.push((Sign::Cross(MUTED), format!("{} wrong", self.words.unknown)));
         }
         if self.steps.iter().any(Step::shaded) {
             entries.push((Sign::Square(SHADE), self.words.shade.to_string()));
@@ -241,6 +252,9 @@ impl TokenRow {
                 entries.push((Sign::Square(tint(outcome)), word.to_string()));
             }
         }
+        if self.steps.iter().any(|step| step.outcome == Outcome::Unknown && step.misses()) {
+            entries.push((Sign::Line(MUTED), format!("{} wrong", self.words.unknown)));
+        }
         if self.steps.iter().any(Step::shaded) {
             entries.push((Sign::Square(SHADE), self.words.shade.to_string()));
         }
@@ -282,6 +296,10 @@ impl TokenRow {
                 };
                 if let Some(predicted) = predicted {
                     canvas.text(&visible(predicted), (middle, lower), &look)?;
+                    if *outcome == Outcome::Unknown && self.steps[i].misses() {
+                        let half = Text::new(TOKEN).width(&visible(predicted)) / 2.0 + 1.0;
+                        canvas.line(&[(middle - half, lower), (middle + half, lower)], MUTED, 1.0)?;
+                    }
                 }
             }
         }

@@ -218,6 +218,13 @@ impl TrainingConfig {
                 return Err(Error::key(key, value, "must be 0 or a number above it"));
             }
         }
+        if self.warmup > 1e12 {
+            return Err(Error::key(
+                "training.warmup",
+                self.warmup,
+                "is longer than any run: give steps, or a fraction of the run below 1",
+            ));
+        }
         let fractions = [
             ("training.beta1", self.beta1),
             ("training.beta2", self.beta2),

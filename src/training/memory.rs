@@ -14,10 +14,14 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops::Kernels;
 
+/// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
+/// moments twice, as tensors and as a file.
+const BYTES_A_PARAMETER: f64 = 40.0;
+
 /// Bytes of the two large parts of a run's memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Memory {
-    /// Of weights, gradients and the optimizer's moments.
+    /// Of weights, gradients, the optimizer's moments, and what a checkpoint copies of them.
     pub parameters: f64,
     /// Of the activations of one batch, kept for the backward pass.
     pub activations: f64,
@@ -28,19 +32,22 @@ impl Memory {
     pub fn of(experiment: &Experiment, dataset: &Dataset) -> Self {
         let (model, sizes) = (&experiment.model, experiment.sizes(dataset));
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        // Korthikanti et al. (2022), equation 1: 34 + 5 heads time / width bytes a position, layer and
-        // unit of width at 16 bits; twice that at 32. The kernels keep no weights of attention.
-        let of_weights = match experiment.training.kernels {
-            Kernels::Fused => 0.0,
-            Kernels::Composed => 5.0 * (model.heads * time) as f64,
+        // What the backward pass needs of a block, in units of the width: two norms, queries, keys and
+        // values, context, two residuals; and the inner layer before and after its activation. The
+        // kernels keep no weights of attention.
+        let kept = (8 + 2 * model.feed_forward) * model.d_model;
+        let weights = match experiment.training.kernels {
+            Kernels::Fused => 0,
+            Kernels::Composed => 3 * model.heads * time,
         };
-        let of_a_layer = 2.0 * (34.0 * model.d_model as f64 + of_weights);
-        // Logits, their softmax and its gradient.
-        let of_the_head = 3.0 * 4.0 * sizes.vocab as f64;
+        // A quarter more was measured for what lives shortly.
+        let of_a_block = 1.25 * 4.0 * (kept + weights) as f64;
+        // Logits, their softmax, its gradient, and a copy.
+        let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows(&experiment.training, dataset) * time) as f64;
         Self {
-            parameters: 16.0 * model.parameters(sizes) as f64,
-            activations: positions * (model.blocks() as f64 * of_a_layer + of_the_head),
+            parameters: BYTES_A_PARAMETER * model.parameters(sizes) as f64,
+            activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
         }
     }
 
@@ -53,8 +60,8 @@ impl Memory {
         let (model, training) = (&experiment.model, &experiment.training);
         if self.parameters > free {
             let problem = format!(
-                "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients and \
-                 moments, and {} are free here: choose a smaller model",
+                "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients, \
+                 moments and a checkpoint, and {} are free here: choose a smaller model",
                 model.layers,
                 dataset.vocabulary.size(),
                 thousands(model.parameters(experiment.sizes(dataset)) as f64),

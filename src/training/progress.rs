@@ -1,7 +1,7 @@
 //! What a person sees while a run is under way: a bar on a terminal, plain lines in a log.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -44,12 +44,17 @@ pub struct Standing {
     pub seconds_left: f64,
 }
 
+/// How often a bar shows a new loss.
+const REFRESH: Duration = Duration::from_millis(500);
+
 /// Shows where a run stands.
 #[derive(Debug)]
 pub struct Progress {
     shown: Shown,
     floor: Option<f64>,
     valid_loss: Option<f64>,
+    /// When a loss was last asked for.
+    asked: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -75,23 +80,30 @@ impl Progress {
                 Shown::Bar(bar)
             }
         };
-        Self { shown, floor, valid_loss: None }
+        Self { shown, floor, valid_loss: None, asked: None }
+    }
+
+    /// Whether somebody watches who has not seen a new loss for a while: reading one waits for the
+    /// device, so it is not done at every step.
+    pub fn wants_a_loss(&mut self) -> bool {
+        let due = self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
+        let wanted = due && matches!(self.shown, Shown::Bar(_));
+        if wanted {
+            self.asked = Some(Instant::now());
+        }
+        wanted
     }
 
     /// A step is done.
     pub fn step(&mut self, standing: &Standing) {
         if let Shown::Bar(bar) = &self.shown {
-            let mut message = standing.train_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}"));
-            match (self.valid_loss, self.floor) {
-                (Some(valid), Some(floor)) => {
-                    message += &format!("  valid {valid:.4}, {:+.4} to the floor", valid - floor)
-                }
-                (Some(valid), None) => message += &format!("  valid {valid:.4}"),
-                (None, Some(floor)) => message += &format!("  floor {floor:.4}"),
-                (None, None) => {}
-            }
-            message += &format!("  {}", pace(standing));
-            bar.set_message(message);
+            let loss = standing.train_loss.map(|loss| format!("loss {loss:.4}"));
+            let valid = self.valid_loss.map(|loss| format!("valid {loss:.4}"));
+            // That of the validation, once there is one: a training step's own loss is noisy.
+            let gap = self.valid_loss.or(standing.train_loss).zip(self.floor);
+            let gap = gap.map(|(loss, floor)| format!("{:+.4} to the floor", loss - floor));
+            let parts = [loss, valid, gap, Some(pace(standing))];
+            bar.set_message(parts.into_iter().flatten().collect::<Vec<_>>().join("  "));
             bar.set_position(standing.step as u64);
         }
     }

@@ -131,7 +131,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let save =
                 last || self.config.checkpoint_every > 0 && done.is_multiple_of(self.config.checkpoint_every);
             let stop = self.should_stop(interrupter);
-            if log || validate || save || stop.is_some() {
+            if log || validate || save || stop.is_some() || self.progress.wants_a_loss() {
                 self.read(log.then(|| learner.lr_current()))?;
             }
             self.progress.step(&self.standing(learner.lr_current()));

@@ -57,6 +57,29 @@ fn taken(path: &Path) -> Error {
     ))
 }
 
+/// The folders that are made for a run folder to stand in: removed again if it comes to nothing.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Those on the way to `path` that do not exist yet, the innermost first.
+    fn missing(path: &Path) -> Self {
+        Self(path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect())
+    }
+
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Whatever somebody else has put there meanwhile stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
 fn unwritable(action: &str, path: &Path, error: &std::io::Error) -> Error {
     // Without the path that some errors carry: it is that of a hidden folder.
     let error = error.kind();
@@ -117,6 +140,7 @@ impl RunFolder {
             let parent = parent.display();
             return Err(Error::Input(format!("`{parent}` is no folder: name another place with --run DIR")));
         }
+        let mut made = MadeFolders::missing(&parent);
         fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
         let hidden = TempDir::with_prefix_in(".run-", &parent)
             .map_err(|error| unwritable("write into", &parent, &error))?;
@@ -141,6 +165,7 @@ impl RunFolder {
             match fs::rename(hidden.path(), &candidate) {
                 Ok(()) => {
                     let _ = hidden.keep();
+                    made.keep();
                     sync_folder(&parent);
                     return Ok((Self::at(candidate), lock));
                 }

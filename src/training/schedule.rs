@@ -46,7 +46,7 @@ impl Schedule {
         let Self { shape, peak, floor, warmup, total } = *self;
         // 1. Warm-up.
         if step < warmup {
-            return peak * (step + 1) as f64 / (warmup + 1) as f64;
+            return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
         }
         // 2. Beyond the end.
         if step > total && shape != Shape::Constant {
@@ -58,7 +58,7 @@ impl Schedule {
             Shape::Constant => peak,
             Shape::Linear => floor + (1.0 - ratio) * (peak - floor),
             Shape::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
-            Shape::InverseSqrt => (peak * ((warmup + 1) as f64 / (step + 1) as f64).sqrt()).max(floor),
+            Shape::InverseSqrt => (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(floor),
         }
     }
 }

@@ -29,7 +29,7 @@ fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
     FeedForward {
         up: case.linear("weight.linear1.weight", "weight.linear1.bias"),
         down: case.linear("weight.linear2.weight", "weight.linear2.bias"),
-        ..config.init(&Default::default())
+        ..config.init(&Default::default()).unwrap()
     }
 }
 

@@ -17,7 +17,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
-use crate::attention::{check_dropout, check_width};
+use crate::attention::{check_dropout, check_residual, check_width};
 use crate::ops::{self, AttentionOptions, Mask, ScorePosition};
 use crate::{Error, Result};
 
@@ -125,7 +125,10 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         Ok(ops::dropout(&self.output_dropout, ops::linear(&self.output, context)))
     }
 
-    /// [`Self::forward`], with the weights `[batch, heads, time, time]` as they were applied.
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_model]`, in and out; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
     /// As [`Self::forward`].
@@ -144,8 +147,12 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
     /// `residual + forward(input)`, in one operation where the backend has it; the weights are
     /// added to `maps` where asked for.
     ///
+    /// # Shapes
+    /// `residual` and `input` `[batch, time, d_model]`, as the result; a map is
+    /// `[batch, heads, time, time]`.
+    ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// As [`Self::forward`], and where the residual has another shape than the input.
     pub fn forward_onto(
         &self,
         residual: Tensor<B, 3>,
@@ -154,6 +161,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         position: &ScorePosition<B>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
+        check_residual(residual.dims(), input.dims())?;
         let context = self.context(input, mask, position, maps)?;
         Ok(ops::linear_residual(&self.output, &self.output_dropout, context, residual))
     }

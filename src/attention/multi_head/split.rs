@@ -95,7 +95,10 @@ impl<B: ops::Backend> SplitHeads<B> {
         Ok(self.mix(context))
     }
 
-    /// [`Self::forward`], with the weights `[batch, heads, time, time]` as they were applied.
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
     /// As [`Self::forward`].

@@ -79,7 +79,10 @@ impl<B: ops::Backend> StackedHeads<B> {
         Ok(self.forward_with_weights(x)?.0)
     }
 
-    /// [`Self::forward`], with the weights `[batch, heads, time, time]` as they were applied.
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
     ///
     /// # Errors
     /// As [`Self::forward`].
