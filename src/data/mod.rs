@@ -29,7 +29,7 @@ mod text;
 pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
-pub use config::{Column, Count, DataConfig, Source, Tokens, Values};
+pub use config::{Column, Count, DataConfig, Periods, Source, Tokens, Values};
 pub use describe::{Description, describe};
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;

@@ -2,6 +2,7 @@
 
 mod generate;
 mod resume;
+mod seeing;
 mod weights;
 
 use std::fs;
@@ -74,6 +75,14 @@ fn a_run_leaves_everything_that_explains_it() {
         "model.safetensors",
         "vocabulary.json",
         "samples.json",
+        "analysis.json",
+        "report.html",
+        "plots/heads.png",
+        "plots/head_scores.png",
+        "plots/positions.png",
+        "plots/schedule.png",
+        "plots/gradients.png",
+        "plots/generated.png",
         "plots/loss.png",
         "plots/attention.png",
         "plots/prediction.png",

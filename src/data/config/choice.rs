@@ -76,6 +76,59 @@ pub enum Values {
     Symbols,
 }
 
+/// The shortest and the longest period of a motif.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Periods {
+    /// As the length suggests. Written `"auto"`.
+    #[default]
+    Auto,
+    /// These.
+    Of([usize; 2]),
+}
+
+impl Serialize for Periods {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Periods::Auto => serializer.serialize_str("auto"),
+            Periods::Of(periods) => periods.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Periods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pair;
+
+        impl<'de> Visitor<'de> for Pair {
+            type Value = Periods;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the shortest and the longest, as [8, 16], or \"auto\"")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Periods, E> {
+                match word {
+                    "auto" => Ok(Periods::Auto),
+                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut pair: A) -> Result<Periods, A::Error> {
+                let mut read = || -> Result<usize, A::Error> {
+                    pair.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &self))
+                };
+                let periods = [read()?, read()?];
+                match pair.next_element::<de::IgnoredAny>()? {
+                    Some(_) => Err(de::Error::invalid_length(3, &self)),
+                    None => Ok(Periods::Of(periods)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Pair)
+    }
+}
+
 /// The column of a table that is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Column {

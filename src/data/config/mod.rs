@@ -15,7 +15,7 @@ use super::vocabulary::Vocabulary;
 use super::{table, text};
 use crate::error::{Error, Result};
 
-pub use self::choice::{Column, Count, Source, Tokens, Values};
+pub use self::choice::{Column, Count, Periods, Source, Tokens, Values};
 
 /// The largest vocabulary and the longest sequence that a config may ask for: 2^20, four times
 /// what the largest published models have.
@@ -38,8 +38,7 @@ pub struct DataConfig {
     /// file has for characters and tables.
     pub vocab: Count,
     /// Positions that a model sees at once: the targets of a sample, or the longest source for an
-    /// encoder-decoder. 32 by default: four times the longest default period, so that most of a
-    /// `repeat` sample can be known. `addition`, and tables of a sequence a line, have lengths of
+    /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a sequence a line, have lengths of
     /// their own.
     pub length: usize,
     /// Sequences in the training set of a task: 8192 by default, more than a small decoder learns
@@ -48,9 +47,9 @@ pub struct DataConfig {
     /// Sequences in the validation set of a task: 512 by default, which at the default length are
     /// 16,384 targets, so that the mean loss is known to about 0.01 nats.
     pub valid_samples: usize,
-    /// `repeat`: the shortest and the longest period. [4, 8] by default: a model must find the
-    /// period in the sample, and still sees it several times.
-    pub period: [usize; 2],
+    /// `repeat`: the shortest and the longest period. `"auto"` by default, a quarter and half of the
+    /// length: every motif comes twice, and there are too many periods to learn a head for each.
+    pub period: Periods,
     /// `markov`: how many tokens choose the distribution of the next. 1 by default, 2 needs
     /// attention.
     pub order: usize,
@@ -85,7 +84,7 @@ impl Default for DataConfig {
             length: 32,
             train_samples: 8192,
             valid_samples: 512,
-            period: [4, 8],
+            period: Periods::Auto,
             order: 1,
             gap: Count::Auto,
             digits: 3,
@@ -231,6 +230,14 @@ impl DataConfig {
         Err(Error::file(&self.path, None, None, problem))
     }
 
+    /// The shortest and the longest period of a motif.
+    pub(crate) fn periods(&self) -> [usize; 2] {
+        match self.period {
+            Periods::Auto => [self.length.div_ceil(4), self.length.div_ceil(2)],
+            Periods::Of(periods) => periods,
+        }
+    }
+
     /// The symbols of a task, without separators.
     pub(crate) fn symbols(&self) -> usize {
         match self.vocab {
@@ -275,6 +282,12 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_says_what_is_expected() {
+        for wrong in ["period = [1]", "period = [1, 2, 3]", "period = 4", "period = \"long\""] {
+            let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
+            assert!(error.contains("as [8, 16], or \"auto\""), "{error}");
+        }
+        let config = DataConfig { period: Periods::Of([3, 5]), ..DataConfig::default() };
+        assert_eq!(toml::from_str::<DataConfig>("period = [3, 5]").unwrap(), config);
         for wrong in ["vocab = \"many\"", "vocab = -3", "vocab = 1.5"] {
             let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
             assert!(error.contains("expected an integer or \"auto\""), "{error}");

@@ -56,7 +56,7 @@ impl Repeat {
     /// # Errors
     /// When the periods are not in ascending order, zero, or longer than the sequence.
     pub fn new(config: &DataConfig) -> Result<Self> {
-        let [shortest, longest] = config.period;
+        let [shortest, longest] = config.periods();
         let problem = if shortest == 0 {
             Some("must start at 1 or above".to_string())
         } else if shortest > longest {
@@ -176,11 +176,12 @@ impl SequenceTask for Repeat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
+    use crate::data::config::{Count, Periods};
     use crate::data::tasks::enumeration::{agrees, all_sequences};
     use crate::data::{Batch, Loader, Order, Role};
 
     fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
+        let period = Periods::Of(period);
         Repeat::new(&DataConfig { vocab: Count::Of(vocab), length, period, ..DataConfig::default() }).unwrap()
     }
 
@@ -240,6 +241,7 @@ mod tests {
         for (period, remedy) in
             [([0, 3], "must start at 1"), ([5, 3], "shortest"), ([3, 33], "`data.length` = 32")]
         {
+            let period = Periods::Of(period);
             let error = DataConfig { period, ..DataConfig::default() }.check().unwrap_err().to_string();
             assert!(error.starts_with("`data.period` = [") && error.contains(remedy), "{error}");
         }

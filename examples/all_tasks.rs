@@ -1,0 +1,108 @@
+//! Every sequence task, trained on a small decoder and held against its floor.
+//!
+//!     cargo run --release --example all_tasks
+//!
+//! Prints a table with the steps and minutes that each took and the loss above the floor, and ends
+//! with an error if one stays 0.05 nats or more above it. Takes a few minutes on two cores.
+
+use std::path::Path;
+
+use causal_attention::backend::{self, Job};
+use causal_attention::config::Config;
+use causal_attention::data::Task;
+use causal_attention::training::{self, Control, Outcome, ProgressKind, Target};
+use causal_attention::{Error, Result, ops};
+
+const EXPERIMENT: &str = r#"
+[data]
+vocab = 16
+length = 32
+period = [4, 8]
+valid_samples = 1024
+
+[model]
+d_model = 64
+heads = 4
+layers = 2
+position = "learned"
+
+[training]
+batch_size = 32
+learning_rate = 3e-3
+warmup = 0.05
+max_gradient_norm = 1
+validate_every = 500
+"#;
+
+/// The loss above the floor, in nats, with which a task counts as solved.
+const SOLVED: f64 = 0.05;
+
+/// Steps, and sequences to learn from.
+fn budget(task: Task) -> (usize, usize) {
+    match task {
+        // Nothing to learn, and the less by heart the better.
+        Task::Random => (200, 8_192),
+        // Every key must find its value among many, and every sum its carry.
+        Task::Recall => (5_000, 65_536),
+        Task::Addition => (6_000, 131_072),
+        Task::Arithmetic | Task::Repeat | Task::Reverse | Task::Sort | Task::Markov | Task::CopyGap => {
+            (1_500, 16_384)
+        }
+    }
+}
+
+fn main() {
+    if let Err(error) = all() {
+        eprintln!("error: {error}");
+        std::process::exit(error.exit_code().into());
+    }
+}
+
+fn all() -> Result<()> {
+    let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
+    println!("| task | steps | minutes | floor | loss | above the floor | of what can be known |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut missed = Vec::new();
+    for task in Task::ALL {
+        let (steps, samples) = budget(task);
+        let overrides = [
+            format!("data.task={}", task.name()),
+            format!("training.steps={steps}"),
+            format!("data.train_samples={samples}"),
+        ];
+        let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
+        let summary = train(&config, Target::Folder(folder.path().join(task.name())))?.summary;
+        let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
+            return Err(Error::Failed(format!("`{}` was not validated", task.name())));
+        };
+        let known = summary.determined_accuracy;
+        let known = known.map_or_else(|| "-".to_string(), |share| format!("{:.1} %", share * 100.0));
+        println!(
+            "| `{}` | {steps} | {:.1} | {floor:.4} | {loss:.4} | {:.4} | {known} |",
+            task.name(),
+            summary.seconds / 60.0,
+            loss - floor
+        );
+        if loss - floor >= SOLVED {
+            missed.push(task.name());
+        }
+    }
+    match missed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("not within {SOLVED} nats of the floor: {}", missed.join(", ")))),
+    }
+}
+
+fn train(config: &Config, target: Target) -> Result<Outcome> {
+    struct Train<'a>(&'a Config, Target, Control);
+    impl Job for Train<'_> {
+        type Output = Outcome;
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
+            training::train::<B>(&self.0.experiment(), &self.1, &device, &self.2)
+        }
+    }
+    let backend = backend::choose(None)?;
+    let control = Control { progress: ProgressKind::None, signal: Default::default(), backend };
+    backend::run(backend, Train(config, target, control))
+}

@@ -1,0 +1,179 @@
+//! What a run lets a person see: its page in a browser, its heads, and any input of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{program, small_run, text, train};
+
+/// A program of this name on the path.
+fn installed(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places = std::env::split_paths(&path).collect::<Vec<_>>();
+    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|path| path.is_file())
+}
+
+/// Runs a command of the program in `folder`, and returns what it printed.
+fn said(folder: &Path, arguments: &[&str]) -> String {
+    let output = program(folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Clicks and points through the page of `run` in a real browser, against what `report --json` says.
+fn explore(folder: &Path, run: &str) {
+    let (Some(node), Some(chromium)) =
+        (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
+    else {
+        eprintln!("notice: no page is explored, for Node.js or Chromium is not installed");
+        return;
+    };
+    let expected = folder.join("expected.json");
+    fs::write(&expected, said(folder, &["report", run, "--json"])).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/explore.mjs");
+    let explored = Command::new(node)
+        .arg(script)
+        .arg(chromium)
+        .arg(folder.join(run).join("report.html"))
+        .arg(&expected)
+        .output()
+        .unwrap();
+    let told = text(&explored.stdout) + &text(&explored.stderr);
+    assert!(explored.status.success(), "{told}");
+    assert!(told.contains("checks of"), "{told}");
+}
+
+#[test]
+fn the_page_of_a_run_says_what_the_run_did() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
+    let size = fs::metadata(place.path().join("run/report.html")).unwrap().len();
+    assert!(size < 3_000_000, "{size} bytes");
+    explore(place.path(), "run");
+
+    // Rebuilt from the folder alone, byte for byte.
+    let before = fs::read(place.path().join("run/report.html")).unwrap();
+    fs::remove_file(place.path().join("run/report.html")).unwrap();
+    said(place.path(), &["report", "run"]);
+    assert!(fs::read(place.path().join("run/report.html")).unwrap() == before);
+}
+
+#[test]
+fn text_of_a_vocabulary_is_never_markup() {
+    let place = TempDir::new().unwrap();
+    let row = "<script>alert(1)</script>,</script>,\"&\"\"\",<img src=x onerror=alert(2)>\n";
+    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
+    small_run(place.path(), &sets, "run");
+    let page = fs::read_to_string(place.path().join("run/report.html")).unwrap();
+    assert!(!page.contains("<img src=x") && !page.contains("<script>alert"));
+    explore(place.path(), "run");
+}
+
+#[test]
+fn inspect_shows_any_input_of_the_users() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=9"], "run");
+    let json: Value =
+        serde_json::from_str(&said(place.path(), &["inspect", "run", "--tokens", "3 1 4 1 5", "--json"]))
+            .unwrap();
+    assert_eq!(json["tokens"], serde_json::json!([3, 1, 4, 1, 5]));
+    assert!(!place.path().join("run/inspect").exists(), "JSON alone leaves nothing");
+    let weight = |layer: usize, head: usize, query: usize, key: usize| {
+        json["weights"][layer][head][query][key].as_f64().unwrap()
+    };
+    for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for query in 0..5 {
+            let row = (0..5).map(|key| weight(layer, head, query, key)).collect::<Vec<_>>();
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-5, "{row:?}");
+            assert!(row[query + 1..].iter().all(|&weight| weight == 0.0), "nothing looks ahead: {row:?}");
+        }
+        // Only the second 1, at place 3, has come before: at place 1, and place 2 followed it.
+        let scores = &json["scores"][layer][head];
+        let close = |name: &str, expected: f64| {
+            assert!((scores[name].as_f64().unwrap() - expected).abs() < 1e-6, "{name}: {scores}");
+        };
+        close("induction", weight(layer, head, 3, 2));
+        close("duplicate", weight(layer, head, 3, 1));
+        close("self", (0..5).map(|place| weight(layer, head, place, place)).sum::<f64>() / 5.0);
+        assert!(scores["ablation"].is_f64());
+    }
+    let rows = json["probabilities"].as_array().unwrap();
+    let sums =
+        rows.iter().map(|row| row.as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum::<f64>());
+    assert!(rows.len() == 5 && sums.clone().all(|sum| (sum - 1.0).abs() < 1e-5));
+    // What is scored and what is inspected come by two paths, the fast one and the one with weights.
+    let scored: Value =
+        serde_json::from_str(&said(place.path(), &["score", "run", "--tokens", "3 1 4 1 5", "--json"]))
+            .unwrap();
+    for (place, token) in [1usize, 4, 1, 5].into_iter().enumerate() {
+        let by_maps = rows[place][token].as_f64().unwrap().ln();
+        let fast = scored["log_probabilities"][place].as_f64().unwrap();
+        assert!((by_maps - fast).abs() < 1e-5, "{by_maps} {fast}");
+    }
+
+    said(place.path(), &["inspect", "run", "--text", "3 1 4 1 5", "--out", "seen", "--format", "svg"]);
+    for file in ["attention.svg", "heads.svg", "head_scores.svg", "prediction.svg", "report.html"] {
+        assert!(place.path().join("seen").join(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_inspected_is_named_in_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=3", "model.position=learned"], "run");
+    fs::write(place.path().join("file"), "").unwrap();
+    let long = "1 ".repeat(40);
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["inspect", "run", "--tokens", "3 999"], &["999", "vocabulary"]),
+        (&["inspect", "run", "--tokens", "3 x"], &["`x`", "token 2"]),
+        (&["inspect", "run", "--text", "3 ? 4"], &["?"]),
+        (&["inspect", "run", "--tokens", ""], &["at least one token"]),
+        (&["inspect", "run", "--tokens", &long], &["40", "12"]),
+        (&["inspect", "run", "--tokens", "3 1", "--head", "7"], &["--head", "`model.heads` = 2"]),
+        (&["inspect", "run", "--tokens", "3 1", "--out", "file"], &["`file`"]),
+        (&["inspect", "nowhere", "--tokens", "3"], &["no run folder `nowhere`"]),
+    ];
+    for (arguments, parts) in cases {
+        let output = program(place.path()).args(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?} should say {parts:?}: {said}");
+    }
+
+    fs::write(place.path().join("run/metrics.csv"), "step,epoch\n1,x\n").unwrap();
+    for command in ["plot", "report"] {
+        let output = program(place.path()).args([command, "run"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("metrics.csv"), "{said}");
+    }
+    fs::remove_file(place.path().join("run/model.safetensors")).unwrap();
+    let output = program(place.path()).args(["inspect", "run", "--tokens", "3"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("model.safetensors"), "{said}");
+}
+
+#[test]
+fn a_decoder_that_repeats_shows_its_induction_head() {
+    let place = TempDir::new().unwrap();
+    // A fifth of the default run: the head is there long before the end.
+    let output = train(place.path(), &["training.steps=800"], &["--run", "run"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let analysis: Value =
+        serde_json::from_slice(&fs::read(place.path().join("run/analysis.json")).unwrap()).unwrap();
+    let heads = analysis["heads"].as_array().unwrap().iter().flat_map(|layer| layer.as_array().unwrap());
+    let score = |head: &Value, name: &str| head[name].as_f64().unwrap();
+    let highest = heads.clone().map(|head| score(head, "induction")).fold(0.0, f64::max);
+    let worth = heads.filter(|head| score(head, "induction") > 0.8 * highest);
+    let worth = worth.map(|head| score(head, "ablation")).fold(0.0, f64::max);
+    assert!(highest > 0.35, "the score finds it: {highest}");
+    assert!(worth > 0.5, "and without it the loss rises: {worth}");
+    let course = fs::read_to_string(place.path().join("run/head_scores.csv")).unwrap();
+    assert!(course.lines().count() > 8 * 4, "and how it came is kept");
+}
