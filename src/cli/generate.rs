@@ -170,6 +170,7 @@ impl Job for Generate<'_> {
             stop_tokens: [&args.stop_token[..], vocabulary.end().filter(|_| !args.ignore_end).as_slice()]
                 .concat(),
             stop_strings: args.stop.clone(),
+            probabilities: args.json,
             alternatives: if args.json { args.alternatives } else { 0 },
             cache: !args.no_cache,
         };

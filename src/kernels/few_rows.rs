@@ -8,13 +8,19 @@ use super::linear::{Linear, WeightLayout, add_up_rows};
 use super::matrix::{Matrix, MatrixMut, Tiles};
 use super::parallel::for_each_piece;
 use super::pool;
-use super::vector::{sum_map, update, vectorized};
+use super::vector::{Vector, sum_map, update, vectorized};
 
 /// Up to so many rows, reading the weight is what takes the time.
 pub(super) const MOST_ROWS: usize = 8;
 
-/// Numbers of the weight in a piece: 256 KiB, long enough to hand over and to read ahead in.
-const PIECE: usize = 1 << 16;
+/// Rows of the weight that are read side by side: one alone does not keep the memory busy, and more than a
+/// processor follows ahead of the reading are slower again.
+const TOGETHER: usize = 8;
+
+/// Rows of the weight in a piece: half a mebibyte, long enough to hand over, short enough to share out.
+fn rows_in_a_piece(width: usize) -> usize {
+    (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
+}
 
 /// `output = input W`.
 ///
@@ -26,7 +32,7 @@ pub(super) fn product(layer: &Linear, input: &[f32], output: &mut [f32]) {
     match layer.layout {
         // Each piece of the weight gives a part of every sum.
         WeightLayout::InputOutput => {
-            let piece_rows = (PIECE / d_out).max(1);
+            let piece_rows = rows_in_a_piece(d_out);
             let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
             let tiles = Tiles::rows(&mut parts, rows * d_out, 1);
             for_each_piece(tiles.count(), piece_rows * d_out * rows, |piece| {
@@ -44,7 +50,7 @@ pub(super) fn product(layer: &Linear, input: &[f32], output: &mut [f32]) {
         }
         // Each row of the weight gives one number a row.
         WeightLayout::OutputInput => {
-            let piece_rows = (PIECE / d_in).max(1);
+            let piece_rows = rows_in_a_piece(d_in);
             let tiles = Tiles::new(MatrixMut::new(output, d_out), rows, piece_rows);
             for_each_piece(tiles.count(), piece_rows * d_in * rows, |piece| {
                 let columns = tiles.place(piece).1;
@@ -60,16 +66,22 @@ vectorized! {
     fn add_weighted_rows(simd; weight: Matrix<'_>, input: &[f32], stride: usize, sums: &mut [f32]) {
         sums.fill(0.0);
         let (count, d_out) = (weight.rows(), weight.columns());
-        for k in (0..count - count % 4).step_by(4) {
-            let four = [0, 1, 2, 3].map(|i| weight.row(k + i));
+        for k in (0..count - count % TOGETHER).step_by(TOGETHER) {
+            let mut rows: [&[f32]; TOGETHER] = [&[]; TOGETHER];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = weight.row(k + i);
+            }
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
-                let x = &input[row * stride + k..][..4];
-                update(simd, sums, four, |sum, [a, b, c, d]| {
-                    d.mul_add(x[3], c.mul_add(x[2], b.mul_add(x[1], a.mul_add(x[0], sum))))
+                let x = &input[row * stride + k..][..TOGETHER];
+                update(simd, sums, rows, |mut sum, weights| {
+                    for i in 0..TOGETHER {
+                        sum = weights[i].mul_add(x[i], sum);
+                    }
+                    sum
                 });
             }
         }
-        for k in count - count % 4..count {
+        for k in count - count % TOGETHER..count {
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
                 let x = input[row * stride + k];
                 update(simd, sums, [weight.row(k)], |sum, [a]| a.mul_add(x, sum));
@@ -79,7 +91,28 @@ vectorized! {
 
     /// `output[row, column] = ` the dot product of row `column` of the weight and row `row` of the input.
     fn dot_products(simd; weight: Matrix<'_>, input: Matrix<'_>, output: &mut MatrixMut<'_>) {
-        for column in 0..weight.rows() {
+        let (count, d_in) = (weight.rows(), weight.columns());
+        for column in (0..count - count % TOGETHER).step_by(TOGETHER) {
+            let mut rows: [&[f32]; TOGETHER] = [&[]; TOGETHER];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = &weight.row(column + i)[..d_in];
+            }
+            for row in 0..input.rows() {
+                let x = &input.row(row)[..d_in];
+                let mut sums = [Vector::splat(simd, 0.0); TOGETHER];
+                for start in (0..d_in).step_by(Vector::lanes(simd)) {
+                    // Behind the end of a row stand zeros.
+                    let x = Vector::load(simd, &x[start..]);
+                    for i in 0..TOGETHER {
+                        sums[i] = Vector::load(simd, &rows[i][start..]).mul_add(x, sums[i]);
+                    }
+                }
+                for (output, sum) in output.row(row)[column..].iter_mut().zip(sums) {
+                    *output = sum.sum();
+                }
+            }
+        }
+        for column in count - count % TOGETHER..count {
             for row in 0..input.rows() {
                 let product = sum_map(simd, [weight.row(column), input.row(row)], |[w, x]| w * x);
                 output.row(row)[column] = product;

@@ -32,6 +32,12 @@ impl<S: Simd> Vector<S> {
     /// Numbers in a register.
     pub(in crate::kernels) const LANES: usize = S::F32_LANES;
 
+    /// [`Self::LANES`] where only a value knows the instruction set.
+    #[inline(always)]
+    pub(in crate::kernels) fn lanes(_: S) -> usize {
+        Self::LANES
+    }
+
     #[inline(always)]
     pub(in crate::kernels) fn splat(simd: S, value: f32) -> Self {
         Self { simd, lanes: simd.splat_f32s(value) }

@@ -1,0 +1,167 @@
+use super::*;
+use crate::model::{Architecture, ModelConfig};
+use crate::position::PositionScheme;
+use burn_ndarray::NdArray;
+
+const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+
+fn model(config: &ModelConfig) -> Model<NdArray> {
+    config.init(SIZES, &Default::default()).unwrap()
+}
+
+fn config(position: PositionScheme) -> ModelConfig {
+    ModelConfig { position, d_model: 24, ..ModelConfig::default() }
+}
+
+fn prompt(tokens: &[u32]) -> Prompt {
+    Prompt { tokens: tokens.to_vec(), source: None }
+}
+
+fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
+    let vocabulary = Vocabulary::integers(11, &[]);
+    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_| ())
+}
+
+#[test]
+fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
+    let mut configs: Vec<ModelConfig> = [
+        PositionScheme::None,
+        PositionScheme::Learned,
+        PositionScheme::Sinusoidal,
+        PositionScheme::Rotary,
+        PositionScheme::Alibi,
+        PositionScheme::Relative,
+    ]
+    .map(config)
+    .to_vec();
+    let learned = config(PositionScheme::Learned);
+    configs.push(ModelConfig { architecture: Architecture::OneLayer, ..learned.clone() });
+    configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..learned });
+    for config in configs {
+        let model = model(&config);
+        let source = (config.architecture == Architecture::EncoderDecoder).then(|| vec![5, 8, 2]);
+        let prompt = Prompt { tokens: vec![3, 1, 4], source };
+        let options = Options { max_new: 29, samples: 2, alternatives: 3, ..Options::default() };
+        for sampling in [Sampling::default(), Sampling::GREEDY] {
+            let options = Options { sampling, ..options.clone() };
+            let cached = continued(&model, &prompt, &options).unwrap();
+            let uncached = continued(&model, &prompt, &Options { cache: false, ..options }).unwrap();
+            for (cached, uncached) in cached.iter().zip(&uncached) {
+                assert_eq!(cached.tokens, uncached.tokens, "{config:?}");
+                assert_eq!(cached.tokens.len(), 29);
+                for (cached, uncached) in cached.probabilities.iter().zip(&uncached.probabilities) {
+                    assert!((cached - uncached).abs() < 1e-5);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_takes_the_first_alternative_and_samples_differ_by_seed_and_number() {
+    let model = model(&config(PositionScheme::Learned));
+    let options = Options { max_new: 19, samples: 2, alternatives: 4, ..Options::default() };
+    let write = |sampling, seed| {
+        continued(&model, &prompt(&[3]), &Options { sampling, seed, ..options.clone() }).unwrap()
+    };
+    let greedy = write(Sampling::GREEDY, 0);
+    assert_eq!(greedy[0], greedy[1]);
+    for (token, (probability, alternatives)) in
+        greedy[0].tokens.iter().zip(greedy[0].probabilities.iter().zip(&greedy[0].alternatives))
+    {
+        assert_eq!((*token, *probability), (alternatives[0].id, alternatives[0].probability));
+        assert_eq!(alternatives.len(), 4);
+        assert!(alternatives.is_sorted_by(|a, b| a.probability >= b.probability));
+    }
+    let drawn = write(Sampling::default(), 0);
+    assert_eq!(drawn, write(Sampling::default(), 0));
+    assert_ne!(drawn[0].tokens, drawn[1].tokens);
+    assert_ne!(drawn[0].tokens, write(Sampling::default(), 1)[0].tokens);
+}
+
+#[test]
+fn a_sample_does_not_depend_on_the_others_beside_it() {
+    let model = model(&config(PositionScheme::Rotary));
+    let write =
+        |samples| continued(&model, &prompt(&[3, 1]), &Options { max_new: 5, samples, ..Options::default() });
+    assert_eq!(write(1).unwrap()[0].tokens, write(3).unwrap()[0].tokens);
+}
+
+#[test]
+fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
+    let model = model(&config(PositionScheme::Learned));
+    let options = Options { max_new: 40, samples: 3, ..Options::default() };
+    let free = continued(&model, &prompt(&[3]), &options).unwrap();
+    let stopping = Options { stop_tokens: vec![7, 2], ..options };
+    let stopped = continued(&model, &prompt(&[3]), &stopping).unwrap();
+    for (free, stopped) in free.iter().zip(&stopped) {
+        let end = free.tokens.iter().position(|token| [7, 2].contains(token));
+        assert_eq!(stopped.tokens, free.tokens[..end.unwrap_or(40)]);
+        assert_eq!(stopped.ended, if end.is_some() { Ended::StopToken } else { Ended::MaxNew });
+        assert_eq!(stopped.probabilities.len(), stopped.tokens.len());
+    }
+    assert!(stopped.iter().any(|row| row.ended == Ended::StopToken));
+}
+
+#[test]
+fn the_text_streams_in_pieces_and_the_slide_is_told() {
+    let model = model(&config(PositionScheme::Learned));
+    let vocabulary = Vocabulary::characters("abcdefghijk".chars()).unwrap();
+    let options = Options { max_new: 12, stop_strings: vec!["zz".into()], samples: 2, ..Options::default() };
+    let (mut texts, mut slides) = ([String::new(), String::new()], Vec::new());
+    let watch = |event: Event| match event {
+        Event::Text { sample, text } => texts[sample].push_str(text),
+        Event::Slide { context, kept } => slides.push((context, kept)),
+    };
+    let written = write((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), watch);
+    let written = written.unwrap();
+    assert_eq!(texts[0], written[0].text);
+    assert_eq!(texts[1], written[1].text);
+    assert_eq!(vocabulary.encode(&texts[1]).unwrap(), written[1].tokens);
+    // After 2 + 5 tokens the context is full: 4 stay, and again after 4 more.
+    assert_eq!(slides, [(7, 4), (7, 4)]);
+}
+
+#[test]
+fn tokens_that_the_vocabulary_lacks_are_never_written() {
+    let model = model(&config(PositionScheme::Learned));
+    let vocabulary = Vocabulary::integers(2, &[]);
+    let options = Options { max_new: 50, alternatives: 9, ..Options::default() };
+    let written = write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_| ());
+    let written = &written.unwrap()[0];
+    assert!(written.tokens.iter().all(|&token| token < 2));
+    assert!(written.alternatives.iter().all(|step| step.len() == 2));
+}
+
+#[test]
+fn what_cannot_be_continued_is_refused() {
+    let decoder = model(&config(PositionScheme::Rotary));
+    let default = Options::default;
+    for (tokens, options, message) in [
+        (vec![], default(), "the prompt is empty"),
+        (vec![3, 11], default(), "`11` (token 2) is outside the vocabulary"),
+        (vec![1; 8], default(), "a prompt of 8 tokens is longer than the context of 7"),
+        (vec![1], Options { samples: 0, ..default() }, "--samples 0"),
+        (vec![1], Options { stop_strings: vec![String::new()], ..default() }, "--stop \"\""),
+        (vec![1], Options { stop_tokens: vec![12], ..default() }, "`12`"),
+        (
+            vec![1],
+            Options { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..default() },
+            "--top-p 2",
+        ),
+    ] {
+        let error = continued(&decoder, &prompt(&tokens), &options).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+    assert!(continued(&decoder, &prompt(&[1; 7]), &default()).is_ok(), "a full context is not too long");
+    let answers = ModelConfig { architecture: Architecture::EncoderDecoder, ..ModelConfig::default() };
+    let answers = model(&answers);
+    let answer = |source: &[u32]| {
+        let prompt = Prompt { tokens: vec![1], source: Some(source.to_vec()) };
+        continued(&answers, &prompt, &Options { max_new: 3, ..Options::default() })
+    };
+    assert!(answer(&[1; 5]).is_ok());
+    assert!(answer(&[1; 6]).unwrap_err().to_string().contains("longer than 5"));
+    assert!(answer(&[]).unwrap_err().to_string().contains("empty"));
+}
