@@ -24,11 +24,11 @@ pub fn take(length: usize) -> Buffer {
     Buffer { values: values.unwrap_or_else(|| vec![0.0; class]), length }
 }
 
-/// Returns a vector that came from [`Buffer::into_vec`]; any other vector is welcome too.
+/// Returns a vector that came from [`Buffer::into_vec`]. Any other is freed, unless it happens to be as
+/// large as one of those: in a class below its own length nobody would ask for it again.
 pub fn give(mut values: Vec<f32>) {
-    // The class is the largest one that fits the memory, so that the vector need not grow.
-    let class = largest_class_within(values.capacity());
-    if class > 0 {
+    let class = values.capacity();
+    if class > 0 && length_class(class) == class {
         values.resize(class, 0.0);
         idle().give(values);
     }
@@ -108,12 +108,6 @@ fn length_class(length: usize) -> usize {
     length.next_multiple_of(step)
 }
 
-/// The largest class that is not above `capacity`, zero if there is none.
-fn largest_class_within(capacity: usize) -> usize {
-    let step = ((capacity / 2 + 1).next_power_of_two() / 8).max(64);
-    capacity / step * step
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,12 +118,6 @@ mod tests {
             let class = length_class(length);
             assert!(class >= length && class <= length + (length / 8).max(63), "{length} in {class}");
             assert_eq!(length_class(class), class, "class of {length}");
-            assert_eq!(largest_class_within(class), class, "class of {length} by capacity");
-            let within = largest_class_within(length);
-            assert!(
-                within <= length && (within == 0 || length_class(within) == within),
-                "{length}: {within}"
-            );
         }
     }
 
@@ -145,7 +133,7 @@ mod tests {
 
         let vector = take(1_000).into_vec();
         assert_eq!(vector.len(), 1_000);
-        assert_eq!(largest_class_within(vector.capacity()), length_class(1_000));
+        assert_eq!(vector.capacity(), length_class(1_000));
         give(vector);
     }
 

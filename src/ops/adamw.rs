@@ -1,5 +1,8 @@
 //! One step of AdamW over all parameters of a model, in one pass over their numbers.
+//!
+//! Parameters are primitives, so that those of any rank stand side by side.
 
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, backend};
 
 use super::host::{Floats, tensor};
@@ -8,14 +11,14 @@ use crate::kernels::{optimizer, pool};
 
 pub use crate::kernels::optimizer::AdamW;
 
-/// A parameter with its gradient and moments, all flat.
+/// A parameter with its gradient and moments.
 #[derive(Debug, Clone)]
 pub struct Parameter<B: backend::Backend> {
     /// The weights.
-    pub weights: Tensor<B, 1>,
+    pub weights: FloatTensor<B>,
     /// Their gradient.
-    pub gradient: Tensor<B, 1>,
-    /// First and second moment; none before the first step.
+    pub gradient: FloatTensor<B>,
+    /// First and second moment, flat; none before the first step.
     pub moments: Option<[Tensor<B, 1>; 2]>,
     /// Decay of the weights.
     pub weight_decay: f64,
@@ -25,14 +28,14 @@ pub struct Parameter<B: backend::Backend> {
 #[derive(Debug, Clone)]
 pub struct Stepped<B: backend::Backend> {
     /// The new weights.
-    pub weights: Tensor<B, 1>,
-    /// First and second moment.
+    pub weights: FloatTensor<B>,
+    /// First and second moment, flat.
     pub moments: [Tensor<B, 1>; 2],
 }
 
 /// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
-pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a Tensor<B, 1>>) -> Option<f64> {
-    let gradients: Vec<_> = gradients.map(readable).collect::<Option<_>>()?;
+pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a FloatTensor<B>>) -> Option<f64> {
+    let gradients: Vec<_> = gradients.map(Floats::<B>::new).collect::<Option<_>>()?;
     Some(optimizer::global_norm(gradients.iter().map(Floats::slice)))
 }
 
@@ -48,7 +51,7 @@ pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<
     let mut numbers: Vec<_> = parameters
         .into_iter()
         .map(|Parameter { weights, gradient, moments, weight_decay }| {
-            let old = Floats::<B>::contiguous(weights.into_float());
+            let old = Floats::<B>::contiguous(weights);
             let length = old.slice().len();
             let moments = match moments {
                 Some(moments) => {
@@ -56,7 +59,7 @@ pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<
                 }
                 None => [vec![0.0; length], vec![0.0; length]],
             };
-            let gradient = Floats::contiguous(gradient.into_float());
+            let gradient = Floats::contiguous(gradient);
             Numbers { old, new: pool::take(length), gradient, moments, weight_decay: weight_decay as f32 }
         })
         .collect();
@@ -79,11 +82,14 @@ pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<
             float(tensor::<B>(values, [length], &device))
         };
         gradient.recycle();
-        Stepped { weights: flat(new.into_vec()), moments: moments.map(flat) }
+        Stepped { weights: old.place(new, old.shape()), moments: moments.map(flat) }
     });
     stepped.collect()
 }
 
-fn readable<B: Backend>(tensor: &Tensor<B, 1>) -> Option<Floats<B>> {
-    Floats::new(&tensor.clone().into_float())
+/// Returns the memory of tensors that nobody shares any more to where the next step takes it from.
+pub fn recycle<B: Backend>(tensors: impl IntoIterator<Item = FloatTensor<B>>) {
+    for values in tensors.into_iter().filter_map(|tensor| B::into_floats(tensor).ok()) {
+        pool::give(values);
+    }
 }

@@ -30,7 +30,7 @@ mod mask;
 mod norm;
 
 pub use activation::{Gelu, gelu};
-pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
+pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm, recycle};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,

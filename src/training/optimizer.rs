@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{TensorMetadata, TensorPrimitive};
 
 use super::config::{OptimizerKind, TrainingConfig};
 use crate::ops::{self, AutodiffBackend};
@@ -65,6 +67,9 @@ pub struct State<B: Backend> {
     /// The norm of all gradients at the last step before clipping, `[1]`: not read from the device
     /// until somebody asks.
     pub gradient_norm: Option<Tensor<B, 1>>,
+    /// The weights before the last step, which Burn's learner still held while it was made. Their
+    /// memory is the next step's.
+    retired: Vec<FloatTensor<B>>,
 }
 
 /// The running means of one parameter's gradient, flat.
@@ -79,7 +84,7 @@ pub struct Moments<B: Backend> {
 impl<B: AutodiffBackend> Optimizer<B> {
     /// A fresh optimizer.
     pub fn new(hyper: Hyper) -> Self {
-        let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
+        let state = State { step: 0, moments: Vec::new(), gradient_norm: None, retired: Vec::new() };
         Self { hyper, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -106,11 +111,13 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         };
         module.visit(&mut gather);
         let Gather { due, positions, .. } = gather;
+        ops::recycle::<B::InnerBackend>(state.retired.drain(..));
 
         let update = Update { hyper: self.hyper, rate, step: state.step };
-        let Updated { parameters, gradient_norm } =
+        let Updated { parameters, gradient_norm, retired } =
             update.in_one_pass(due, &device).unwrap_or_else(|due| update.composed(due, &device));
         state.gradient_norm = Some(gradient_norm);
+        state.retired = retired;
         let mut weights = vec![None; state.moments.len()];
         for (position, done) in positions.into_iter().zip(parameters) {
             weights[position] = Some(done.weights);
@@ -133,17 +140,17 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
     }
 }
 
-/// A parameter that has a gradient, all flat.
+/// A parameter that has a gradient. Tensors of any rank stand side by side as primitives.
 struct Due<B: Backend> {
-    weights: Tensor<B, 1>,
-    gradient: Tensor<B, 1>,
+    weights: FloatTensor<B>,
+    gradient: FloatTensor<B>,
     moments: Option<Moments<B>>,
     is_matrix: bool,
 }
 
-/// A parameter after its update, flat.
+/// A parameter after its update.
 struct Done<B: Backend> {
-    weights: Tensor<B, 1>,
+    weights: FloatTensor<B>,
     moments: Moments<B>,
 }
 
@@ -152,6 +159,8 @@ struct Updated<B: Backend> {
     parameters: Vec<Done<B>>,
     /// The Euclidean norm of all gradients together, `[1]`.
     gradient_norm: Tensor<B, 1>,
+    /// See [`State`].
+    retired: Vec<FloatTensor<B>>,
 }
 
 /// Collects the parameters that have a gradient, with their positions in the model.
@@ -173,8 +182,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
             self.positions.push(position);
             self.due.push(Due {
-                weights: param.val().inner().reshape([-1]),
-                gradient: gradient.reshape([-1]),
+                weights: param.val().inner().into_primitive().tensor(),
+                gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
                 is_matrix: D >= 2,
             });
@@ -184,7 +193,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
 
 /// Puts the updated weights into the model.
 struct Replace<B: AutodiffBackend> {
-    weights: std::vec::IntoIter<Option<Tensor<B::InnerBackend, 1>>>,
+    weights: std::vec::IntoIter<Option<FloatTensor<B::InnerBackend>>>,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
@@ -193,7 +202,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
         let Some(weights) = self.weights.next().flatten() else {
             return Param::from_mapped_value(id, old, mapper);
         };
-        let mut new = Tensor::from_inner(weights.reshape(old.dims()));
+        let mut new = Tensor::from_inner(Tensor::from_primitive(TensorPrimitive::Float(weights)));
         if old.is_require_grad() {
             new = new.require_grad();
         }
@@ -223,7 +232,7 @@ impl Update {
             OptimizerKind::Adamw | OptimizerKind::Adam => true,
             OptimizerKind::Sgd => false,
         };
-        let norm = has_kernel.then(|| ops::global_norm(due.iter().map(|due| &due.gradient))).flatten();
+        let norm = has_kernel.then(|| ops::global_norm::<B>(due.iter().map(|due| &due.gradient))).flatten();
         let Some(norm) = norm else { return Err(due) };
         let settings = ops::AdamW {
             learning_rate: self.rate,
@@ -233,6 +242,7 @@ impl Update {
             step: self.step as u32,
             max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm),
         };
+        let retired = due.iter().map(|due| due.weights.clone()).collect();
         let parameters = due.into_iter().map(|due| ops::Parameter {
             weight_decay: self.decay(due.is_matrix),
             weights: due.weights,
@@ -245,12 +255,15 @@ impl Update {
             moments: Moments { first, second: Some(second) },
         });
         let gradient_norm = Tensor::from_data([norm as f32], device);
-        Ok(Updated { parameters: done.collect(), gradient_norm })
+        Ok(Updated { parameters: done.collect(), gradient_norm, retired })
     }
 
     /// By Burn's operations, which leave the norm on the device.
     fn composed<B: Backend>(&self, due: Vec<Due<B>>, device: &B::Device) -> Updated<B> {
-        let squares = due.iter().map(|due| (due.gradient.clone() * due.gradient.clone()).sum());
+        let squares = due.iter().map(|due| {
+            let gradient = flat::<B>(due.gradient.clone());
+            (gradient.clone() * gradient).sum()
+        });
         let norm = match due.is_empty() {
             true => Tensor::zeros([1], device),
             false => Tensor::cat(squares.collect(), 0).sum().sqrt(),
@@ -260,20 +273,23 @@ impl Update {
             (norm.clone() + 1e-6).recip().mul_scalar(self.hyper.max_gradient_norm).clamp_max(1.0)
         });
         let update = |due: Due<B>| {
-            let Due { weights, mut gradient, moments, is_matrix } = due;
+            let Due { weights, gradient, moments, is_matrix } = due;
+            let shape = weights.shape();
+            let (weights, mut gradient) = (flat::<B>(weights), flat::<B>(gradient));
             if let Some(scale) = &scale {
                 gradient = gradient * scale.clone();
             }
-            match self.hyper.kind {
+            let (weights, moments) = match self.hyper.kind {
                 OptimizerKind::Adamw | OptimizerKind::Adam => {
                     let weights = weights * (1.0 - self.rate * self.decay(is_matrix));
                     self.adam(weights, gradient, moments)
                 }
                 OptimizerKind::Sgd => self.sgd(weights, gradient, moments),
-            }
+            };
+            Done { weights: B::float_reshape(weights.into_primitive().tensor(), shape), moments }
         };
         let parameters = due.into_iter().map(update).collect();
-        Updated { parameters, gradient_norm: norm }
+        Updated { parameters, gradient_norm: norm, retired: Vec::new() }
     }
 
     fn decay(&self, is_matrix: bool) -> f64 {
@@ -289,7 +305,7 @@ impl Update {
         weights: Tensor<B, 1>,
         gradient: Tensor<B, 1>,
         moments: Option<Moments<B>>,
-    ) -> Done<B> {
+    ) -> (Tensor<B, 1>, Moments<B>) {
         let Hyper { beta1, beta2, epsilon, .. } = self.hyper;
         let square = gradient.clone() * gradient.clone();
         let (first, second) = match moments {
@@ -302,7 +318,7 @@ impl Update {
         let (correction1, correction2) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
         let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
         let weights = weights - first.clone() / denominator * (self.rate / correction1);
-        Done { weights, moments: Moments { first, second: Some(second) } }
+        (weights, Moments { first, second: Some(second) })
     }
 
     /// Momentum as PyTorch counts it: `m = μ m + g`, `w - rate m`.
@@ -311,11 +327,16 @@ impl Update {
         weights: Tensor<B, 1>,
         gradient: Tensor<B, 1>,
         moments: Option<Moments<B>>,
-    ) -> Done<B> {
+    ) -> (Tensor<B, 1>, Moments<B>) {
         let first = match moments {
             Some(Moments { first, .. }) => first * self.hyper.momentum + gradient,
             None => gradient,
         };
-        Done { weights: weights - first.clone() * self.rate, moments: Moments { first, second: None } }
+        (weights - first.clone() * self.rate, Moments { first, second: None })
     }
+}
+
+fn flat<B: Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
+    let length = tensor.shape().num_elements();
+    Tensor::from_primitive(TensorPrimitive::Float(B::float_reshape(tensor, [length].into())))
 }
