@@ -7,11 +7,11 @@
 
 use std::path::Path;
 
-use causal_attention::backend::{self, Job};
+use causal_attention::backend::{self, Place};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
-use causal_attention::training::{self, Control, Outcome, ProgressKind, Target};
-use causal_attention::{Error, Result, ops};
+use causal_attention::training::{Control, Outcome, ProgressKind, Target};
+use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
 [data]
@@ -94,15 +94,7 @@ fn all() -> Result<()> {
 }
 
 fn train(config: &Config, target: Target) -> Result<Outcome> {
-    struct Train<'a>(&'a Config, Target, Control);
-    impl Job for Train<'_> {
-        type Output = Outcome;
-
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            training::train::<B>(&self.0.experiment(), &self.1, &device, &self.2)
-        }
-    }
     let backend = backend::choose(None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), backend };
-    backend::run(backend, Train(config, target, control))
+    backend::train(&config.experiment(), Place::New(target), &control)
 }

@@ -13,10 +13,10 @@
 
 use std::path::{Path, PathBuf};
 
-use causal_attention::backend::{self, Job};
+use causal_attention::backend::{self, Place};
 use causal_attention::config::Config;
-use causal_attention::training::{self, Control, Outcome, ProgressKind, Split, Target, read_metrics};
-use causal_attention::{Error, Result, ops};
+use causal_attention::training::{Control, ProgressKind, Split, Target, read_metrics};
+use causal_attention::{Error, Result};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
@@ -86,17 +86,9 @@ fn compare(picture: &Path) -> Result<()> {
 }
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
-    struct Train<'a>(&'a Config, Target, Control);
-    impl Job for Train<'_> {
-        type Output = Outcome;
-
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            training::train::<B>(&self.0.experiment(), &self.1, &device, &self.2)
-        }
-    }
     let backend = backend::choose(None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), backend };
-    let outcome = backend::run(backend, Train(config, Target::Folder(folder), control))?;
+    let outcome = backend::train(&config.experiment(), Place::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();

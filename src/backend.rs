@@ -8,7 +8,7 @@ use burn_autodiff::Autodiff;
 
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::BackendName;
+use crate::training::{self, BackendName, Control, Experiment, Outcome, RunFolder, Target};
 
 #[cfg(not(any(feature = "ndarray", feature = "wgpu")))]
 compile_error!("no backend is compiled in: build with --features ndarray, or with --features wgpu for a GPU");
@@ -79,6 +79,37 @@ pub fn run<J: Job>(name: BackendName, job: J) -> Result<J::Output> {
         #[allow(unreachable_patterns)]
         name => Err(missing(name)),
     }
+}
+
+/// Where a run stands in the file system.
+#[derive(Debug)]
+pub enum Place {
+    /// A new one, trained from the beginning.
+    New(Target),
+    /// One that is gone on with.
+    Old(RunFolder),
+}
+
+/// Trains on the backend that `control` names.
+///
+/// # Errors
+/// Those of [`training::train`] and [`training::resume`], and if the backend cannot start.
+pub fn train(experiment: &Experiment, place: Place, control: &Control) -> Result<Outcome> {
+    struct Train<'a>(&'a Experiment, Place, &'a Control);
+
+    impl Job for Train<'_> {
+        type Output = Outcome;
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
+            let Train(experiment, place, control) = self;
+            match place {
+                Place::New(target) => training::train::<B>(experiment, &target, &device, control),
+                Place::Old(folder) => training::resume::<B>(experiment, folder, &device, control),
+            }
+        }
+    }
+
+    run(control.backend, Train(experiment, place, control))
 }
 
 fn missing(name: BackendName) -> Error {

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use super::signals;
-use crate::backend::{self, Job};
+use crate::backend::{self, Job, Place};
 use crate::config::Config;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    self, BackendName, Bytes, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target,
-    clock, say, thousands,
+    BackendName, Bytes, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock,
+    say, thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -79,13 +79,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let control = Control {
-        progress: args.progress.unwrap_or_else(ProgressKind::automatic),
-        signal: signals::watch()?,
-        backend,
-    };
+    let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
+    progress.check()?;
+    let control = Control { progress, signal: signals::watch()?, backend };
     let signal = control.signal.clone();
-    let outcome = backend::run(backend, Train { experiment: config.experiment(), place, control })?;
+    let outcome = backend::train(&config.experiment(), place, &control)?;
     let story = Story::read(&outcome.folder, backend)?;
     let plots = story.draw(&Style::default())?;
     story.page(&Style::default()).write(&outcome.folder.report())?;
@@ -94,28 +92,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
     })
-}
-
-enum Place {
-    New(Target),
-    Old(RunFolder),
-}
-
-struct Train {
-    experiment: Experiment,
-    place: Place,
-    control: Control,
-}
-
-impl Job for Train {
-    type Output = Outcome;
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-        match self.place {
-            Place::New(target) => training::train::<B>(&self.experiment, &target, &device, &self.control),
-            Place::Old(folder) => training::resume::<B>(&self.experiment, folder, &device, &self.control),
-        }
-    }
 }
 
 struct Rehearse {
@@ -129,7 +105,7 @@ impl Job for Rehearse {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let dataset = self.experiment.dataset()?;
         let plan = Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device);
-        let fits = plan.memory.check(&self.experiment, &dataset);
+        let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset));
         Ok((plan, fits))
     }
 }

@@ -10,8 +10,9 @@ use sysinfo::System;
 use super::config::TrainingConfig;
 use super::experiment::Experiment;
 use super::progress::thousands;
-use crate::data::Dataset;
+use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
+use crate::model::Sizes;
 use crate::ops::Kernels;
 
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
@@ -30,7 +31,21 @@ pub struct Memory {
 impl Memory {
     /// Estimates what training on `dataset` takes.
     pub fn of(experiment: &Experiment, dataset: &Dataset) -> Self {
-        let (model, sizes) = (&experiment.model, experiment.sizes(dataset));
+        let rows = rows(&experiment.training, dataset.train.len().max(dataset.valid.len()));
+        Self::of_batch(experiment, experiment.sizes(dataset), rows)
+    }
+
+    /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
+    pub fn foreseen(experiment: &Experiment) -> Option<(Self, Sizes)> {
+        let data = &experiment.data;
+        let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
+        let rows = rows(&experiment.training, data.train_samples.max(data.valid_samples));
+        let drawn = data.source == Source::Sequences;
+        drawn.then(|| (Self::of_batch(experiment, sizes, rows), sizes))
+    }
+
+    fn of_batch(experiment: &Experiment, sizes: Sizes, rows: usize) -> Self {
+        let model = &experiment.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block, in units of the width: two norms, queries, keys and
         // values, context, two residuals; and the inner layer before and after its activation. The
@@ -44,7 +59,7 @@ impl Memory {
         let of_a_block = 1.25 * 4.0 * (kept + weights) as f64;
         // Logits, their softmax, its gradient, and a copy.
         let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
-        let positions = (rows(&experiment.training, dataset) * time) as f64;
+        let positions = (rows * time) as f64;
         Self {
             parameters: BYTES_A_PARAMETER * model.parameters(sizes) as f64,
             activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
@@ -55,7 +70,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Key`] naming what makes the run too large.
-    pub fn check(&self, experiment: &Experiment, dataset: &Dataset) -> Result<()> {
+    pub fn check(&self, experiment: &Experiment, sizes: Sizes) -> Result<()> {
         let free = free();
         let (model, training) = (&experiment.model, &experiment.training);
         if self.parameters > free {
@@ -63,8 +78,8 @@ impl Memory {
                 "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients, \
                  moments and a checkpoint, and {} are free here: choose a smaller model",
                 model.layers,
-                dataset.vocabulary.size(),
-                thousands(model.parameters(experiment.sizes(dataset)) as f64),
+                sizes.vocab,
+                thousands(model.parameters(sizes) as f64),
                 Bytes(self.parameters),
                 Bytes(free)
             );
@@ -74,8 +89,8 @@ impl Memory {
             let problem = format!(
                 "with sequences of {} tokens and a vocabulary of {} takes about {}, and {} are free here: lower \
                  it (training.accumulate keeps the effective size), data.length or the model's sizes",
-                thousands(experiment.sizes(dataset).context as f64),
-                thousands(dataset.vocabulary.size() as f64),
+                thousands(sizes.context as f64),
+                thousands(sizes.vocab as f64),
                 Bytes(self.parameters + self.activations),
                 Bytes(free)
             );
@@ -85,9 +100,9 @@ impl Memory {
     }
 }
 
-/// Samples of the largest batch.
-pub(super) fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
-    training.batch_size.min(dataset.train.len().max(dataset.valid.len()))
+/// Samples of the largest batch, where there are so many in all.
+pub(super) fn rows(training: &TrainingConfig, samples: usize) -> usize {
+    training.batch_size.min(samples)
 }
 
 /// Bytes that a process can still get from this machine, or from the container that it runs in;
@@ -125,8 +140,8 @@ mod tests {
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
-        let dataset = experiment.dataset().unwrap();
-        Memory::of(&experiment, &dataset).check(&experiment, &dataset).err().map(|error| error.to_string())
+        let (memory, sizes) = Memory::foreseen(&experiment).unwrap();
+        memory.check(&experiment, sizes).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod compute;
 mod config;
+mod dashboard;
 mod examination;
 mod experiment;
 mod head_history;
@@ -96,14 +97,18 @@ pub fn train<B: ops::AutodiffBackend>(
 ) -> Result<Outcome> {
     target.check()?;
     let start = experiment.from.as_deref().map(Start::read).transpose()?;
-    let dataset = experiment.dataset()?;
-    if control.backend.uses_host_memory() {
-        Memory::of(experiment, &dataset).check(experiment, &dataset)?;
+    let limited = control.backend.uses_host_memory();
+    if let Some((memory, sizes)) = Memory::foreseen(experiment).filter(|_| limited) {
+        memory.check(experiment, sizes)?;
     }
+    let dataset = experiment.dataset()?;
     let sizes = match &start {
         None => experiment.sizes(&dataset),
         Some(start) => start.sizes(experiment, &dataset)?,
     };
+    if limited {
+        Memory::of(experiment, &dataset).check(experiment, sizes)?;
+    }
     let mut trainee = experiment.model::<B>(sizes, device)?;
     if let Some(start) = start {
         let path = start.path();

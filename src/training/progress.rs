@@ -3,8 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use burn::train::Interrupter;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::dashboard::Dashboard;
+use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 
 /// The ways to show progress.
@@ -14,11 +17,26 @@ pub enum ProgressKind {
     Bar,
     /// A line at each validation.
     Plain,
+    /// Burn's dashboard: plots on the whole terminal, and a key to stop.
+    Tui,
     /// Nothing.
     None,
 }
 
 impl ProgressKind {
+    /// Whether it can be shown here.
+    ///
+    /// # Errors
+    /// If a dashboard finds no terminal.
+    pub fn check(self) -> Result<()> {
+        if self == Self::Tui && !std::io::stdout().is_terminal() {
+            return Err(Error::Input(
+                "--progress tui: needs a terminal; take plain or none where the output goes to a file".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// A bar on a terminal, plain lines elsewhere.
     pub fn automatic() -> Self {
         if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }
@@ -61,6 +79,8 @@ pub struct Progress {
 enum Shown {
     Bar(ProgressBar),
     Plain,
+    /// None until the run begins.
+    Dashboard(Option<Box<Dashboard>>),
     Nothing,
 }
 
@@ -70,6 +90,7 @@ impl Progress {
         let shown = match kind {
             ProgressKind::None => Shown::Nothing,
             ProgressKind::Plain => Shown::Plain,
+            ProgressKind::Tui => Shown::Dashboard(None),
             ProgressKind::Bar => {
                 let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
                 let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len}\n{msg}")
@@ -83,11 +104,18 @@ impl Progress {
         Self { shown, floor, valid_loss: None, asked: None }
     }
 
+    /// The run begins; what is asked on a dashboard, `interrupter` tells.
+    pub fn begin(&mut self, interrupter: &Interrupter) {
+        if let Shown::Dashboard(dashboard) = &mut self.shown {
+            *dashboard = Some(Box::new(Dashboard::new(interrupter.clone())));
+        }
+    }
+
     /// Whether somebody watches who has not seen a new loss for a while: reading one waits for the
     /// device, so it is not done at every step.
     pub fn wants_a_loss(&mut self) -> bool {
         let due = self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
-        let wanted = due && matches!(self.shown, Shown::Bar(_));
+        let wanted = due && matches!(self.shown, Shown::Bar(_) | Shown::Dashboard(_));
         if wanted {
             self.asked = Some(Instant::now());
         }
@@ -96,6 +124,9 @@ impl Progress {
 
     /// A step is done.
     pub fn step(&mut self, standing: &Standing) {
+        if let Shown::Dashboard(Some(dashboard)) = &mut self.shown {
+            dashboard.step(standing);
+        }
         if let Shown::Bar(bar) = &self.shown {
             let loss = standing.train_loss.map(|loss| format!("loss {loss:.4}"));
             let valid = self.valid_loss.map(|loss| format!("valid {loss:.4}"));
@@ -111,10 +142,11 @@ impl Progress {
     /// A validation is done.
     pub fn validated(&mut self, standing: &Standing, evaluation: &Evaluation) {
         self.valid_loss = Some(evaluation.loss);
-        match self.shown {
+        match &mut self.shown {
             Shown::Bar(_) => self.step(standing),
             Shown::Plain => say(&self.line(standing, evaluation)),
-            Shown::Nothing => {}
+            Shown::Dashboard(Some(dashboard)) => dashboard.validated(standing, evaluation, self.floor),
+            Shown::Dashboard(None) | Shown::Nothing => {}
         }
     }
 
@@ -131,10 +163,12 @@ impl Progress {
         format!("{line}  accuracy {:.1} %  {}", evaluation.accuracy * 100.0, pace(standing))
     }
 
-    /// The run is over: the bar gives its lines back.
+    /// The run is over: the bar gives its lines back, the dashboard the terminal.
     pub fn finish(&mut self) {
-        if let Shown::Bar(bar) = &self.shown {
-            bar.finish_and_clear();
+        match &mut self.shown {
+            Shown::Bar(bar) => bar.finish_and_clear(),
+            Shown::Dashboard(dashboard) => *dashboard = None,
+            Shown::Plain | Shown::Nothing => {}
         }
     }
 }

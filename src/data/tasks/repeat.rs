@@ -117,25 +117,22 @@ impl SequenceTask for Repeat {
 
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]) {
         let any = 1.0 / self.vocab as f64;
-        // (period, weight) of what is still possible.
-        let mut weights: Vec<(usize, f64)> = self.periods().map(|period| (period, 1.0)).collect();
-        let mut total = weights.len() as f64;
+        // Periods beyond the position are all alike: their number, and the weight of each.
+        let (mut beyond, mut weight) = (self.periods().count(), 1.0 / self.periods().count() as f64);
+        // (period, weight) of those that the sample has agreed with since.
+        let mut agreeing: Vec<(usize, f64)> = Vec::new();
         for (position, probability) in (1..sample.len()).zip(probabilities) {
-            let before = total;
-            total = 0.0;
-            weights.retain_mut(|(period, weight)| {
-                match position.checked_sub(*period) {
-                    Some(earlier) if sample[earlier] != sample[position] => return false,
-                    Some(_) => {}
-                    None => *weight *= any,
-                }
-                total += *weight;
-                true
-            });
-            *probability = total / before;
+            if self.periods().contains(&position) {
+                beyond -= 1;
+                agreeing.push((position, weight));
+            }
+            agreeing.retain(|(period, _)| sample[position - period] == sample[position]);
+            weight *= any;
+            let total = beyond as f64 * weight + agreeing.iter().map(|(_, weight)| weight).sum::<f64>();
+            *probability = total;
             // Back to a sum of one, before the weights underflow.
-            weights.iter_mut().for_each(|(_, weight)| *weight /= total);
-            total = 1.0;
+            weight /= total;
+            agreeing.iter_mut().for_each(|(_, weight)| *weight /= total);
         }
     }
 
@@ -143,16 +140,19 @@ impl SequenceTask for Repeat {
         // Motifs drawn of each period at a time; of all periods together at least, and at most.
         const ROUND: usize = 16;
         const LEAST: usize = 1 << 10;
-        const MOST: usize = 1 << 20;
+        let most = ((1 << 28) / self.tokens()).clamp(LEAST, 1 << 20);
         let targets = self.length as f64;
+        // Of very many periods, as many as can be afforded, evenly spaced.
+        let stride = (self.periods().count() * ROUND).div_ceil(most);
+        let periods = || self.periods().step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let mut sample = vec![0; self.tokens()];
         // Of each period the sum of the costs and of their squares.
-        let mut sums: Vec<(f64, f64)> = self.periods().map(|_| (0.0, 0.0)).collect();
+        let mut sums: Vec<(f64, f64)> = periods().map(|_| (0.0, 0.0)).collect();
         let strata = sums.len() as f64;
         let mut drawn = 0;
         loop {
-            for (period, (sum, squares)) in self.periods().zip(&mut sums) {
+            for (period, (sum, squares)) in periods().zip(&mut sums) {
                 for _ in 0..ROUND {
                     self.draw_with_period(period, &mut random, &mut sample);
                     let cost = self.cost(&sample) / targets;
@@ -166,7 +166,7 @@ impl SequenceTask for Repeat {
             let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
             let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
             let motifs = drawn * sums.len();
-            if motifs >= MOST || (motifs >= LEAST && error < STANDARD_ERROR) {
+            if motifs >= most || (motifs >= LEAST && error < STANDARD_ERROR) {
                 return mean;
             }
         }
