@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::AnalysisConfig;
 use crate::data::{DataConfig, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 use crate::training::{Experiment, RunFolder, TrainingConfig};
 use source::Values;
@@ -82,7 +82,13 @@ impl Config {
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
-        Self::parse(&whole.to_toml(), path.unwrap_or(&own), overrides)
+        // Put together of two files, it is neither: a line number would mislead.
+        Self::parse(&whole.to_toml(), &own, overrides).map_err(|error| match error {
+            Error::Key { origin: Some(Origin::File(_)), key, value, problem } => {
+                Error::key(key, value, problem)
+            }
+            other => other,
+        })
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.

@@ -36,9 +36,11 @@ fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
         assert!(evaluated["loss"].as_f64().unwrap() > 0.0);
 
         let tuned = format!("{name}-tuned");
-        let sets = ["--set", "training.steps=3", "--set", "training.learning_rate=1e-9"];
+        let sets = ["training.steps=3", "training.learning_rate=1e-9", "training.min_learning_rate=1e-9"];
+        let sets = sets.map(|set| ["--set", set]);
+        let sets = sets.as_flattened();
         let from = ["train", "--from", &again, "--run", &tuned, "--backend", "ndarray"];
-        let output = run(place.path(), &[&from[..], &sets].concat());
+        let output = run(place.path(), &[&from[..], sets].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let loss = json(place.path(), &["evaluate", &tuned, "--json"])["loss"].as_f64().unwrap();
         assert!((loss - evaluated["loss"].as_f64().unwrap()).abs() < 1e-4, "it starts from the weights");
