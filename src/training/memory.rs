@@ -152,6 +152,7 @@ mod tests {
             "data.train_samples=2",
             "data.valid_samples=2",
             "model.d_model=1024",
+            "model.position=none",
         ])
         .unwrap();
         assert!(long.starts_with("`training.batch_size` = ") && long.contains("1,000,000 tokens"), "{long}");

@@ -12,7 +12,11 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A small run: seconds, not minutes.
-const SMALL: [&str; 7] = [
+const SMALL: [&str; 11] = [
+    "training.validate_every=0",
+    "data.vocab=16",
+    "data.period=[7, 8]",
+    "model.position=learned",
     "data.train_samples=96",
     "data.valid_samples=32",
     "data.length=12",
@@ -177,7 +181,14 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         (vec!["twice.toml"], &["twice.toml:3:", "`heads` stands here a second time: remove one"]),
         (vec!["binary.toml"], &["binary.toml", "byte 1", "save it as UTF-8"]),
         (
-            vec!["--set", "data.length=30000", "--set", "training.batch_size=512"],
+            vec![
+                "--set",
+                "data.length=30000",
+                "--set",
+                "training.batch_size=512",
+                "--set",
+                "data.train_samples=512",
+            ],
             &[
                 "`training.batch_size` = 512",
                 "sequences of 30,000 tokens",

@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn tokens_are_determined_once_the_motif_has_been_seen_to_come_again() {
-        let config = DataConfig { train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
+        let period = Periods::Of([4, 8]);
+        let config = DataConfig { period, train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
         let dataset = config.load(0).unwrap();
         let mut batch = Batch::default();
         Loader::new(dataset.valid, 1000, 0, Order::InOrder).batch(0, 0, &mut batch);
