@@ -71,7 +71,7 @@ impl Config {
         }
     }
 
-    /// As [`Self::load`], for a run that starts from the weights in `from`: the section [model] is
+    /// As [`Self::load`], for a run that starts from the weights in `from`: the section `[model]` is
     /// that run's, and without a path the rest too.
     ///
     /// # Errors

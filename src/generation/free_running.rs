@@ -27,7 +27,7 @@ impl FreeRunning {
     /// the last quarter, it is the first half.
     ///
     /// # Errors
-    /// Those of [`write`].
+    /// Those of [`write()`].
     pub fn new<B: ops::Backend>(
         (model, sizes): (&Model<B>, Sizes),
         vocabulary: &Vocabulary,
