@@ -145,6 +145,9 @@ function drawSummary() {
   const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
   at("lead").append(`${counted(data.layers.length, "layer")}, ${counted(allHeads.length, "head")}`);
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  // The page of an input alone has neither.
+  at("summary-title").closest("section").hidden = data.summary.length === 0;
+  at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
   at("config").append(data.config);
   at("precision").append(`Weights are kept to the nearest ${data.steps}th, other numbers with seven digits. Colours of a sequence's maps have one scale.`);
 }

@@ -3,6 +3,7 @@
 mod generate;
 mod resume;
 mod seeing;
+mod tasks;
 mod weights;
 
 use std::fs;
