@@ -1,10 +1,66 @@
 //! What a command is given to read: text on the command line or in a file, or ids.
 
-use std::io::Read;
-use std::path::Path;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::model::Architecture;
+
+/// A sequence of the user's.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("given").required(true).args(["text", "text_file", "tokens"])))]
+pub struct Given {
+    /// The text; for an encoder-decoder, the answer.
+    #[arg(long, allow_hyphen_values = true)]
+    text: Option<String>,
+    /// Reads the text from a file; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    text_file: Option<PathBuf>,
+    /// The text as ids, whatever the vocabulary, as "3 1 4".
+    #[arg(long, value_name = "IDS")]
+    tokens: Option<String>,
+    /// What an encoder-decoder answers.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    source: Option<String>,
+}
+
+/// The ids of a [`Given`].
+#[derive(Debug)]
+pub struct Read {
+    /// The sequence.
+    pub tokens: Vec<u32>,
+    /// The token that an answer follows; a decoder's text follows nothing.
+    pub start: Option<u32>,
+    /// What is answered.
+    pub source: Option<Vec<u32>>,
+}
+
+impl Given {
+    /// The ids of what was given, for a model of this architecture.
+    ///
+    /// # Errors
+    /// If it cannot be read, holds what the vocabulary does not, or lacks a source that is needed.
+    pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<Read> {
+        let tokens = match (&self.text, &self.text_file, &self.tokens) {
+            (Some(text), ..) => vocabulary.encode(text)?,
+            (_, Some(path), _) => vocabulary.encode(&read(path)?)?,
+            (_, _, Some(ids)) => self::ids(ids, vocabulary)?,
+            (None, None, None) => Vec::new(),
+        };
+        let source = self.source.as_deref().map(|text| vocabulary.encode(text)).transpose()?;
+        let answers = architecture == Architecture::EncoderDecoder;
+        match (answers, &source) {
+            (true, None) => {
+                Err(Error::Input("an encoder-decoder answers a source: give it by --source TEXT".into()))
+            }
+            (false, Some(_)) => Err(Error::Input("--source: only an encoder-decoder reads a source".into())),
+            (true, Some(_)) | (false, None) => {
+                Ok(Read { tokens, start: vocabulary.end().filter(|_| answers), source })
+            }
+        }
+    }
+}
 
 /// The text of a file, or of standard input for `-`, without the line break that ends it.
 pub fn read(path: &Path) -> Result<String> {

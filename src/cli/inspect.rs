@@ -12,7 +12,6 @@ use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
-use crate::model::Architecture;
 use crate::ops;
 use crate::pictures::{Reading, create};
 use crate::report::{Picture, Style};
@@ -22,22 +21,11 @@ use crate::weights::native;
 /// See what a run's model does with a text: the attention and the scores of every head, and the
 /// probabilities of the next token, as pictures and a page or as JSON.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("read").required(true).args(["text", "text_file", "tokens"])))]
 pub struct Args {
     /// The run folder.
     run: PathBuf,
-    /// The text; for an encoder-decoder, the answer.
-    #[arg(long, allow_hyphen_values = true)]
-    text: Option<String>,
-    /// Reads the text from a file; - is standard input.
-    #[arg(long, value_name = "FILE")]
-    text_file: Option<PathBuf>,
-    /// The text as ids, whatever the vocabulary, as "3 1 4".
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
-    /// What an encoder-decoder answers.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    source: Option<String>,
+    #[command(flatten)]
+    given: input::Given,
     /// Where the pictures and the page go. [default: inspect/ in the run folder; with --json, nowhere]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -115,28 +103,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.
 fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
-    let tokens = match (&args.text, &args.text_file, &args.tokens) {
-        (Some(text), ..) => vocabulary.encode(text)?,
-        (_, Some(path), _) => vocabulary.encode(&input::read(path)?)?,
-        (_, _, Some(ids)) => input::ids(ids, vocabulary)?,
-        (None, None, None) => Vec::new(),
-    };
+    let input::Read { tokens, start, source } = args.given.read(vocabulary, config.model.architecture)?;
     if tokens.is_empty() {
         return Err(Error::Input("the input is empty: give at least one token to look at".into()));
     }
-    let source = args.source.as_deref().map(|text| vocabulary.encode(text)).transpose()?;
-    let answers = config.model.architecture == Architecture::EncoderDecoder;
-    match (answers, &source) {
-        (true, None) => {
-            return Err(Error::Input("an encoder-decoder answers a source: give it by --source TEXT".into()));
-        }
-        (false, Some(_)) => {
-            return Err(Error::Input("--source: only an encoder-decoder reads a source".into()));
-        }
-        (true, Some(_)) | (false, None) => {}
-    }
-    // An answer follows the token that it starts with.
-    let start = vocabulary.end().filter(|_| answers);
     let inputs = [start.as_slice(), &tokens].concat();
     let mut targets = inputs[1..].to_vec();
     targets.push(0);

@@ -9,31 +9,19 @@ use super::input;
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::Vocabulary;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::generation;
-use crate::model::Architecture;
 use crate::ops;
 use crate::training::{BackendName, RunFolder, say};
 use crate::weights::native;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("scored").required(true).args(["text", "text_file", "tokens"])))]
 pub struct Args {
     /// The run folder.
     run: PathBuf,
-    /// The text; for an encoder-decoder, the answer.
-    #[arg(long, allow_hyphen_values = true)]
-    text: Option<String>,
-    /// Reads the text from a file; - is standard input.
-    #[arg(long, value_name = "FILE")]
-    text_file: Option<PathBuf>,
-    /// The text as ids, whatever the vocabulary, as "3 1 4".
-    #[arg(long, value_name = "IDS")]
-    tokens: Option<String>,
-    /// What an encoder-decoder answers.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    source: Option<String>,
+    #[command(flatten)]
+    given: input::Given,
     /// The backend that computes. [default: training.backend, or else the best that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
@@ -59,26 +47,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let tokens = match (&args.text, &args.text_file, &args.tokens) {
-        (Some(text), ..) => vocabulary.encode(text)?,
-        (_, Some(path), _) => vocabulary.encode(&input::read(path)?)?,
-        (_, _, Some(ids)) => input::ids(ids, &vocabulary)?,
-        (None, None, None) => Vec::new(),
-    };
-    let source = args.source.as_deref().map(|text| vocabulary.encode(text)).transpose()?;
-    let answers = config.model.architecture == Architecture::EncoderDecoder;
-    match (answers, &source) {
-        (true, None) => {
-            return Err(Error::Input("an encoder-decoder answers a source: give it by --source TEXT".into()));
-        }
-        (false, Some(_)) => {
-            return Err(Error::Input("--source: only an encoder-decoder reads a source".into()));
-        }
-        (true, Some(_)) | (false, None) => {}
-    }
+    let input::Read { tokens, start, source } = args.given.read(&vocabulary, config.model.architecture)?;
     let backend = backend::choose(args.backend.or(config.training.backend))?;
-    // An answer follows the token that it starts with.
-    let start = vocabulary.end().filter(|_| answers);
     let read = [start.as_slice(), &tokens].concat();
     let job = Score { folder: &folder, tokens: &read, source: source.as_deref() };
     let log_probabilities = backend::run(backend, job)?;
