@@ -13,8 +13,8 @@ use super::sequences::Sequences;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// For training. Rows: each once an epoch, in an order drawn from (seed, epoch). A stream:
-    /// windows at random offsets drawn from (seed, epoch, batch), so that in time every offset is
-    /// seen.
+    /// windows side by side from an offset drawn from (seed, epoch), in an order drawn alike, so that
+    /// an epoch sees everything and in time every offset comes.
     Shuffled,
     /// For validation: each sample once, as it stands; a stream in windows side by side, of
     /// which the last may be shorter.
@@ -57,7 +57,7 @@ impl Loader {
 
     /// Writes batch `index` of `epoch` into `into`, whose memory is used again.
     ///
-    /// The last batch of an epoch holds what is left; windows at random offsets always fill it.
+    /// The last batch of an epoch holds what is left; of windows it is always full.
     ///
     /// # Panics
     /// When `index` is not below [`batches`](Self::batches).
@@ -72,11 +72,21 @@ impl Loader {
                 self.sequences.fill(permutation[samples].iter().map(|&sample| sample as usize), into);
             }
             (Order::Shuffled, Some(starts)) => {
-                let draw = |row| {
-                    generator(self.seed, Purpose::Windows, [epoch as u64, (first + row) as u64])
-                        .random_range(starts.clone())
+                let permutation = self.permutation(epoch);
+                let length = self.sequences.time();
+                // The epoch's windows stand side by side from a random offset on, so that an epoch sees
+                // all of the stream; what does not fit at its end is drawn anywhere.
+                let offset = generator(self.seed, Purpose::Windows, [epoch as u64, 0])
+                    .random_range(0..length.min(starts.len()));
+                let start = |row| {
+                    let window =
+                        permutation.get(first + row).map(|&window| offset + window as usize * length);
+                    window.filter(|start| starts.contains(start)).unwrap_or_else(|| {
+                        generator(self.seed, Purpose::Windows, [epoch as u64, (first + row + 1) as u64])
+                            .random_range(starts.clone())
+                    })
                 };
-                self.sequences.fill_windows((0..self.batch_size).map(draw), into);
+                self.sequences.fill_windows((0..self.batch_size).map(start), into);
             }
         }
     }
