@@ -98,22 +98,27 @@ impl HeadTally {
     }
 }
 
-/// The scores of all heads, `[layer][head]`, over some sequences: each the attention of all heads
-/// with its tokens.
-pub fn score_heads<'a>(
-    sequences: impl IntoIterator<Item = (&'a [Vec<Vec<f32>>], &'a [u32])>,
-) -> Vec<Vec<HeadScores>> {
-    let mut tallies: Vec<Vec<HeadTally>> = Vec::new();
-    for (attention, tokens) in sequences {
-        tallies.resize_with(attention.len(), Vec::new);
-        for (tallies, heads) in tallies.iter_mut().zip(attention) {
+/// The tallies of all heads, `[layer][head]`: sequences are added one by one, so that the weights of
+/// one alone need to be held.
+#[derive(Debug, Clone, Default)]
+pub struct HeadTallies(Vec<Vec<HeadTally>>);
+
+impl HeadTallies {
+    /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its `tokens`.
+    pub fn add(&mut self, attention: &[Vec<Vec<f32>>], tokens: &[u32]) {
+        self.0.resize_with(attention.len(), Vec::new);
+        for (tallies, heads) in self.0.iter_mut().zip(attention) {
             tallies.resize_with(heads.len(), HeadTally::default);
             for (tally, weights) in tallies.iter_mut().zip(heads) {
                 tally.add(weights, tokens);
             }
         }
     }
-    tallies.iter().map(|heads| heads.iter().map(HeadTally::scores).collect()).collect()
+
+    /// The scores of all heads, without an ablation.
+    pub fn scores(&self) -> Vec<Vec<HeadScores>> {
+        self.0.iter().map(|heads| heads.iter().map(HeadTally::scores).collect()).collect()
+    }
 }
 
 /// The head of a layer with the highest induction score; the first where they are equal.
@@ -171,7 +176,10 @@ mod tests {
         let flat = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
         let attention = [vec![flat.clone(), induction.clone()]];
         let short = [vec![vec![1.0], vec![1.0]]];
-        let all = score_heads([(&attention[..], &[3, 4, 3][..]), (&short[..], &[3][..])]);
+        let mut tallies = HeadTallies::default();
+        tallies.add(&attention, &[3, 4, 3]);
+        tallies.add(&short, &[3]);
+        let all = tallies.scores();
         close(all[0][1].induction, 1.0);
         close(all[0][0].itself, (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
         assert_eq!(most_inductive(&all[0]), 1);

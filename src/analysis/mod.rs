@@ -7,5 +7,5 @@ mod head;
 mod view;
 
 pub use config::AnalysisConfig;
-pub use head::{HeadScores, HeadTally, most_inductive, score_heads};
+pub use head::{HeadScores, HeadTallies, HeadTally, most_inductive};
 pub use view::View;

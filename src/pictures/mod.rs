@@ -17,7 +17,7 @@ mod reading;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::analysis::{HeadScores, View, score_heads};
+use crate::analysis::{HeadScores, HeadTallies, View};
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::Vocabulary;
@@ -93,9 +93,11 @@ impl Story {
         let (heads, measured_on) = match &analysis {
             Some(analysis) => (analysis.heads.clone(), measured_on(analysis)),
             None => {
-                let sequences = views.iter().zip(&samples);
-                let seen = sequences.map(|(view, sample)| (&view.attention[..], &sample.inputs[..]));
-                (score_heads(seen), format!("{} validation sequences", views.len()))
+                let mut tallies = HeadTallies::default();
+                for (view, sample) in views.iter().zip(&samples) {
+                    tallies.add(&view.attention, &sample.inputs);
+                }
+                (tallies.scores(), format!("{} validation sequences", views.len()))
             }
         };
         let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {

@@ -9,12 +9,12 @@ use super::loader::ValidBatches;
 use super::run_folder::{RunFolder, write_atomically};
 use super::samples::Sample;
 use super::step::{DeviceBatch, Trainee, ValidBatch, evaluate};
-use crate::analysis::{AnalysisConfig, HeadScores, View, ablation, score_heads};
+use crate::analysis::{AnalysisConfig, HeadScores, HeadTallies, View, ablation};
 use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::{Error, Result};
 use crate::ops;
 
-/// The most attention weights that are made for one scoring: 1 GB of them, one sequence at a time.
+/// The most attention weights that are made for one scoring, one sequence at a time.
 const MOST_WEIGHTS: usize = 1 << 28;
 /// Sequences in a batch that heads are left out on.
 const ABLATION_BATCH: usize = 16;
@@ -68,11 +68,12 @@ pub fn score<B: ops::Backend>(
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
     let a_map = ablation::heads(&model.model).iter().sum::<usize>() * set.time() * set.time();
     let samples = Sample::first(set, config.sequences.min(MOST_WEIGHTS / a_map.max(1)).max(1));
-    let look = |sample: &Sample| View::new(&model.model, DeviceBatch::new(&sample.batch(), device).inputs);
-    let views = samples.iter().map(look).collect::<Result<Vec<_>>>()?;
-    let sequences = views.iter().zip(&samples);
-    let scores = score_heads(sequences.map(|(view, sample)| (&view.attention[..], &sample.inputs[..])));
-    Ok((scores, samples.len()))
+    let mut tallies = HeadTallies::default();
+    for sample in &samples {
+        let view = View::new(&model.model, DeviceBatch::new(&sample.batch(), device).inputs)?;
+        tallies.add(&view.attention, &sample.inputs);
+    }
+    Ok((tallies.scores(), samples.len()))
 }
 
 /// Looks into `model`, the best weights of a run that trained on `trained` tokens, and that reached
@@ -124,7 +125,9 @@ pub fn look_at<B: ops::Backend>(
     let host = sample.batch();
     let batch = ValidBatch { device: DeviceBatch::new(&host, device), host };
     let view = View::new(&model.model, batch.device.inputs.clone())?;
-    let mut heads = score_heads([(&view.attention[..], &sample.inputs[..])]);
+    let mut tallies = HeadTallies::default();
+    tallies.add(&view.attention, &sample.inputs);
+    let mut heads = tallies.scores();
     if batch.device.tokens > 0 {
         ablate(model, &mut heads, |model| evaluate(model, std::iter::once(batch.clone())).loss);
     }

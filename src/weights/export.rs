@@ -1,16 +1,13 @@
 //! A model as files that another program reads: the weights, a small `config.json`, and what the
 //! ids stand for.
 
-use std::collections::HashMap;
-
 use burn::tensor::TensorData;
-use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
 use super::native::{self, Description, Tensors};
 use super::{gpt2, transposed};
 use crate::data::Vocabulary;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -91,14 +88,5 @@ fn pytorch_tensor(name: String, data: TensorData) -> (String, TensorData) {
 /// Named tensors as the bytes of a safetensors file with the entry of metadata that transformers
 /// looks for.
 fn for_pytorch(tensors: &Tensors) -> Result<Vec<u8>> {
-    let unwritable = |error| Error::Failed(format!("the weights cannot be written: {error}"));
-    let views = tensors
-        .iter()
-        .map(|(name, data)| {
-            Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?))
-        })
-        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
-        .map_err(unwritable)?;
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    safetensors::serialize(views, Some(metadata)).map_err(unwritable)
+    native::serialize(tensors, Some(("format".to_string(), "pt".to_string())))
 }

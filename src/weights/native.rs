@@ -96,6 +96,15 @@ pub fn apply<B: Backend, M: Module<B>>(mut module: M, tensors: Tensors, origin: 
 /// Named tensors as the bytes of a safetensors file, which says in its one entry of metadata what
 /// model they belong to.
 pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<Vec<u8>> {
+    let metadata = description.map(|description| {
+        let json = serde_json::to_string(description).expect("a description holds plain values");
+        (DESCRIPTION.to_string(), json)
+    });
+    serialize(tensors, metadata)
+}
+
+/// Named tensors as the bytes of a safetensors file, with at most one entry of metadata.
+pub(super) fn serialize(tensors: &Tensors, metadata: Option<(String, String)>) -> Result<Vec<u8>> {
     let unwritable = |error| Error::Failed(format!("the weights cannot be written: {error}"));
     let views = tensors
         .iter()
@@ -104,10 +113,7 @@ pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<
         })
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .map_err(unwritable)?;
-    let metadata = description.map(|description| {
-        let json = serde_json::to_string(description).expect("a description holds plain values");
-        HashMap::from([(DESCRIPTION.to_string(), json)])
-    });
+    let metadata = metadata.map(|entry| HashMap::from([entry]));
     safetensors::serialize(views, metadata).map_err(unwritable)
 }
 
