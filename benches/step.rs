@@ -15,7 +15,7 @@ use causal_attention::data::{Batch, Role};
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::training::{
-    BackendName, Control, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
+    BackendName, Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
     TrainingConfig, train,
 };
 
@@ -117,8 +117,11 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let experiment = config.expect("a config").experiment();
     let folder = tempfile::tempdir().expect("a folder");
     let target = Target::Folder(folder.path().join("run"));
-    let control =
-        Control { progress: ProgressKind::None, signal: Default::default(), backend: BackendName::Ndarray };
+    let control = Control {
+        progress: ProgressKind::None,
+        signal: Default::default(),
+        device: Device::processor(BackendName::Ndarray),
+    };
     let begun = Instant::now();
     train::<B>(&experiment, &target, &Default::default(), &control).expect("a run");
     begun.elapsed()

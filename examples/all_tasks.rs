@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use causal_attention::backend::{self, Place};
+use causal_attention::backend::{self, Asked, Place};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::training::{Control, Outcome, ProgressKind, Target};
@@ -96,7 +96,7 @@ fn all() -> Result<()> {
 }
 
 fn train(config: &Config, target: Target) -> Result<Outcome> {
-    let backend = backend::choose(None)?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), backend };
+    let device = backend::choose(Asked::default())?;
+    let control = Control { progress: ProgressKind::None, signal: Default::default(), device };
     backend::train(&config.experiment(), Place::New(target), &control)
 }

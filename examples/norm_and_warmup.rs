@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use causal_attention::backend::{self, Place};
+use causal_attention::backend::{self, Asked, Place};
 use causal_attention::config::Config;
 use causal_attention::training::{Control, ProgressKind, Split, Target, read_metrics};
 use causal_attention::{Error, Result};
@@ -86,8 +86,8 @@ fn compare(picture: &Path) -> Result<()> {
 }
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
-    let backend = backend::choose(None)?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), backend };
+    let device = backend::choose(Asked::default())?;
+    let control = Control { progress: ProgressKind::None, signal: Default::default(), device };
     let outcome = backend::train(&config.experiment(), Place::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);

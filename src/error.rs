@@ -70,6 +70,13 @@ pub enum Error {
         kept: PathBuf,
     },
 
+    /// A card has less memory than the work takes.
+    #[error("{device} has too little memory for this: use a smaller model, or a smaller training.batch_size")]
+    DeviceMemory {
+        /// The backend and the card.
+        device: String,
+    },
+
     /// A run that failed by itself, not through its input: the message says what is kept.
     #[error("{0}")]
     Failed(String),
@@ -104,9 +111,12 @@ impl Error {
     /// 1 for a run that failed by itself.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Key { .. } | Error::File { .. } | Error::Shape(_) | Error::Input(_) | Error::Io { .. } => {
-                2
-            }
+            Error::Key { .. }
+            | Error::File { .. }
+            | Error::Shape(_)
+            | Error::Input(_)
+            | Error::Io { .. }
+            | Error::DeviceMemory { .. } => 2,
             Error::Diverged { .. } | Error::Failed(_) => 1,
         }
     }

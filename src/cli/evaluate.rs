@@ -9,13 +9,14 @@ use burn::data::dataloader::DataLoader;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Loader, Order};
 use crate::error::Result;
 use crate::evaluation::Evaluation;
-use crate::ops;
-use crate::training::{BackendName, RunFolder, Trainee, ValidBatches, evaluate, say, thousands};
+use crate::ops::{self, Precision};
+use crate::training::{RunFolder, Trainee, ValidBatches, evaluate, say, thousands};
 use crate::weights::native;
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -29,9 +30,8 @@ pub struct Args {
     /// Overrides a key of the run's config, as --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Prints JSON, with the loss at each position of the sequence.
     #[arg(long)]
     json: bool,
@@ -63,8 +63,8 @@ struct Report {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &args.set)?;
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
-    let report = backend::run(backend, Evaluate { folder: &folder, config: &config, split: args.split })?;
+    let device = args.backend.choose(Some(&config.training))?;
+    let report = backend::run(&device, Evaluate { folder: &folder, config: &config, split: args.split })?;
     match args.json {
         true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
         false => tell(&folder, &report),
@@ -91,7 +91,11 @@ impl Job for Evaluate<'_> {
         };
         let loader = Loader::new(set, experiment.training.batch_size, experiment.seed, Order::InOrder);
         let trainee = Trainee { model, label_smoothing: 0.0 };
-        let evaluation = evaluate(&trainee, ValidBatches::new(Arc::new(loader), device).iter());
+        // As the run did, where this device can.
+        let precision = experiment.training.precision;
+        let precision = if precision.is_served::<B>(&device) { precision } else { Precision::F32 };
+        let batches = ValidBatches::new(Arc::new(loader), device);
+        let evaluation = precision.run(|| evaluate(&trainee, batches.iter()));
         Ok(Report {
             split: self.split,
             bits: evaluation.loss / LN_2,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::backend::BackendArgs;
 use super::input;
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -14,7 +15,7 @@ use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::training::{BackendName, RunFolder, say};
+use crate::training::{RunFolder, say};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -71,9 +72,8 @@ pub struct Args {
     /// Reads everything anew at each step, to the same result: for comparison.
     #[arg(long)]
     no_cache: bool,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Prints JSON: the new ids, their probabilities, and the likeliest at each step.
     #[arg(long)]
     json: bool,
@@ -118,9 +118,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Some(text), ..) => vocabulary.encode(text)?,
         (None, None, None) => Vec::new(),
     };
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let device = args.backend.choose(Some(&config.training))?;
     let written =
-        backend::run(backend, Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given })?;
+        backend::run(&device, Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given })?;
     if args.json {
         print_json(&written, &vocabulary);
     }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Count, DataConfig, Task, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::ops;
-use crate::training::{BackendName, RunFolder, Target, say, thousands, write_atomically};
+use crate::training::{RunFolder, Target, say, thousands, write_atomically};
 use crate::weights::import::{Imported, Naming, import};
 use crate::weights::native;
 
@@ -34,9 +35,8 @@ pub struct Args {
     /// Sets a key of the run's config, as --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The backend that tries the model. [default: the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
 }
 
 /// Runs the command.
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => Target::Named(name(&args.files[0])),
     };
     target.check()?;
-    let backend = backend::choose(args.backend)?;
+    let device = args.backend.choose(None)?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
     let config = config(&args, &imported)?;
     let mut description = imported.description.clone();
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         write_atomically(&folder.vocabulary(), &vocabulary)?;
         write_atomically(&folder.model(), &weights)?;
         // The folder appears only if the model can be loaded from it.
-        backend::run(backend, Try { model: &folder.model(), named: &args.files[0] })
+        backend::run(&device, Try { model: &folder.model(), named: &args.files[0] })
     })?;
     let sizes = description.sizes;
     say(&format!(

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::backend::BackendArgs;
 use super::input;
 use super::plot::{Colors, PictureFormat};
 use crate::analysis::{HeadScores, View};
@@ -15,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::{Reading, create};
 use crate::report::{Picture, Style};
-use crate::training::{BackendName, RunFolder, Sample, Trainee, look_at, say};
+use crate::training::{RunFolder, Sample, Trainee, look_at, say};
 use crate::weights::native;
 
 /// See what a run's model does with a text: the attention and the scores of every head, and the
@@ -39,9 +40,8 @@ pub struct Args {
     /// The colours of attention weights.
     #[arg(long, value_enum, default_value = "viridis")]
     colors: Colors,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores.
     #[arg(long)]
     json: bool,
@@ -66,8 +66,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
-    let (view, scores) = backend::run(backend, Inspect { folder: &folder, sample: &sample })?;
+    let device = args.backend.choose(Some(&config.training))?;
+    let (view, scores) = backend::run(&device, Inspect { folder: &folder, sample: &sample })?;
 
     if args.json {
         let time = sample.inputs.len();

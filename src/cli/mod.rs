@@ -1,5 +1,7 @@
 //! The program's front: what was typed becomes what is meant, one thin file a command.
 
+mod backend;
+mod backends;
 mod data;
 mod evaluate;
 mod export;
@@ -41,6 +43,7 @@ enum Command {
     Score(score::Args),
     Export(export::Args),
     Import(import::Args),
+    Backends(backends::Args),
 }
 
 /// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
@@ -96,5 +99,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Score(args) => score::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Backends(args) => backends::run(args),
     }
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::backend;
+use super::backend::BackendArgs;
 use crate::config::Config;
 use crate::error::Result;
 use crate::pictures::Story;
 use crate::report::{ColorMap, Format, Style};
-use crate::training::{BackendName, RunFolder, say};
+use crate::training::{RunFolder, say};
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]
@@ -26,9 +26,8 @@ pub struct Args {
     /// The colours of attention weights.
     #[arg(long, value_enum, default_value = "viridis")]
     colors: Colors,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
 }
 
 /// A file format.
@@ -74,9 +73,9 @@ impl From<Colors> for ColorMap {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let device = args.backend.choose(Some(&config.training))?;
     let style = Style { format: args.format.into(), scale: args.scale, color_map: args.colors.into() };
-    for picture in Story::read(&folder, backend)?.draw(&style)? {
+    for picture in Story::read(&folder, &device)?.draw(&style)? {
         say(&picture.display().to_string());
     }
     Ok(ExitCode::SUCCESS)

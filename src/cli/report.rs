@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::backend;
+use super::backend::BackendArgs;
 use crate::config::Config;
 use crate::error::Result;
 use crate::pictures::Story;
 use crate::report::{ColorMap, Style};
-use crate::training::{BackendName, RunFolder, say};
+use crate::training::{RunFolder, say};
 
 use super::plot::Colors;
 
@@ -20,9 +20,8 @@ pub struct Args {
     /// The colours of attention weights.
     #[arg(long, value_enum, default_value = "viridis")]
     colors: Colors,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Prints what the page shows as JSON, and writes no page.
     #[arg(long)]
     json: bool,
@@ -32,9 +31,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let device = args.backend.choose(Some(&config.training))?;
     let style = Style { color_map: ColorMap::from(args.colors), ..Style::default() };
-    let page = Story::read(&folder, backend)?.page(&style);
+    let page = Story::read(&folder, &device)?.page(&style);
     if args.json {
         say(&serde_json::to_string(&page).expect("a page holds plain values"));
     } else {

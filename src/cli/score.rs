@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::backend::BackendArgs;
 use super::input;
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -12,7 +13,7 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
-use crate::training::{BackendName, RunFolder, say};
+use crate::training::{RunFolder, say};
 use crate::weights::native;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
@@ -22,9 +23,8 @@ pub struct Args {
     run: PathBuf,
     #[command(flatten)]
     given: input::Given,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -48,10 +48,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let config = Config::load(Some(&folder.config()), &[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let input::Read { tokens, start, source } = args.given.read(&vocabulary, config.model.architecture)?;
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let device = args.backend.choose(Some(&config.training))?;
     let read = [start.as_slice(), &tokens].concat();
     let job = Score { folder: &folder, tokens: &read, source: source.as_deref() };
-    let log_probabilities = backend::run(backend, job)?;
+    let log_probabilities = backend::run(&device, job)?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
     match args.json {

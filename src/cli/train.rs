@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+use super::backend::BackendArgs;
 use super::signals;
 use crate::backend::{self, Job, Place};
 use crate::config::Config;
@@ -12,8 +13,8 @@ use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    BackendName, Bytes, Control, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock,
-    say, thousands,
+    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock, say,
+    thousands,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -37,9 +38,8 @@ pub struct Args {
     /// Prints what the run would take, and trains nothing.
     #[arg(long, conflicts_with_all = ["resume", "run"])]
     dry_run: bool,
-    /// The backend that computes. [default: training.backend, or else the best that is compiled in]
-    #[arg(long, value_name = "NAME")]
-    backend: Option<BackendName>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// How progress is shown. [default: bar on a terminal, else plain]
     #[arg(long, value_name = "KIND")]
     progress: Option<ProgressKind>,
@@ -70,21 +70,21 @@ pub fn run(args: Args) -> Result<ExitCode> {
             (config, Place::Old(folder))
         }
     };
-    let backend = backend::choose(args.backend.or(config.training.backend))?;
+    let device = args.backend.choose(Some(&config.training))?;
     if args.dry_run {
-        let (plan, fits) = backend::run(backend, Rehearse { experiment: config.experiment() })?;
-        tell_plan(&config.name(), backend, &plan);
-        if let (true, Err(problem)) = (backend.uses_host_memory(), fits) {
+        let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
+        tell_plan(&config.name(), &device, &plan);
+        if let Err(problem) = fits {
             eprintln!("warning: {problem}");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
     progress.check()?;
-    let control = Control { progress, signal: signals::watch()?, backend };
+    let control = Control { progress, signal: signals::watch()?, device: device.clone() };
     let signal = control.signal.clone();
     let outcome = backend::train(&config.experiment(), place, &control)?;
-    let story = Story::read(&outcome.folder, backend)?;
+    let story = Story::read(&outcome.folder, &device)?;
     let plots = story.draw(&Style::default())?;
     story.page(&Style::default()).write(&outcome.folder.report())?;
     tell(&outcome, &plots);
@@ -94,24 +94,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-struct Rehearse {
+struct Rehearse<'a> {
     experiment: Experiment,
+    on: &'a Device,
 }
 
-impl Job for Rehearse {
+impl Job for Rehearse<'_> {
     /// The plan, and whether it fits into this machine's memory.
     type Output = (Plan, Result<()>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let dataset = self.experiment.dataset()?;
-        let plan = Plan::new::<B::InnerBackend>(&self.experiment, &dataset, &device);
-        let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset));
+        let plan = Plan::new::<B::InnerBackend>(&self.experiment, &dataset, self.on, &device);
+        let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset), self.on);
         Ok((plan, fits))
     }
 }
 
 /// What a run would take.
-fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
+fn tell_plan(name: &str, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
     let tokens = (plan.tokens_per_step * steps) as f64;
     say(&format!("{name}: a rehearsal, nothing is trained"));
@@ -131,7 +132,7 @@ fn tell_plan(name: &str, backend: BackendName, plan: &Plan) {
     say(&format!(
         "  time        {} at least, by the speed of {}'s matrix products here ({:.1} GFLOP a step)",
         clock(plan.seconds),
-        backend.name(),
+        device,
         plan.operations_per_step / 1e9
     ));
     say("  step        learning rate");

@@ -5,6 +5,7 @@ use burn::tensor::{Int, Tensor, backend};
 
 use crate::{Error, Result};
 
+use super::precision::matmul;
 use super::{Backend, IntoFloat, Mask, float, masked_softmax};
 
 /// What an attention operation is told besides its tensors.
@@ -160,14 +161,14 @@ pub(super) fn composed<B: Backend>(
     let key = repeat_heads(key, heads);
 
     // Scaling the queries costs less than scaling the scores and gives the same.
-    let scores = (query * (d_head as f64).powf(-0.5)).matmul(key.swap_dims(2, 3));
+    let scores = matmul(query * (d_head as f64).powf(-0.5), key.swap_dims(2, 3));
     let scores = match bias {
         Some(bias) => scores + bias.unsqueeze::<4>(),
         None => scores,
     };
     let weights = masked_softmax(scores, &mask); // [batch, heads, query_time, key_time]
     let weights = float::<B, 4>(B::dropout(weights.into_float(), dropout));
-    let context = weights.clone().matmul(value); // [batch, heads, query_time, d_head]
+    let context = matmul(weights.clone(), value); // [batch, heads, query_time, d_head]
     (context.swap_dims(1, 2).reshape([batch, query_time, width]), weights)
 }
 

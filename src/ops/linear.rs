@@ -4,6 +4,7 @@ use burn::nn::{Dropout, Embedding, Linear};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
+use super::precision::{Precision, matmul, precision};
 use super::{Backend, Gelu, IntoFloat, float, gelu};
 
 /// A linear layer over the last axis.
@@ -69,11 +70,13 @@ pub(super) fn composed<B: Backend>(
     let (d_input, d_output) = (shape[last], weight.shape()[1]);
     let rows = shape.num_elements() / d_input;
     shape[last] = d_output;
-    let output = burn::tensor::module::linear(
-        float::<B, 2>(B::float_reshape(input, [rows, d_input].into())),
-        float(weight),
-        bias.map(float),
-    );
+    let input = float::<B, 2>(B::float_reshape(input, [rows, d_input].into()));
+    let (weight, bias) = (float(weight), bias.map(float::<B, 1>));
+    let output = match (precision(), bias) {
+        (Precision::F32, bias) => burn::tensor::module::linear(input, weight, bias),
+        (_, Some(bias)) => matmul(input, weight) + bias.unsqueeze(),
+        (_, None) => matmul(input, weight),
+    };
     let output = match activation {
         Some(form) => gelu(output, form),
         None => output,

@@ -28,6 +28,7 @@ mod kernels;
 mod linear;
 mod mask;
 mod norm;
+mod precision;
 
 pub use activation::{Gelu, gelu};
 pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm, recycle};
@@ -43,6 +44,7 @@ pub use kernels::Kernels;
 pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
+pub use precision::{Precision, precision};
 
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn::tensor::{Tensor, TensorPrimitive};
@@ -189,6 +191,9 @@ impl<B> AutodiffBackend for B where B: Backend + burn::tensor::backend::Autodiff
 
 #[cfg(feature = "wgpu")]
 impl Backend for burn_wgpu::Wgpu {}
+
+#[cfg(feature = "cuda")]
+impl Backend for burn_cuda::Cuda {}
 
 /// Wraps a float primitive as a tensor of a known rank.
 fn float<B: burn::tensor::backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

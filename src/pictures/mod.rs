@@ -26,7 +26,7 @@ use crate::generation::FreeRunning;
 use crate::ops;
 use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
 use crate::training::{
-    Analysis, BackendName, DeviceBatch, HeadHistory, Row, RunFolder, Sample, Summary, read_metrics,
+    Analysis, Device, DeviceBatch, HeadHistory, Row, RunFolder, Sample, Summary, read_metrics,
 };
 use crate::weights::native;
 
@@ -57,11 +57,11 @@ pub struct Story {
 }
 
 impl Story {
-    /// Reads the run in `folder`, and looks at its best weights on `backend`.
+    /// Reads the run in `folder`, and looks at its best weights on `device`.
     ///
     /// # Errors
     /// If the folder lacks what a picture is made of, or holds what cannot be understood.
-    pub fn read(folder: &RunFolder, backend: BackendName) -> Result<Self> {
+    pub fn read(folder: &RunFolder, device: &Device) -> Result<Self> {
         let config = Config::load(Some(&folder.config()), &[])?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
         if !folder.samples().exists() && !folder.metrics().exists() {
@@ -79,7 +79,7 @@ impl Story {
         let analysis = Analysis::read(folder)?;
         let shown = config.analysis.sample.min(samples.len() - 1);
         let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
-        let (views, free) = backend::run(backend, look)?;
+        let (views, free) = backend::run(device, look)?;
         let shown = shown.min(views.len() - 1);
         let sequence = |index| format!("validation sequence {index}");
         let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();

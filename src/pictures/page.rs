@@ -58,6 +58,7 @@ fn summary(story: &Story) -> Vec<(String, String)> {
         ("time", clock(summary.seconds)),
         ("tokens a second", thousands(summary.tokens_per_second)),
         ("backend", summary.backend.clone()),
+        ("device", summary.device.clone()),
         ("seed", summary.seed.to_string()),
     ]);
     lines.into_iter().map(|(name, value)| (name.to_string(), value)).collect()

@@ -5,7 +5,7 @@ use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 use super::config::TrainingConfig;
 use crate::error::{Error, Result};
 
-/// Runs `work` with the threads and kernels that the config asks for.
+/// Runs `work` with the threads, kernels and precision that the config asks for.
 ///
 /// The work has a thread of its own, which is one of the pool's: small pieces of work then stay where
 /// they are, and no step waits for another thread to wake.
@@ -18,7 +18,7 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     let in_pool = || -> std::result::Result<_, ThreadPoolBuildError> {
         // Zero asks rayon for one a core.
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
-        Ok(threads.build()?.install(|| config.kernels.run(work)))
+        Ok(threads.build()?.install(|| config.kernels.run(|| config.precision.run(work))))
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("training".into()).stack_size(STACK);

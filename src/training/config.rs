@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::device::{BackendName, DeviceChoice};
 use super::schedule::{Schedule, Shape};
 use crate::error::{Error, Result};
-use crate::ops::Kernels;
+use crate::ops::{Kernels, Precision};
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,6 +14,13 @@ pub struct TrainingConfig {
     /// The backend that computes: one that is compiled in. Left out: the best that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendName>,
+    /// The device of that backend: its number in the list of `backends`, or a kind, as "integrated".
+    /// Left out: the best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceChoice>,
+    /// The precision of the matrix products. f32: exact. The halves are faster on cards that have them;
+    /// softmax, norms, loss, weights and optimizer stay in f32.
+    pub precision: Precision,
     /// How the heavy operations are computed. Fused: by the project's own kernels, where they serve the
     /// backend.
     pub kernels: Kernels,
@@ -94,41 +102,12 @@ pub enum Watch {
     TrainLoss,
 }
 
-/// The backends that this program can be built with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum BackendName {
-    /// The CPU, through ndarray.
-    Ndarray,
-    /// A GPU, through Vulkan, Metal or WebGPU.
-    Wgpu,
-}
-
-impl BackendName {
-    /// Every backend there is, compiled in or not.
-    pub const ALL: [Self; 2] = [Self::Ndarray, Self::Wgpu];
-
-    /// The name in configs, on the command line and of the cargo feature.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ndarray => "ndarray",
-            Self::Wgpu => "wgpu",
-        }
-    }
-
-    /// Whether tensors lie in the memory of the machine, rather than in a card's.
-    pub fn uses_host_memory(self) -> bool {
-        match self {
-            Self::Ndarray => true,
-            Self::Wgpu => false,
-        }
-    }
-}
-
 impl Default for TrainingConfig {
     fn default() -> Self {
         Self {
             backend: None,
+            device: None,
+            precision: Precision::F32,
             kernels: Kernels::Fused,
             threads: None,
             steps: None,

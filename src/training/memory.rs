@@ -8,12 +8,13 @@ use std::fmt;
 use sysinfo::System;
 
 use super::config::TrainingConfig;
+use super::device::Device;
 use super::experiment::Experiment;
 use super::progress::thousands;
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
-use crate::ops::Kernels;
+use crate::ops::{Kernels, Precision};
 
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
 /// moments twice, as tensors and as a file.
@@ -30,31 +31,32 @@ pub struct Memory {
 
 impl Memory {
     /// Estimates what training on `dataset` takes.
-    pub fn of(experiment: &Experiment, dataset: &Dataset) -> Self {
+    pub fn of(experiment: &Experiment, dataset: &Dataset, device: &Device) -> Self {
         let rows = rows(&experiment.training, dataset.train.len().max(dataset.valid.len()));
-        Self::of_batch(experiment, experiment.sizes(dataset), rows)
+        Self::of_batch(experiment, experiment.sizes(dataset), rows, device)
     }
 
     /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
-    pub fn foreseen(experiment: &Experiment) -> Option<(Self, Sizes)> {
+    pub fn foreseen(experiment: &Experiment, device: &Device) -> Option<(Self, Sizes)> {
         let data = &experiment.data;
         let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
         let rows = rows(&experiment.training, data.train_samples.max(data.valid_samples));
         let drawn = data.source == Source::Sequences;
-        drawn.then(|| (Self::of_batch(experiment, sizes, rows), sizes))
+        drawn.then(|| (Self::of_batch(experiment, sizes, rows, device), sizes))
     }
 
-    fn of_batch(experiment: &Experiment, sizes: Sizes, rows: usize) -> Self {
+    fn of_batch(experiment: &Experiment, sizes: Sizes, rows: usize, device: &Device) -> Self {
         let model = &experiment.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block, in units of the width: two norms, queries, keys and
         // values, context, two residuals; and the inner layer before and after its activation. The
         // kernels keep no weights of attention.
         let kept = (8 + 2 * model.feed_forward) * model.d_model;
-        let weights = match experiment.training.kernels {
-            Kernels::Fused => 0,
-            Kernels::Composed => 3 * model.heads * time,
-        };
+        let training = &experiment.training;
+        let fused = device.backend.is_cpu()
+            && training.kernels == Kernels::Fused
+            && training.precision == Precision::F32;
+        let weights = if fused { 0 } else { 3 * model.heads * time };
         // A quarter more was measured for what lives shortly.
         let of_a_block = 1.25 * 4.0 * (kept + weights) as f64;
         // Logits, their softmax, its gradient, and a copy.
@@ -66,12 +68,16 @@ impl Memory {
         }
     }
 
-    /// Whether the memory that this machine has free now holds it.
+    /// Whether the memory of `device` holds it: what is free now, or where nobody says how much that is,
+    /// all that it has.
     ///
     /// # Errors
     /// [`Error::Key`] naming what makes the run too large.
-    pub fn check(&self, experiment: &Experiment, sizes: Sizes) -> Result<()> {
-        let free = free();
+    pub fn check(&self, experiment: &Experiment, sizes: Sizes, device: &Device) -> Result<()> {
+        let free = match device.uses_host_memory() {
+            true => free(),
+            false => device.memory.map_or(f64::INFINITY, |bytes| bytes as f64),
+        };
         let (model, training) = (&experiment.model, &experiment.training);
         if self.parameters > free {
             let problem = format!(
@@ -136,12 +142,14 @@ impl fmt::Display for Bytes {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::training::BackendName;
 
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
-        let (memory, sizes) = Memory::foreseen(&experiment).unwrap();
-        memory.check(&experiment, sizes).err().map(|error| error.to_string())
+        let device = Device::processor(BackendName::Ndarray);
+        let (memory, sizes) = Memory::foreseen(&experiment, &device).unwrap();
+        memory.check(&experiment, sizes, &device).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod checkpoint;
 mod compute;
 mod config;
 mod dashboard;
+mod device;
 mod examination;
 mod experiment;
 mod head_history;
@@ -35,7 +36,8 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State};
-pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
+pub use config::{OptimizerKind, TrainingConfig, Watch};
+pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
 pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
 pub use head_history::HeadHistory;
@@ -55,7 +57,7 @@ pub use summary::Summary;
 
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::ops::{self, Precision};
 use crate::weights::native;
 use compute::compute;
 use run::{Pace, Run};
@@ -69,8 +71,8 @@ pub struct Control {
     pub progress: ProgressKind,
     /// Set to a signal's number, stops the run after the step under way; 0: go on.
     pub signal: Arc<AtomicUsize>,
-    /// The backend's name, for the summary.
-    pub backend: BackendName,
+    /// What computes.
+    pub device: Device,
 }
 
 /// What a run leaves behind.
@@ -96,19 +98,17 @@ pub fn train<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     target.check()?;
+    check_precision::<B>(&experiment.training, device, control)?;
     let start = experiment.from.as_deref().map(Start::read).transpose()?;
-    let limited = control.backend.uses_host_memory();
-    if let Some((memory, sizes)) = Memory::foreseen(experiment).filter(|_| limited) {
-        memory.check(experiment, sizes)?;
+    if let Some((memory, sizes)) = Memory::foreseen(experiment, &control.device) {
+        memory.check(experiment, sizes, &control.device)?;
     }
     let dataset = experiment.dataset()?;
     let sizes = match &start {
         None => experiment.sizes(&dataset),
         Some(start) => start.sizes(experiment, &dataset)?,
     };
-    if limited {
-        Memory::of(experiment, &dataset).check(experiment, sizes)?;
-    }
+    Memory::of(experiment, &dataset, &control.device).check(experiment, sizes, &control.device)?;
     let mut trainee = experiment.model::<B>(sizes, device)?;
     if let Some(start) = start {
         let path = start.path();
@@ -145,6 +145,7 @@ pub fn resume<B: ops::AutodiffBackend>(
     device: &B::Device,
     control: &Control,
 ) -> Result<Outcome> {
+    check_precision::<B>(&experiment.training, device, control)?;
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
     checkpoint::remove_half_written(&folder);
@@ -254,7 +255,7 @@ fn go_on<B: ops::AutodiffBackend>(
         floor,
         parameters,
         steps_per_epoch: epoch_batches as f64 / config.accumulate as f64,
-        backend: control.backend.name().to_string(),
+        device: &control.device,
         seed,
     };
     let summarize = |ended| Summary::new(&run.state, run.history.rows(), facts, ended);
@@ -283,6 +284,20 @@ fn go_on<B: ops::AutodiffBackend>(
             Err(error)
         }
     }
+}
+
+fn check_precision<B: ops::AutodiffBackend>(
+    config: &TrainingConfig,
+    device: &B::Device,
+    control: &Control,
+) -> Result<()> {
+    let is_served = |precision: &Precision| precision.is_served::<B>(device);
+    if is_served(&config.precision) {
+        return Ok(());
+    }
+    let served = Precision::ALL.into_iter().filter(is_served).map(Precision::name).collect::<Vec<_>>();
+    let problem = format!("is not computed by {}, which knows {}", control.device, served.join(", "));
+    Err(Error::key("training.precision", config.precision.name(), problem))
 }
 
 /// Keeps with the run what its best weights do.

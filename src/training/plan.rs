@@ -5,6 +5,7 @@ use std::time::Instant;
 use burn::prelude::*;
 use burn::tensor::Distribution;
 
+use super::device::Device;
 use super::experiment::Experiment;
 use super::memory::{Memory, rows};
 use super::schedule::Schedule;
@@ -34,7 +35,12 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a run on `device`, whose speed is measured for a moment.
-    pub fn new<B: ops::Backend>(experiment: &Experiment, dataset: &Dataset, device: &B::Device) -> Self {
+    pub fn new<B: ops::Backend>(
+        experiment: &Experiment,
+        dataset: &Dataset,
+        on: &Device,
+        device: &B::Device,
+    ) -> Self {
         let (model, training) = (&experiment.model, &experiment.training);
         let sizes = experiment.sizes(dataset);
         let parameters = model.parameters(sizes);
@@ -55,7 +61,7 @@ impl Plan {
             steps_per_epoch: loader.batches() as f64 / training.accumulate as f64,
             tokens_per_step,
             schedule: training.schedule(steps),
-            memory: Memory::of(experiment, dataset),
+            memory: Memory::of(experiment, dataset, on),
             operations_per_step,
             seconds: operations_per_step * steps as f64 / operations_per_second::<B>(device),
         }

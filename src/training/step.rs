@@ -3,10 +3,13 @@
 //! A step averages the gradient over every counted target of its batches, so that four batches of
 //! 8 sequences move the weights exactly as one batch of 32 does.
 
-use burn::module::Module;
+use std::marker::PhantomData;
+
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::prelude::*;
 use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::AutodiffBackend;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::data::{Batch, Role};
@@ -124,6 +127,31 @@ pub struct Trainee<B: Backend> {
 /// Why a batch of the loader cannot be refused by the model.
 const FITS: &str = "the model is built for the sizes of its data";
 
+impl<B: ops::AutodiffBackend> Trainee<B> {
+    /// The gradients of `loss`, which on the way back is `scale` times as large.
+    fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
+        struct Unscale<'a, B> {
+            gradients: &'a mut GradientsParams,
+            scale: f64,
+            backend: PhantomData<B>,
+        }
+        impl<B: AutodiffBackend> ModuleVisitor<B> for Unscale<'_, B> {
+            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+                if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(parameter.id) {
+                    self.gradients.register(parameter.id, gradient / self.scale);
+                }
+            }
+        }
+
+        if scale == 1.0 {
+            return GradientsParams::from_grads(loss.backward(), self);
+        }
+        let mut gradients = GradientsParams::from_grads((loss * scale).backward(), self);
+        self.visit(&mut Unscale::<B> { gradients: &mut gradients, scale, backend: PhantomData });
+        gradients
+    }
+}
+
 impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     type Input = StepBatches<B>;
     type Output = StepOutput<B::InnerBackend>;
@@ -131,6 +159,7 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     fn step(&self, step: StepBatches<B>) -> TrainOutput<Self::Output> {
         let tokens = step.batches.iter().map(|batch| batch.tokens).sum::<usize>();
         let share = 1.0 / tokens.max(1) as f64;
+        let scale = ops::precision().loss_scale(tokens);
         let (mut loss, mut correct) = (None, None);
         let mut gradients = GradientsAccumulator::new();
         for batch in step.batches {
@@ -143,7 +172,7 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
             let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
             let part = part.expect(FITS) * share;
             loss = Some(add(loss, part.clone().inner()));
-            gradients.accumulate(self, GradientsParams::from_grads(part.backward(), self));
+            gradients.accumulate(self, self.gradients(part, scale));
         }
         let loss = loss.expect("a step has at least one batch");
         let item = StepOutput { step: step.step, loss, correct, tokens };

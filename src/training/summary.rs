@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::State;
+use super::device::Device;
 use super::history::{Row, Split};
 use super::run_folder::{RunFolder, write_atomically};
 use super::stopping::Ended;
@@ -41,6 +42,9 @@ pub struct Summary {
     pub clip_rate: f64,
     /// The backend that computed.
     pub backend: String,
+    /// The device that it computed on, as its driver calls it.
+    #[serde(default)]
+    pub device: String,
     /// The run's seed.
     pub seed: u64,
     /// How it ended.
@@ -49,7 +53,7 @@ pub struct Summary {
 
 impl Summary {
     /// Puts together what a run's state and history say.
-    pub fn new(state: &State, rows: &[Row], run: RunFacts, ended: Ended) -> Self {
+    pub fn new(state: &State, rows: &[Row], run: RunFacts<'_>, ended: Ended) -> Self {
         let last = |split: Split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
         let best = state.best.as_ref();
         Self {
@@ -67,7 +71,8 @@ impl Summary {
             seconds: state.seconds,
             tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
             clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
-            backend: run.backend,
+            backend: run.device.backend.name().to_string(),
+            device: run.device.name.clone(),
             seed: run.seed,
             ended,
         }
@@ -91,15 +96,15 @@ impl Summary {
 
 /// What a summary says of a run besides its course.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunFacts {
+pub struct RunFacts<'a> {
     /// The floor on the validation set, in nats a target.
     pub floor: Option<f64>,
     /// Trained numbers in the model.
     pub parameters: usize,
     /// Steps that one pass over the training set takes.
     pub steps_per_epoch: f64,
-    /// The backend's name.
-    pub backend: String,
+    /// What computed.
+    pub device: &'a Device,
     /// The seed.
     pub seed: u64,
 }

@@ -1,5 +1,6 @@
 //! The program as a user meets it: the real binary, in a folder of its own.
 
+mod backends;
 mod generate;
 mod resume;
 mod seeing;

@@ -1,0 +1,325 @@
+//! Whether a device computes right: a small decoder on it, beside the same one composed of Burn's
+//! operations on the processor.
+
+use std::path::Path;
+use std::time::Instant;
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::nn::DropoutConfig;
+use burn::optim::{GradientsParams, Optimizer as _};
+use burn::prelude::*;
+use burn::train::TrainStep;
+use burn_autodiff::Autodiff;
+
+use super::{Job, run};
+use crate::data::{Batch, Role};
+use crate::error::Result;
+use crate::model::{Model, ModelConfig, Sizes};
+use crate::ops::{self, Kernels};
+use crate::training::{Device, DeviceBatch, Hyper, Optimizer, StepBatches, Trainee, TrainingConfig};
+use crate::weights::native::{self, Tensors};
+
+#[cfg(feature = "ndarray")]
+type Reference = Autodiff<burn_ndarray::NdArray>;
+#[cfg(not(feature = "ndarray"))]
+type Reference = Autodiff<burn_flex::Flex>;
+
+/// The largest difference that passes, as a part of the largest value. A card's matrix units may round
+/// factors to 11 bits (TF32), 5e-4 each; a wrong operation is off by much more.
+const LIMIT: f64 = 5e-3;
+const VOCAB: usize = 31;
+const TIME: usize = 29;
+const ROWS: usize = 5;
+/// Probability and number of the elements that dropout is tried on.
+const DROPPED: f64 = 0.25;
+const ELEMENTS: usize = 1 << 16;
+/// Six standard deviations of the share that is dropped.
+const DROPOUT_LIMIT: f64 = 0.0102;
+const LEARNING_RATE: f64 = 1e-2;
+const TIMED_STEPS: usize = 10;
+
+/// How a device computes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// What was compared.
+    pub parts: Vec<Part>,
+    /// Milliseconds of a training step of the small decoder.
+    pub milliseconds: f64,
+}
+
+/// One quantity beside the reference's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// What it is.
+    pub what: String,
+    /// The largest difference, as a part of the largest value; for dropout that of the dropped share.
+    pub difference: f64,
+    /// The largest difference that passes.
+    pub limit: f64,
+}
+
+impl Part {
+    /// Whether it is right; a difference that is no number is not.
+    pub fn is_right(&self) -> bool {
+        self.difference <= self.limit
+    }
+
+    /// How near it is to its limit; beyond 1 it is wrong.
+    fn severity(&self) -> f64 {
+        let severity = self.difference / self.limit;
+        if severity.is_nan() { f64::INFINITY } else { severity }
+    }
+}
+
+impl Check {
+    /// Whether everything is right.
+    pub fn is_right(&self) -> bool {
+        self.parts.iter().all(Part::is_right)
+    }
+
+    /// What differs most.
+    pub fn worst(&self) -> &Part {
+        let worst = self.parts.iter().max_by(|a, b| a.severity().total_cmp(&b.severity()));
+        worst.expect("a check has parts")
+    }
+}
+
+/// Checks logits, loss, every gradient, an optimizer step and dropout of `device`.
+///
+/// # Errors
+/// If the device cannot start, or fails.
+pub fn check(device: &Device) -> Result<Check> {
+    struct Compare;
+    impl Job for Compare {
+        type Output = Check;
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Check> {
+            compare::<B>(&device)
+        }
+    }
+
+    run(device, Compare)
+}
+
+/// Checks the backend `B` itself.
+fn compare<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Check> {
+    let reference_device = Default::default();
+    let (start, expected) = Kernels::Composed.run(|| -> Result<_> {
+        Reference::seed(&reference_device, 7);
+        let start = native::collect(&decoder::<Reference>(&reference_device)?)?;
+        let expected = Measurement::new::<Reference>(&start, None, &reference_device)?;
+        Ok((start, expected))
+    })?;
+    let found = Measurement::new::<B>(&start, Some(&expected.gradients), device)?;
+
+    let mut parts = vec![
+        Part::of("logits", &found.logits, &expected.logits, 0.0),
+        Part::of("loss", &found.loss, &expected.loss, 0.0),
+    ];
+    // A gradient that is zero but for rounding is measured by the others.
+    let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
+    for ((name, found), (_, expected)) in found.gradients.iter().zip(&expected.gradients) {
+        parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
+    }
+    for ((name, found), (_, expected)) in found.stepped.iter().zip(&expected.stepped) {
+        parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
+    }
+    parts.push(dropout::<B>(device));
+    Ok(Check { parts, milliseconds: milliseconds::<B>(&start, device)? })
+}
+
+impl Part {
+    fn of(what: &str, found: &TensorData, expected: &TensorData, least: f64) -> Self {
+        let scale = largest(expected).max(least);
+        let same_shape = found.shape == expected.shape;
+        let differences = found.iter::<f64>().zip(expected.iter::<f64>()).map(|(a, b)| (a - b).abs());
+        // The largest, or what is no number.
+        let largest =
+            differences.fold(0.0, |most: f64, next| if next > most || next.is_nan() { next } else { most });
+        let difference = if same_shape { largest / scale } else { f64::INFINITY };
+        Self { what: what.to_string(), difference, limit: LIMIT }
+    }
+}
+
+fn largest(data: &TensorData) -> f64 {
+    data.iter::<f64>().map(f64::abs).fold(0.0, f64::max)
+}
+
+/// What a backend makes of the small decoder.
+struct Measurement {
+    logits: TensorData,
+    loss: TensorData,
+    gradients: Tensors,
+    /// The weights after one step along the reference's gradients.
+    stepped: Tensors,
+}
+
+impl Measurement {
+    /// Measures from the weights `start`; `expected` are the reference's gradients, unless this is it.
+    fn new<B: ops::AutodiffBackend>(
+        start: &Tensors,
+        expected: Option<&Tensors>,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let trainee = trainee::<B>(start, device)?;
+        // The way of inference, and the way of training.
+        let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
+        let logits = trainee.valid().model.forward(inputs)?.into_data();
+        let mut output = trainee.step(step(device));
+        let values = exchange(&trainee, &mut output.grads, None);
+        let gradients = native::names(&trainee.model).into_iter().zip(values).collect::<Tensors>();
+        exchange(&trainee, &mut output.grads, Some(expected.unwrap_or(&gradients)));
+        let stepped = optimizer::<B>().step(LEARNING_RATE, trainee, output.grads);
+        Ok(Self {
+            logits,
+            loss: output.item.loss.into_data(),
+            gradients,
+            stepped: native::collect(&stepped.valid().model)?,
+        })
+    }
+}
+
+/// The gradients of a trainee, in visiting order; with `new` ones, those take their place.
+fn exchange<B: ops::AutodiffBackend>(
+    trainee: &Trainee<B>,
+    gradients: &mut GradientsParams,
+    new: Option<&Tensors>,
+) -> Vec<TensorData> {
+    struct Exchange<'a> {
+        gradients: &'a mut GradientsParams,
+        new: Option<std::slice::Iter<'a, (String, TensorData)>>,
+        found: Vec<TensorData>,
+    }
+    impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Exchange<'_> {
+        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+            let device = parameter.val().device();
+            // A gradient that is missing differs from any other in its shape.
+            let found = self.gradients.remove::<B::InnerBackend, D>(parameter.id);
+            self.found.push(
+                found
+                    .as_ref()
+                    .map_or_else(|| TensorData::new(Vec::<f32>::new(), [0]), |found| found.to_data()),
+            );
+            let new = self.new.as_mut().and_then(Iterator::next);
+            let new = new.map(|(_, data)| Tensor::from_data(data.clone(), &device));
+            if let Some(gradient) = new.or(found) {
+                self.gradients.register(parameter.id, gradient);
+            }
+        }
+    }
+
+    let mut exchange = Exchange { gradients, new: new.map(|new| new.iter()), found: Vec::new() };
+    Module::<B>::visit(trainee, &mut exchange);
+    exchange.found
+}
+
+/// How far the share that dropout zeroes is from its probability; infinitely, where what stays does not
+/// grow as it must.
+fn dropout<B: ops::AutodiffBackend>(device: &B::Device) -> Part {
+    let layer = DropoutConfig::new(DROPPED).init();
+    let output = ops::dropout(&layer, Tensor::<B, 1>::ones([ELEMENTS], device)).into_data();
+    let values = output.iter::<f64>().collect::<Vec<_>>();
+    let kept = values.iter().filter(|&&value| value != 0.0);
+    let grown = kept.clone().all(|value| (value - 1.0 / (1.0 - DROPPED)).abs() < 1e-5);
+    let share = 1.0 - kept.count() as f64 / ELEMENTS as f64;
+    let difference = if grown { (share - DROPPED).abs() } else { f64::INFINITY };
+    Part { what: "dropout".to_string(), difference, limit: DROPOUT_LIMIT }
+}
+
+/// Milliseconds of a training step, once its kernels are compiled.
+fn milliseconds<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) -> Result<f64> {
+    let mut trainee = trainee::<B>(start, device)?;
+    let mut optimizer = optimizer::<B>();
+    let mut train = |steps: usize| {
+        for _ in 0..steps {
+            let output = trainee.step(step(device));
+            trainee = optimizer.step(LEARNING_RATE, trainee.clone(), output.grads);
+        }
+        // Waits for the device.
+        native::collect(&trainee.model).map(drop)
+    };
+    train(3)?;
+    let begun = Instant::now();
+    train(TIMED_STEPS)?;
+    Ok(begun.elapsed().as_secs_f64() * 1e3 / TIMED_STEPS as f64)
+}
+
+fn optimizer<B: ops::AutodiffBackend>() -> Optimizer<B> {
+    Optimizer::new(Hyper::from(&TrainingConfig::default()))
+}
+
+fn decoder<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Model<B>> {
+    let config = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
+    config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)
+}
+
+fn trainee<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) -> Result<Trainee<B>> {
+    let model = native::apply(decoder::<B>(device)?, start.clone(), Path::new("the check"))?;
+    Ok(Trainee { model, label_smoothing: 0.0 })
+}
+
+fn step<B: ops::AutodiffBackend>(device: &B::Device) -> StepBatches<B> {
+    StepBatches { step: 0, batches: vec![DeviceBatch::new(&batch(), device)], measured: false }
+}
+
+/// Sequences that count in steps of their own, with padding at the end of the last.
+fn batch() -> Batch {
+    let token = |row: usize, time: usize| ((row + time * (row + 2)) % VOCAB) as u32;
+    let tokens =
+        |ahead: usize| (0..ROWS * TIME).map(|place| token(place / TIME, place % TIME + ahead)).collect();
+    let mut roles = vec![Role::Undetermined; ROWS * TIME];
+    roles[ROWS * TIME - 7..].fill(Role::Padding);
+    Batch { rows: ROWS, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source: None }
+}
+
+#[cfg(all(test, feature = "ndarray"))]
+mod tests {
+    use super::*;
+    use burn::tensor::ops::FloatTensor;
+    use burn_ndarray::NdArray;
+
+    /// A backend whose attention sees the future.
+    type Broken = NdArray<f32, i32>;
+
+    impl ops::Backend for Broken {
+        fn packed_attention(
+            query_key_value: FloatTensor<Self>,
+            mut options: ops::AttentionOptions<Self>,
+        ) -> FloatTensor<Self> {
+            options.mask.causal = false;
+            let packed =
+                Tensor::<Self, 3>::from_primitive(burn::tensor::TensorPrimitive::Float(query_key_value));
+            let (output, _) = ops::packed_attention_with_weights(packed, options);
+            output.into_primitive().tensor()
+        }
+    }
+
+    #[test]
+    fn the_fused_kernels_compute_right() {
+        let check = compare::<Autodiff<NdArray>>(&Default::default()).unwrap();
+        assert!(check.is_right(), "{check:?}");
+        // Far below the limit, which is a card's.
+        for part in check.parts.iter().filter(|part| part.what != "dropout") {
+            assert!(part.difference < 1e-4, "{part:?}");
+        }
+        assert!(check.parts.iter().any(|part| part.what.starts_with("gradient of")));
+        assert!(check.milliseconds > 0.0);
+    }
+
+    #[test]
+    fn a_broken_operation_is_caught() {
+        let check = compare::<Autodiff<Broken>>(&Default::default()).unwrap();
+        assert!(!check.is_right());
+        assert_eq!(check.worst().what, "logits");
+    }
+
+    #[test]
+    fn what_is_no_number_or_missing_is_wrong() {
+        let data = |values: &[f32]| TensorData::new(values.to_vec(), [values.len()]);
+        let expected = data(&[2.0, -4.0]);
+        assert_eq!(Part::of("it", &data(&[2.0, -3.0]), &expected, 0.0).difference, 0.25);
+        for wrong in [data(&[f32::NAN, -4.0]), data(&[])] {
+            assert!(!Part::of("it", &wrong, &expected, 0.0).is_right());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The devices that CUDA finds.
+
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
+
+use burn_cuda::CudaDevice;
+use cudarc::driver::CudaContext;
+
+use crate::training::{BackendName, Device, DeviceKind};
+
+/// The cards of this machine, looked for once.
+pub fn devices() -> Vec<Device> {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    // Without the driver's library, the search for it panics.
+    DEVICES.get_or_init(|| catch_unwind(find).unwrap_or_default()).clone()
+}
+
+fn find() -> Vec<Device> {
+    let cards = CudaContext::device_count().unwrap_or(0);
+    let card = |index: usize| {
+        let context = CudaContext::new(index).ok()?;
+        Some(Device {
+            backend: BackendName::Cuda,
+            index,
+            kind: DeviceKind::Discrete,
+            index_of_kind: index,
+            name: context.name().unwrap_or_else(|_| "NVIDIA card".to_string()),
+            memory: context.total_mem().ok().map(|bytes| bytes as u64),
+        })
+    };
+    (0..cards.max(0) as usize).filter_map(card).collect()
+}
+
+/// Burn's name for a device.
+pub fn handle(device: &Device) -> CudaDevice {
+    CudaDevice::new(device.index)
+}

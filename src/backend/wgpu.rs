@@ -1,0 +1,68 @@
+//! The devices that wgpu finds.
+
+use std::collections::HashMap;
+use std::panic::catch_unwind;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+
+use burn_wgpu::WgpuDevice;
+use wgpu::{Backends, DeviceType, Instance, InstanceDescriptor};
+
+use crate::training::{BackendName, Device, DeviceKind};
+
+/// What CubeCL computes through: it looks for its devices there.
+const API: Backends = if cfg!(target_os = "macos") { Backends::METAL } else { Backends::VULKAN };
+
+/// The devices of this machine, looked for once.
+pub fn devices() -> Vec<Device> {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    // A driver that panics has no devices.
+    DEVICES.get_or_init(|| catch_unwind(find).unwrap_or_default()).clone()
+}
+
+fn find() -> Vec<Device> {
+    let mut descriptor = InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = API;
+    let instance = Instance::new(descriptor);
+    // The list is there at once: only a browser has to be waited for.
+    let Poll::Ready(adapters) =
+        pin!(instance.enumerate_adapters(API)).poll(&mut Context::from_waker(Waker::noop()))
+    else {
+        return Vec::new();
+    };
+    let mut of_kind = HashMap::new();
+    let kinds = adapters.into_iter().filter_map(|adapter| {
+        let info = adapter.get_info();
+        let kind = match info.device_type {
+            DeviceType::DiscreteGpu => DeviceKind::Discrete,
+            DeviceType::IntegratedGpu => DeviceKind::Integrated,
+            DeviceType::VirtualGpu => DeviceKind::Virtual,
+            DeviceType::Cpu => DeviceKind::Software,
+            DeviceType::Other => return None,
+        };
+        let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
+        Some((info.name, kind, *index_of_kind))
+    });
+    let device = |(index, (name, kind, index_of_kind))| Device {
+        backend: BackendName::Wgpu,
+        index,
+        kind,
+        index_of_kind,
+        name,
+        // wgpu does not say.
+        memory: None,
+    };
+    kinds.enumerate().map(device).collect()
+}
+
+/// Burn's name for a device.
+pub fn handle(device: &Device) -> WgpuDevice {
+    match device.kind {
+        DeviceKind::Discrete => WgpuDevice::DiscreteGpu(device.index_of_kind),
+        DeviceKind::Integrated => WgpuDevice::IntegratedGpu(device.index_of_kind),
+        DeviceKind::Virtual => WgpuDevice::VirtualGpu(device.index_of_kind),
+        DeviceKind::Software => WgpuDevice::Cpu,
+        DeviceKind::Processor => WgpuDevice::DefaultDevice,
+    }
+}

@@ -1,0 +1,110 @@
+//! `backends`: what is compiled in, what this machine has, and whether each computes right.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::backend::{self, Check};
+use crate::error::Result;
+use crate::training::{BackendName, Bytes, Device, say};
+
+/// List the backends and devices, and check that each computes right.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checks this backend alone.
+    #[arg(long, value_name = "NAME")]
+    backend: Option<BackendName>,
+    /// Lists only, checks nothing.
+    #[arg(long)]
+    list: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command. Exit code 1: a device computes wrong.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let compiled = backend::compiled();
+    let mut all_right = true;
+    let mut entries = Vec::new();
+    for name in BackendName::ALL.into_iter().filter(|&name| args.backend.is_none_or(|only| only == name)) {
+        let devices = backend::devices(name);
+        let is_compiled = compiled.contains(&name);
+        if !args.json {
+            tell_backend(name, is_compiled, &devices);
+        }
+        let mut found = Vec::new();
+        for device in devices.iter().filter(|_| is_compiled) {
+            if !args.json {
+                tell_device(device);
+            }
+            let check = (!args.list).then(|| backend::check(device));
+            all_right &= check.as_ref().is_none_or(|check| check.as_ref().is_ok_and(Check::is_right));
+            match (args.json, &check) {
+                (true, check) => found.push(as_json(device, check.as_ref())),
+                (false, Some(check)) => tell_check(check),
+                (false, None) => {}
+            }
+        }
+        entries.push(json!({ "backend": name.name(), "compiled": is_compiled, "devices": found }));
+    }
+    if args.json {
+        say(&serde_json::to_string_pretty(&entries).expect("plain values"));
+    }
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tell_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
+    let name = name.name();
+    match (is_compiled, devices) {
+        (false, _) => say(&format!("{name}: not compiled in (cargo build --release --features {name})")),
+        (true, []) => say(&format!("{name}: no device found")),
+        (true, _) => say(&format!("{name}:")),
+    }
+}
+
+fn tell_device(device: &Device) {
+    let memory = device.memory.map_or_else(String::new, |bytes| format!(", {}", Bytes(bytes as f64)));
+    say(&format!("  {}  {} ({}{memory})", device.index, device.name, device.kind.name()));
+}
+
+fn tell_check(check: &Result<Check>) {
+    say(&match check {
+        Err(error) => format!("     fails: {error}"),
+        Ok(check) => {
+            let worst = check.worst();
+            format!(
+                "     computes {}: {} comparisons, at worst {:.1e} of {:.1e} allowed ({}), {:.1} ms a step",
+                if check.is_right() { "right" } else { "WRONG" },
+                check.parts.len(),
+                worst.difference,
+                worst.limit,
+                worst.what,
+                check.milliseconds
+            )
+        }
+    });
+}
+
+fn as_json(device: &Device, check: Option<&Result<Check>>) -> Value {
+    let check = check.map(|check| match check {
+        Err(error) => json!({ "right": false, "error": error.to_string() }),
+        Ok(check) => {
+            let part = |part: &backend::Part| {
+                json!({ "what": part.what, "difference": part.difference, "limit": part.limit })
+            };
+            json!({
+                "right": check.is_right(),
+                "milliseconds": check.milliseconds,
+                "parts": check.parts.iter().map(part).collect::<Vec<_>>(),
+            })
+        }
+    });
+    json!({
+        "index": device.index,
+        "name": device.name,
+        "kind": device.kind.name(),
+        "memory": device.memory,
+        "check": check,
+    })
+}

@@ -1,0 +1,101 @@
+//! The precision of matrix products.
+//!
+//! Mixed precision as Micikevicius et al. (2018, arXiv 1710.03740) have it: weights, sums and everything
+//! between the products stay in single precision, and the factors of a product are rounded to a
+//! half as they enter it. Half the bytes move, and a card's matrix units take them.
+
+use std::cell::Cell;
+
+use burn::tensor::{DType, FloatDType, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// What the factors of a matrix product are rounded to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Single precision: not at all.
+    #[default]
+    F32,
+    /// The range of single precision with 8 bits of it.
+    Bf16,
+    /// 11 bits over a small range: gradients are scaled into it.
+    F16,
+}
+
+thread_local! {
+    static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
+}
+
+/// What the calling thread's products are rounded to.
+pub fn precision() -> Precision {
+    PRECISION.get()
+}
+
+impl Precision {
+    /// Every precision.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+
+    /// The name in configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// Whether a backend computes with it on `device`.
+    pub fn is_served<B: burn::tensor::backend::Backend>(self, device: &B::Device) -> bool {
+        match self.half() {
+            None => true,
+            Some(half) => B::supports_dtype(device, DType::from(half)),
+        }
+    }
+
+    /// Runs `work`, whose products on this thread are computed so; their gradients too, whenever and
+    /// wherever those are computed.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Restore(Precision);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                PRECISION.set(self.0);
+            }
+        }
+        let _restore = Restore(PRECISION.replace(self));
+        work()
+    }
+
+    /// What the loss of a mean over `targets` is multiplied by before its gradient is taken, and the
+    /// gradient divided by after: a power of two, which changes no digit. The gradient of one target's
+    /// scores is then of the order of one, far from the smallest number of a half.
+    pub fn loss_scale(self, targets: usize) -> f64 {
+        /// The sums over targets stay far from the largest number of a half, 65,504.
+        const MOST: usize = 4_096;
+        match self {
+            Self::F32 | Self::Bf16 => 1.0,
+            Self::F16 => (1 << targets.clamp(1, MOST).ilog2()) as f64,
+        }
+    }
+
+    fn half(self) -> Option<FloatDType> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Some(FloatDType::BF16),
+            Self::F16 => Some(FloatDType::F16),
+        }
+    }
+}
+
+/// The matrix product in the precision that was asked for; the result is in that of `left`.
+pub(super) fn matmul<B: burn::tensor::backend::Backend, const D: usize>(
+    left: Tensor<B, D>,
+    right: Tensor<B, D>,
+) -> Tensor<B, D> {
+    match precision().half() {
+        None => left.matmul(right),
+        Some(half) => {
+            let whole = FloatDType::from(left.dtype());
+            left.cast(half).matmul(right.cast(half)).cast(whole)
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a run computes on: a backend, and one of the devices that it serves.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
+
+/// The backends that this program can be built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendName {
+    /// An NVIDIA card, through CUDA.
+    Cuda,
+    /// A graphics card of any maker, through Vulkan or Metal.
+    Wgpu,
+    /// The CPU, by ndarray's tensors.
+    Ndarray,
+    /// The CPU, by Burn's own tensors.
+    Flex,
+}
+
+impl BackendName {
+    /// Every backend there is, compiled in or not: what is likely the fastest comes first.
+    pub const ALL: [Self; 4] = [Self::Cuda, Self::Wgpu, Self::Ndarray, Self::Flex];
+
+    /// The name in configs, on the command line and of the cargo feature.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Wgpu => "wgpu",
+            Self::Ndarray => "ndarray",
+            Self::Flex => "flex",
+        }
+    }
+
+    /// Whether it computes on the processor, in the memory of the machine.
+    pub fn is_cpu(self) -> bool {
+        match self {
+            Self::Ndarray | Self::Flex => true,
+            Self::Cuda | Self::Wgpu => false,
+        }
+    }
+}
+
+/// What kind of device computes, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// A card with memory of its own.
+    Discrete,
+    /// A graphics unit that shares the machine's memory.
+    Integrated,
+    /// A card lent to a virtual machine.
+    Virtual,
+    /// The processor.
+    Processor,
+    /// A program on the processor in place of a card, as Mesa's llvmpipe: slow, for tests.
+    Software,
+}
+
+impl DeviceKind {
+    const ALL: [Self; 5] = [Self::Discrete, Self::Integrated, Self::Virtual, Self::Processor, Self::Software];
+
+    /// The name in configs and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Discrete => "discrete",
+            Self::Integrated => "integrated",
+            Self::Virtual => "virtual",
+            Self::Processor => "processor",
+            Self::Software => "software",
+        }
+    }
+}
+
+/// A device of this machine, as one backend sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// The backend.
+    pub backend: BackendName,
+    /// Its number among the backend's devices.
+    pub index: usize,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Its number among the backend's devices of that kind.
+    pub index_of_kind: usize,
+    /// Its name, as the system or its driver says it.
+    pub name: String,
+    /// Bytes of memory, where the system tells.
+    pub memory: Option<u64>,
+}
+
+impl Device {
+    /// The processor, as a CPU backend sees it.
+    pub fn processor(backend: BackendName) -> Self {
+        let what = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
+        let mut system = System::new_with_specifics(what);
+        system.refresh_memory();
+        let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_string());
+        Self {
+            backend,
+            index: 0,
+            kind: DeviceKind::Processor,
+            index_of_kind: 0,
+            name: brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| "processor".to_string()),
+            memory: Some(system.total_memory()),
+        }
+    }
+
+    /// Whether tensors lie in the memory of the machine, rather than in a card's.
+    pub fn uses_host_memory(&self) -> bool {
+        match self.kind {
+            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => true,
+            DeviceKind::Discrete | DeviceKind::Virtual => false,
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Processor => f.write_str(self.backend.name()),
+            _ => write!(f, "{} on {}", self.backend.name(), self.name),
+        }
+    }
+}
+
+/// Which of a backend's devices is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The one with this number.
+    Index(usize),
+    /// The first of a kind.
+    Kind(DeviceKind),
+}
+
+impl DeviceChoice {
+    /// Whether `device` is one that is meant.
+    pub fn fits(self, device: &Device) -> bool {
+        match self {
+            Self::Index(index) => device.index == index,
+            Self::Kind(kind) => device.kind == kind,
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Kind(kind) => f.write_str(kind.name()),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == text);
+        kind.map(Self::Kind).or_else(|| text.parse().ok().map(Self::Index)).ok_or_else(|| {
+            let kinds = DeviceKind::ALL.map(DeviceKind::name).join(", ");
+            format!("a device is a number, as `backends` lists them, or one of {kinds}")
+        })
+    }
+}
+
+impl Serialize for DeviceChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Index(index) => serializer.serialize_u64(*index as u64),
+            Self::Kind(kind) => serializer.serialize_str(kind.name()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Index(usize),
+            Name(String),
+        }
+
+        match Written::deserialize(deserializer) {
+            Ok(Written::Index(index)) => Ok(Self::Index(index)),
+            Ok(Written::Name(name)) => name.parse().map_err(de::Error::custom),
+            Err(_) => Err(de::Error::custom("a device is a number or a kind, as \"discrete\"")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_chosen_by_number_or_by_kind() {
+        let card = Device {
+            backend: BackendName::Wgpu,
+            index: 1,
+            kind: DeviceKind::Discrete,
+            index_of_kind: 0,
+            name: "a card".into(),
+            memory: None,
+        };
+        let chosen = ["1", "discrete", "0", "integrated"]
+            .map(|text| text.parse::<DeviceChoice>().unwrap().fits(&card));
+        assert_eq!(chosen, [true, true, false, false]);
+        assert!("second".parse::<DeviceChoice>().unwrap_err().contains("integrated"));
+        let written = [DeviceChoice::Index(3), DeviceChoice::Kind(DeviceKind::Software)];
+        for choice in written {
+            let json = serde_json::to_string(&choice).unwrap();
+            assert_eq!(serde_json::from_str::<DeviceChoice>(&json).unwrap(), choice);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One model on every backend: chosen by a name, proven to compute the same.
+//!
+//! Backends on the CPU are tested wherever they are compiled in. wgpu is tested on the software device
+//! of Mesa where that is installed, and otherwise skipped with a notice.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{program, rows, text};
+
+/// A run whose every step can be compared: 50 steps on 16 sequences.
+const STEPS: [&str; 13] = [
+    "data.vocab=11",
+    "data.length=13",
+    "data.train_samples=64",
+    "data.valid_samples=32",
+    "data.period=[3, 5]",
+    "model.d_model=16",
+    "model.heads=2",
+    "training.batch_size=16",
+    "training.steps=50",
+    "training.log_every=1",
+    "training.validate_every=25",
+    "training.checkpoint_every=25",
+    "analysis.every=0",
+];
+
+fn run(folder: &Path, arguments: &[&str], sets: &[&str]) -> Output {
+    let mut command = program(folder);
+    command.args(arguments);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command.output().expect("the program starts")
+}
+
+fn done(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn train(folder: &Path, name: &str, backend: &str, sets: &[&str]) {
+    let sets = [&STEPS[..], sets].concat();
+    done(run(folder, &["train", "--run", name, "--backend", backend], &sets));
+}
+
+/// The losses of a run's metrics, in order.
+fn losses(run: &Path) -> Vec<f64> {
+    let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
+    let loss = reader.headers().unwrap().iter().position(|name| name == "loss").unwrap();
+    reader.records().map(|row| row.unwrap()[loss].parse().unwrap()).collect()
+}
+
+fn assert_near(run: &Path, other: &Path, limit: f64) {
+    let (losses, others) = (losses(run), losses(other));
+    assert_eq!(losses.len(), others.len());
+    for (row, (loss, other)) in losses.iter().zip(&others).enumerate() {
+        assert!((loss - other).abs() <= limit * other.abs(), "row {row}: {loss}, not {other}");
+    }
+}
+
+/// The backends of this build that find a device here, besides ndarray.
+fn others() -> Vec<&'static str> {
+    let place = TempDir::new().unwrap();
+    let has = |name: &str| {
+        let output = program(place.path()).args(["backends", "--list", "--json", "--backend", name]).output();
+        let list: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        !list[0]["devices"].as_array().unwrap().is_empty()
+    };
+    let compiled = [
+        ("flex", cfg!(feature = "flex")),
+        ("wgpu", cfg!(feature = "wgpu")),
+        ("cuda", cfg!(feature = "cuda")),
+    ];
+    let mut found = Vec::new();
+    for (name, _) in compiled.into_iter().filter(|(_, compiled)| *compiled) {
+        match has(name) {
+            true => found.push(name),
+            false => eprintln!("notice: no device for {name} here, so it is not tested"),
+        }
+    }
+    found
+}
+
+#[test]
+fn every_backend_computes_right() {
+    let place = TempDir::new().unwrap();
+    let list = done(run(place.path(), &["backends", "--json"], &[]));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let mut checked = 0;
+    for backend in list.as_array().unwrap() {
+        for device in backend["devices"].as_array().unwrap() {
+            assert_eq!(device["check"]["right"], true, "{device}");
+            assert!(device["check"]["milliseconds"].as_f64().unwrap() > 0.0);
+            checked += 1;
+        }
+    }
+    assert!(checked > others().len(), "ndarray too: {list}");
+}
+
+#[test]
+fn every_architecture_trains_the_same_on_every_backend() {
+    let place = TempDir::new().unwrap();
+    let architectures = [
+        ("decoder", "repeat"),
+        ("one_layer", "repeat"),
+        // A source, an answer, and padding.
+        ("encoder_decoder", "sort"),
+    ];
+    for (architecture, task) in architectures {
+        let sets = [format!("model.architecture={architecture}"), format!("data.task={task}")];
+        let sets = sets.each_ref().map(String::as_str);
+        train(place.path(), architecture, "ndarray", &sets);
+        for backend in others() {
+            let name = format!("{architecture}-{backend}");
+            train(place.path(), &name, backend, &sets);
+            assert_near(&place.path().join(name), &place.path().join(architecture), 1e-3);
+        }
+    }
+}
+
+#[test]
+fn a_run_moves_between_backends() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    train(folder, "whole", "ndarray", &["training.steps=100"]);
+    for backend in others() {
+        // The schedule is that of the whole run, whoever goes on with it.
+        train(folder, backend, backend, &["training.steps=100", "training.max_minutes=0.000001"]);
+        let sets = ["training.max_minutes=0"];
+        done(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
+        assert_near(&folder.join(backend), &folder.join("whole"), 1e-3);
+        let evaluate = |backend: &str| {
+            let report = done(run(folder, &["evaluate", "whole", "--json", "--backend", backend], &[]));
+            serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
+        };
+        let (here, there) = (evaluate("ndarray"), evaluate(backend));
+        assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+        let inspect = ["inspect", "whole", "--tokens", "1 2 3 1", "--json", "--backend", backend];
+        let view: Value = serde_json::from_str(&done(run(folder, &inspect, &[]))).unwrap();
+        assert_eq!(view["weights"][1][1][3].as_array().unwrap().len(), 4);
+    }
+}
+
+#[test]
+fn flex_resumes_to_the_bit_and_knows_halves() {
+    if !cfg!(feature = "flex") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let dropout = "model.dropout=0.1";
+    train(folder, "whole", "flex", &[dropout]);
+    train(folder, "parts", "flex", &[dropout, "training.max_minutes=0.000001"]);
+    done(run(folder, &["train", "--resume", "parts"], &["training.max_minutes=0"]));
+    assert_eq!(rows(&folder.join("parts")), rows(&folder.join("whole")));
+    let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
+    assert!(weights("parts") == weights("whole"));
+
+    train(folder, "single", "flex", &[]);
+    for precision in ["bf16", "f16"] {
+        train(folder, precision, "flex", &[&format!("training.precision={precision}")]);
+        let (half, single) = (folder.join(precision), folder.join("single"));
+        assert_near(&half, &single, 2e-2);
+        assert_ne!(losses(&half), losses(&single), "factors were rounded");
+    }
+}
+
+/// Bytes of memory that a process held at most.
+#[cfg(target_os = "linux")]
+fn peak_memory(mut command: std::process::Command) -> f64 {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0_f64;
+    while child.try_wait().unwrap().is_none() {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let held = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = held.and_then(|held| held.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        peak = peak.max(kilobytes.unwrap_or(0.0) * 1e3);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    peak
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_does_not_grow_with_the_steps() {
+    let place = TempDir::new().unwrap();
+    for backend in others().into_iter().filter(|&name| name != "flex") {
+        let peak = |steps: usize| {
+            let mut command = program(place.path());
+            let name = format!("{backend}-{steps}");
+            command.args(["train", "--run", &name, "--backend", backend, "--progress", "none"]);
+            let steps = format!("training.steps={steps}");
+            for set in STEPS.iter().copied().chain([steps.as_str(), "training.validate_every=100"]) {
+                command.args(["--set", set]);
+            }
+            peak_memory(command)
+        };
+        let (few, many) = (peak(100), peak(500));
+        assert!(many < 1.1 * few, "{backend}: {few} bytes in 100 steps, {many} in 500");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let absent = if cfg!(feature = "cuda") { "wgpu" } else { "cuda" };
+    let mut cases = vec![
+        (vec!["train", "--backend", "gpu"], "ndarray"),
+        (vec!["train", "--backend", "ndarray", "--device", "7"], "training.device"),
+        (
+            vec!["train", "--backend", "ndarray", "--device", "integrated"],
+            "choose one of 0 (ndarray processor",
+        ),
+        (vec!["train", "--device", "fast"], "discrete"),
+        (vec!["train", "--set", "training.device=fast"], "discrete"),
+        (vec!["train", "--set", "training.precision=f64"], "bf16"),
+        (vec!["train", "--backend", "ndarray", "--set", "training.precision=bf16"], "training.precision"),
+    ];
+    if !cfg!(all(feature = "cuda", feature = "wgpu")) {
+        cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
+    }
+    for (arguments, expected) in cases {
+        let output = run(folder, &arguments, &[]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.trim_end().lines().count() == 1 && error.contains(expected), "{arguments:?}: {error}");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "{arguments:?} leaves nothing");
+    }
+}
