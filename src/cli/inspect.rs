@@ -124,7 +124,20 @@ impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let sizes = description.sizes;
+        let longest = [("input", Some(&self.sample.inputs), sizes.context)];
+        let source = self.sample.source.as_ref();
+        let longest = longest.into_iter().chain(sizes.source_context.map(|context| ("source", source, context)));
+        for (what, tokens, context) in longest {
+            if let Some(tokens) = tokens.filter(|tokens| tokens.len() > context) {
+                return Err(Error::Input(format!(
+                    "the {what} has {} tokens, more than the context of {context} that the model was trained on: \
+                     shorten it",
+                    tokens.len()
+                )));
+            }
+        }
         look_at(&Trainee { model, label_smoothing: 0.0 }, self.sample, &device)
     }
 }

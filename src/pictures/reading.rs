@@ -157,9 +157,12 @@ pub(super) fn head_values(heads: &[Vec<HeadScores>]) -> Vec<HeadValues> {
 
 /// What the scores of a run were taken on.
 pub(super) fn measured_on(analysis: &Analysis) -> String {
+    let sequences = |count: usize| match count {
+        1 => "1 validation sequence".to_string(),
+        count => format!("{count} validation sequences"),
+    };
     match (analysis.sequences, analysis.ablation_sequences) {
-        (all, 0) => format!("{all} validation sequences"),
-        (all, few) if few == all => format!("{all} validation sequences"),
-        (all, few) => format!("{all} validation sequences, ablation on {few}"),
+        (all, few) if few == all => sequences(all),
+        (all, few) => format!("{}, ablation on {few}", sequences(all)),
     }
 }

@@ -122,6 +122,12 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
         csv::ErrorKind::Io(error) => Error::io("read", path, error),
         other => Error::file(path, None, None, format!("is no metrics file: {other:?}")),
     })?;
+    let header = reader
+        .headers()
+        .map_err(|error| Error::file(path, Some(1), None, format!("is no metrics file: {error}")))?;
+    if *header != COLUMNS[..] {
+        return Err(Error::file(path, Some(1), None, format!("must begin with {}", COLUMNS.join(","))));
+    }
     reader
         .deserialize()
         .map(|row| {
