@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::training::{
     self, BackendName, Control, Device, DeviceChoice, DeviceKind, Experiment, Outcome, RunFolder, Target,
+    warn,
 };
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
@@ -80,7 +81,7 @@ pub fn choose(asked: Asked) -> Result<Device> {
         None => best(asked.device)?,
     };
     if device.kind == DeviceKind::Software {
-        eprintln!("warning: {} is a software device: a CPU backend is faster", device.name);
+        warn(&format!("warning: {} is a software device: a CPU backend is faster", device.name));
     }
     Ok(device)
 }
@@ -113,7 +114,7 @@ fn best(wanted: Option<DeviceChoice>) -> Result<Device> {
         if let Some(device) = found.iter().filter(is_right).min_by_key(|device| device.kind) {
             if !searched.is_empty() {
                 let problem = format!("no graphics card found for {}", searched.join(" or "));
-                eprintln!("{problem}: {} computes instead", device.backend.name());
+                warn(&format!("{problem}: {} computes instead", device.backend.name()));
             }
             return Ok(device.clone());
         }

@@ -14,7 +14,7 @@ use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
     Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock, say,
-    thousands,
+    thousands, warn,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
         tell_plan(&config.name(), &device, &plan);
         if let Err(problem) = fits {
-            eprintln!("warning: {problem}");
+            warn(&format!("warning: {problem}"));
         }
         return Ok(ExitCode::SUCCESS);
     }

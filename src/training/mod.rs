@@ -46,7 +46,7 @@ pub use loader::{TrainSteps, ValidBatches};
 pub use memory::{Bytes, Memory};
 pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
-pub use progress::{Progress, ProgressKind, clock, say, thousands};
+pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
@@ -177,7 +177,7 @@ fn go_on<B: ops::AutodiffBackend>(
     // Where the run stands.
     let checkpoint::Found { checkpoint, damaged } = found;
     for problem in damaged {
-        eprintln!("warning: {problem}; going on from {}", checkpoint.path.display());
+        warn(&format!("warning: {problem}; going on from {}", checkpoint.path.display()));
     }
     let state = checkpoint.state;
     if state.data_fingerprint != dataset.fingerprint() {

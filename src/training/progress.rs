@@ -178,6 +178,11 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Writes a line to standard error, where somebody reads it.
+pub fn warn(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 fn pace(standing: &Standing) -> String {
     format!(
         "lr {:.2e}  {} tokens/s  {} left",
