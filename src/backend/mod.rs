@@ -12,8 +12,6 @@ mod cuda;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-use burn_autodiff::Autodiff;
-
 pub use check::{Check, Part, check};
 
 use crate::error::{Error, Result};
@@ -143,16 +141,24 @@ fn best(wanted: Option<DeviceChoice>) -> Result<Device> {
 pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
     match device.backend {
         #[cfg(feature = "ndarray")]
-        BackendName::Ndarray => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
+        BackendName::Ndarray => cpu::<burn_ndarray::NdArray, J>(job),
         #[cfg(feature = "flex")]
-        BackendName::Flex => job.run::<Autodiff<burn_flex::Flex>>(Default::default()),
+        BackendName::Flex => cpu::<burn_flex::Flex, J>(job),
         #[cfg(feature = "wgpu")]
         BackendName::Wgpu => accelerator::run::<burn_wgpu::Wgpu, J>(device, wgpu::handle(device), job),
         #[cfg(feature = "cuda")]
         BackendName::Cuda => accelerator::run::<burn_cuda::Cuda, J>(device, cuda::handle(device), job),
         #[allow(unreachable_patterns)]
-        name => Err(missing(name)),
+        name => {
+            drop(job);
+            Err(missing(name))
+        }
     }
+}
+
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+fn cpu<B: ops::Backend, J: Job>(job: J) -> Result<J::Output> {
+    job.run::<burn_autodiff::Autodiff<B>>(Default::default())
 }
 
 /// Where a run stands in the file system.
