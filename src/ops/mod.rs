@@ -30,7 +30,7 @@ mod mask;
 mod norm;
 
 pub use activation::{Gelu, gelu};
-pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm, recycle};
+pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
@@ -40,7 +40,7 @@ pub use dropout::dropout;
 pub use embedding::embedding;
 pub use host::Integers;
 pub use kernels::Kernels;
-pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
+pub use linear::{Layer, feed_forward, linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
 
@@ -136,6 +136,19 @@ pub trait Backend: burn::tensor::backend::Backend {
                 Self::float_add(residual, Self::dropout(output, dropout))
             }
         }
+    }
+
+    /// `residual + dropout(gelu(input W_up + b_up) W_down + b_down)`; see [`feed_forward`].
+    fn feed_forward(
+        input: FloatTensor<Self>,
+        up: Layer<FloatTensor<Self>>,
+        form: Gelu,
+        down: Layer<FloatTensor<Self>>,
+        residual: FloatTensor<Self>,
+        dropout: f64,
+    ) -> FloatTensor<Self> {
+        let inner = Self::linear_activation(input, up.weight, up.bias, Some(form));
+        Self::linear_residual(inner, down.weight, down.bias, residual, dropout)
     }
 
     /// Layer normalisation over the last axis; see [`layer_norm()`].
