@@ -7,6 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend as _;
 use burn::tensor::ops::{BoolTensor, FloatTensor, FloatTensorOps, IntTensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
@@ -155,6 +156,15 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             Some(operation) => record::<B, C, _>(operation, &[Some(logits)]),
             None => cross_entropy::composed::<Self>(logits, targets, hidden, smoothing),
         }
+    }
+
+    fn token_scores(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        let (losses, likeliest) = B::token_scores(logits.primitive, targets, hidden);
+        (Self::from_inner(losses), likeliest)
     }
 
     fn dropout(input: FloatTensor<Self>, probability: f64) -> FloatTensor<Self> {

@@ -35,7 +35,7 @@ pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
 };
-pub use cross_entropy::cross_entropy;
+pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use embedding::embedding;
 pub use host::Integers;
@@ -187,6 +187,17 @@ pub trait Backend: burn::tensor::backend::Backend {
             Some(mut operation) => operation.forward(false),
             None => cross_entropy::composed::<Self>(logits, targets, hidden, smoothing),
         }
+    }
+
+    /// The loss of each target and the likeliest token at its place, never differentiated; see
+    /// [`token_scores`].
+    fn token_scores(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        fused::token_scores::<Self>(&logits, &targets, hidden.as_ref())
+            .unwrap_or_else(|| cross_entropy::composed_scores::<Self>(logits, targets, hidden))
     }
 
     /// Sets elements to zero with the given probability while training; see [`dropout()`].

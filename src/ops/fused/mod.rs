@@ -17,7 +17,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Int, Tensor};
 
 pub(super) use attention::{attention, packed_attention};
-pub(super) use cross_entropy::cross_entropy;
+pub(super) use cross_entropy::{cross_entropy, token_scores};
 pub(super) use dropout::dropout;
 pub(super) use embedding::embedding;
 pub(super) use feed_forward::feed_forward;
