@@ -47,7 +47,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let (config, place) = match &args.resume {
+    let (mut config, place) = match &args.resume {
         None => {
             let config = match &args.from {
                 None => Config::load(args.config.as_deref(), &args.set)?,
@@ -71,6 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let device = args.backend.choose(Some(&config.training))?;
+    args.backend.record(&mut config.training);
     if args.dry_run {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
         tell_plan(&config.name(), &device, &plan);

@@ -31,17 +31,17 @@ mod norm;
 mod precision;
 
 pub use activation::{Gelu, gelu};
-pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm, recycle};
+pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
 };
-pub use cross_entropy::cross_entropy;
+pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use embedding::embedding;
 pub use host::Integers;
 pub use kernels::Kernels;
-pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
+pub use linear::{Layer, feed_forward, linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
 pub use precision::{Precision, precision};
@@ -93,9 +93,7 @@ pub trait Backend: burn::tensor::backend::Backend {
     ) -> FloatTensor<Self> {
         match fused::attention::<Self>(&query, &key, &value, &options) {
             Some(mut operation) => operation.forward(false),
-            None => {
-                attention::without_gradient(float(query), float(key), float(value), options).into_float()
-            }
+            None => attention::without_gradient(float(query), float(key), float(value), options).into_float(),
         }
     }
 
@@ -145,6 +143,19 @@ pub trait Backend: burn::tensor::backend::Backend {
         }
     }
 
+    /// `residual + dropout(gelu(input W_up + b_up) W_down + b_down)`; see [`feed_forward`].
+    fn feed_forward(
+        input: FloatTensor<Self>,
+        up: Layer<FloatTensor<Self>>,
+        form: Gelu,
+        down: Layer<FloatTensor<Self>>,
+        residual: FloatTensor<Self>,
+        dropout: f64,
+    ) -> FloatTensor<Self> {
+        let inner = Self::linear_activation(input, up.weight, up.bias, Some(form));
+        Self::linear_residual(inner, down.weight, down.bias, residual, dropout)
+    }
+
     /// Layer normalisation over the last axis; see [`layer_norm()`].
     fn scaled_layer_norm(
         input: FloatTensor<Self>,
@@ -181,6 +192,17 @@ pub trait Backend: burn::tensor::backend::Backend {
             Some(mut operation) => operation.forward(false),
             None => cross_entropy::composed::<Self>(logits, targets, hidden, smoothing),
         }
+    }
+
+    /// The loss of each target and the likeliest token at its place, never differentiated; see
+    /// [`token_scores`].
+    fn token_scores(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        fused::token_scores::<Self>(&logits, &targets, hidden.as_ref())
+            .unwrap_or_else(|| cross_entropy::composed_scores::<Self>(logits, targets, hidden))
     }
 
     /// Sets elements to zero with the given probability while training; see [`dropout()`].
