@@ -35,6 +35,7 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State};
+pub use compute::compute;
 pub use config::{BackendName, OptimizerKind, TrainingConfig, Watch};
 pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
@@ -57,7 +58,6 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native;
-use compute::compute;
 use run::{Pace, Run};
 use strategy::StepStrategy;
 use summary::RunFacts;
@@ -217,6 +217,7 @@ fn go_on<B: ops::AutodiffBackend>(
         config: config.clone(),
         seed,
         total,
+        pause_at: experiment.pause_at,
         validate_every: match config.validate_every {
             0 => epoch_batches.div_ceil(config.accumulate),
             steps => steps,
@@ -265,7 +266,8 @@ fn go_on<B: ops::AutodiffBackend>(
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
             let summary = summarize(ended);
-            if let Some(best) = &run.state.best {
+            // A run that only pauses is looked into when it ends.
+            if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
                 look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
             }
             summary.write(&run.folder)?;
