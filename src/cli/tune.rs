@@ -10,10 +10,14 @@ use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::{BackendName, Experiment, ProgressKind, Target, clock, say, thousands};
+use crate::pictures::{draw_study, of_sweep};
+use crate::report::{Picture, Style};
+use crate::training::{
+    BackendName, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
+};
 use crate::tuning::{
-    Baseline, Happened, Outline, Study, StudyFolder, StudyProgress, Trial, Workers, check_baseline,
-    check_resumes, ranked, setting_shown,
+    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, Workers, check_baseline,
+    check_resumes, ranked, setting_shown, shown, sweep,
 };
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
@@ -68,6 +72,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let experiment = config.experiment();
     let backend = backend::choose(args.backend.or(config.training.backend))?;
     let dataset = experiment.dataset()?;
+    if args.find_rate {
+        return find_rate(&args, &config, backend, FindRate { experiment, dataset });
+    }
     let outline = Outline::new(&config, dataset.train.len())?;
     if args.dry_run {
         tell_outline(&config.name(), &outline);
@@ -97,11 +104,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let happened = study.conduct(&workers, &signal, &mut progress);
     progress.finish();
     let happened = happened.map_err(|error| with_remedy(error, &study))?;
+    let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
     let trials = study.trials();
     if args.json {
         say(&serde_json::to_string(&ranked(&trials)).expect("trials hold plain values"));
     } else {
-        tell(&study, &trials);
+        tell(&study, &trials, &pictures);
     }
     Ok(match happened {
         Happened::Done => ExitCode::SUCCESS,
@@ -120,6 +128,42 @@ impl Job for CheckBaseline {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
         check_baseline::<B>(&self.experiment, &self.dataset, &device)
     }
+}
+
+struct FindRate {
+    experiment: Experiment,
+    dataset: Dataset,
+}
+
+impl Job for FindRate {
+    type Output = RateSweep;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
+        sweep::<B>(&self.experiment, &self.dataset, &device)
+    }
+}
+
+/// Sweeps over learning rates, and leaves the curve in a folder.
+fn find_rate(args: &Args, config: &Config, backend: BackendName, job: FindRate) -> Result<ExitCode> {
+    let target = args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
+    target.check()?;
+    let sweep = backend::run(backend, job)?;
+    let curve = of_sweep(config.name(), &sweep);
+    let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
+    let (folder, _lock) = RunFolder::create(&target, |folder| {
+        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+        write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
+        crate::pictures::create(&folder.plots())?;
+        curve.save(&folder.plots(), &Style::default()).map(drop)
+    })?;
+    if args.json {
+        say(&json);
+    } else {
+        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
+        say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));
+        say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Says how to go on after an error, which costs no trial that is done.
@@ -160,7 +204,7 @@ fn tell_outline(name: &str, outline: &Outline) {
 }
 
 /// The closing table, best first.
-fn tell(study: &Study, trials: &[Trial]) {
+fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     let keys = study.keys();
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"))
@@ -171,7 +215,7 @@ fn tell(study: &Study, trials: &[Trial]) {
     let ranked = ranked(trials);
     for trial in ranked.iter().take(SHOWN) {
         let mut row = vec![format!("{:03}", trial.trial)];
-        row.extend(keys.iter().map(|key| trial.setting.get(key).map(crate::tuning::shown).unwrap_or_default()));
+        row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
         let loss = match trial.loss_spread {
             Some(spread) => format!("{} ±{spread:.4}", number(trial.loss, 4)),
             None => number(trial.loss, 4),
@@ -199,6 +243,12 @@ fn tell(study: &Study, trials: &[Trial]) {
     }
     let folder = study.folder();
     say(&format!("  study     {}", folder.path().display()));
+    if !pictures.is_empty() {
+        let names = pictures.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+        let names = names.collect::<Vec<_>>().join(", ");
+        say(&format!("  pictures  {} ({names})", folder.plots().display()));
+        say(&format!("  page      {}: open it in a browser", folder.report().display()));
+    }
     if folder.best().exists() {
         say(&format!("  best      {}: `train` takes it", folder.best().display()));
     }

@@ -79,8 +79,8 @@ pub struct Trial {
     pub tokens: u64,
     /// Seconds that all its runs trained.
     pub seconds: f64,
-    /// The validation loss by step, of the first seed.
-    pub curve: Vec<(usize, f64)>,
+    /// The validation loss by tokens trained on, of the first seed.
+    pub curve: Vec<(f64, f64)>,
 }
 
 impl Record {
@@ -181,7 +181,7 @@ impl Trial {
             steps: known.iter().map(|run| run.summary.steps).sum(),
             tokens: known.iter().map(|run| run.summary.tokens).sum(),
             seconds: known.iter().map(|run| run.summary.seconds).sum(),
-            curve: validations.map(|row| (row.step, row.loss)).collect(),
+            curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
     }
 
