@@ -81,16 +81,20 @@ function axis(column, values) {
   const at = (value) => (log ? Math.log10(value) : value);
   const around = (at(high) - at(low)) * 0.06 || Math.abs(at(high)) * 0.05 || 0.5;
   const range = [at(low) - around, at(high) + around];
-  if (!log) return { at, range, ticks: ticks(range, 7) };
+  return { at, range, ticks: log ? logTicks(range) : ticks(range, 7) };
+}
+
+/** Round values of a logarithmic axis, whose range is that of decimal logarithms. */
+function logTicks([low, high]) {
   const marks = [];
-  const factors = range[1] - range[0] > 2.5 ? [1] : [1, 2, 5];
-  for (let power = Math.floor(range[0]); power <= range[1]; power++) {
-    for (const factor of factors) {
+  for (let power = Math.floor(low); power <= high; power++) {
+    for (const factor of high - low > 2.5 ? [1] : [1, 2, 5]) {
       const value = power + Math.log10(factor);
-      if (value >= range[0] && value <= range[1]) marks.push({ value, label: significant(Number((factor * 10 ** power).toPrecision(3))) });
+      if (value >= low && value <= high) marks.push({ value, label: significant(Number((factor * 10 ** power).toPrecision(3))) });
     }
   }
-  return { at, range, ticks: marks };
+  if (marks.length > 1) return marks;
+  return ticks([10 ** low, 10 ** high], 5).map(({ value, label }) => ({ value: Math.log10(value), label }));
 }
 
 function drawCurves() {
@@ -101,12 +105,11 @@ function drawCurves() {
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
-  const powers = axis({ log: true }, all.map((value) => 10 ** value));
   at("curves-heading").replaceChildren(floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens");
   drawChart(at("curves"), {
     x: [0, end],
     y: range,
-    yTicks: floor === null ? undefined : powers.ticks.filter(({ value }) => value >= range[0] && value <= range[1]),
+    yTicks: floor === null ? undefined : logTicks(range),
     title: floor === null ? "loss (nats a token)" : "above the floor (nats)",
     xTitle: "tokens trained on",
     curves: ordered.map((trial) => ({

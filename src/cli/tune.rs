@@ -16,8 +16,8 @@ use crate::training::{
     BackendName, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
 };
 use crate::tuning::{
-    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, Workers, check_baseline,
-    check_resumes, ranked, setting_shown, shown, sweep,
+    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, Workers,
+    check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
 };
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
@@ -88,11 +88,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut study = match resumed {
         Some(folder) => Study::resume(outline, folder)?,
         None => {
-            let target =
-                args.run.clone().map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
+            let target = args
+                .run
+                .clone()
+                .map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
             target.check()?;
             let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
-            let baseline = asked.then(|| backend::run(backend, CheckBaseline { experiment, dataset })).transpose()?;
+            let baseline =
+                asked.then(|| backend::run(backend, CheckBaseline { experiment, dataset })).transpose()?;
             if let (Some(found), false) = (&baseline, args.json) {
                 tell_baseline(found);
             }
@@ -145,7 +148,8 @@ impl Job for FindRate {
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
 fn find_rate(args: &Args, config: &Config, backend: BackendName, job: FindRate) -> Result<ExitCode> {
-    let target = args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
+    let target =
+        args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
     let sweep = backend::run(backend, job)?;
     let curve = of_sweep(config.name(), &sweep);
@@ -194,7 +198,11 @@ fn tell_outline(name: &str, outline: &Outline) {
     let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
     say(&format!("  rungs    {rungs} steps; one in {} goes on", proposer.eta));
     let (steps, all) = outline.study_steps();
-    say(&format!("  steps    {} at most, of {} without rungs", thousands(steps as f64), thousands(all as f64)));
+    say(&format!(
+        "  steps    {} at most, of {} without rungs",
+        thousands(steps as f64),
+        thousands(all as f64)
+    ));
     if let (1.., Some(reason)) = (proposer.left_out, &proposer.reason) {
         say(&format!("  left out {} combinations that the config refuses: {reason}", proposer.left_out));
     }
@@ -210,7 +218,8 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
         value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"))
     };
     let mut table = vec![["trial".to_string()].into_iter().collect::<Vec<_>>()];
-    table[0].extend(keys.iter().map(|key| key.split_once('.').map_or(key.clone(), |(_, name)| name.to_string())));
+    table[0]
+        .extend(keys.iter().map(|key| key.split_once('.').map_or(key.clone(), |(_, name)| name.to_string())));
     table[0].extend(["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"].map(String::from));
     let ranked = ranked(trials);
     for trial in ranked.iter().take(SHOWN) {
@@ -232,7 +241,8 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
         table.push(row);
     }
     let columns = table[0].len();
-    let widths = (0..columns).map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let widths =
+        (0..columns).map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let widths = widths.collect::<Vec<_>>();
     for row in &table {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}"));

@@ -33,8 +33,8 @@ use crate::training::{
 use crate::weights::native;
 
 pub use reading::Reading;
-pub use study::{draw_study, of_study, of_sweep};
 use reading::{head_values, measured_on};
+pub use study::{draw_study, of_study, of_sweep};
 
 /// The most attention weights that are looked at for the pictures of one run: 256 MB of them.
 const MOST_WEIGHTS: usize = 1 << 26;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::create;
 use crate::error::Result;
 use crate::report::{
-    CostAgainstAccuracy, KeyEffects, Picture, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, Style, SweepCurve,
-    SweepPoint, TrialCurves, TrialEnding, Value,
+    CostAgainstAccuracy, KeyEffects, Picture, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, Style,
+    SweepCurve, SweepPoint, TrialCurves, TrialEnding, Value,
 };
 use crate::training::{clock, thousands};
 use crate::tuning::{RateSweep, Study, Trial, TrialEnd, Verdict, ranked};
@@ -88,7 +88,13 @@ fn summary(study: &Study) -> Vec<(String, String)> {
         lines.extend(best.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
         lines.extend(best.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))));
     }
-    let ends = [TrialEnd::Completed, TrialEnd::EarlyStopped, TrialEnd::Pruned, TrialEnd::Diverged, TrialEnd::Unfinished];
+    let ends = [
+        TrialEnd::Completed,
+        TrialEnd::EarlyStopped,
+        TrialEnd::Pruned,
+        TrialEnd::Diverged,
+        TrialEnd::Unfinished,
+    ];
     let ends = ends.into_iter().filter(|&ended| count(ended) > 0);
     lines.extend(ends.map(|ended| (ended.name(), thousands(count(ended) as f64))));
     lines.push(("steps", thousands(trials.iter().map(|trial| trial.steps).sum::<usize>() as f64)));

@@ -88,8 +88,8 @@ pub use schedule::ScheduleCurve;
 pub use score::{HeadValues, Score};
 pub use series::Point;
 pub use study::{
-    CostAgainstAccuracy, KeyEffects, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, SweepCurve, SweepPoint,
-    TrialCurves, TrialEnding, Value,
+    CostAgainstAccuracy, KeyEffects, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, SweepCurve,
+    SweepPoint, TrialCurves, TrialEnding, Value,
 };
 
 #[cfg(test)]

@@ -119,7 +119,9 @@ impl Course {
             false => format!("the loss is no longer finite after {steps} steps"),
             true => format!("the training loss came from {first:.2} to {reached:.2} nats in {steps} steps"),
         };
-        let asked = format!("baseline check: {rows} sequences could not be learned by heart: {happened}, not below {near:.2}");
+        let asked = format!(
+            "baseline check: {rows} sequences could not be learned by heart: {happened}, not below {near:.2}"
+        );
         let anyway = "or go on all the same with --set tune.baseline=false";
         let silent = match silent.as_slice() {
             [] => String::new(),
@@ -128,11 +130,14 @@ impl Course {
         match works {
             Some(factor) => {
                 let (is, other) = if factor < 1.0 { ("high", "lower") } else { ("low", "higher") };
-                let good = format!("{:e}", format!("{:.3e}", rate * factor).parse::<f64>().unwrap_or(rate * factor));
+                let good =
+                    format!("{:e}", format!("{:.3e}", rate * factor).parse::<f64>().unwrap_or(rate * factor));
                 Error::key(
                     "training.learning_rate",
                     format!("{rate:e}"),
-                    format!("is too {is}. {asked}; with {good} they are{silent}. Take a {other} rate, {anyway}"),
+                    format!(
+                        "is too {is}. {asked}; with {good} they are{silent}. Take a {other} rate, {anyway}"
+                    ),
                 )
             }
             None => Error::Input(format!(
@@ -169,11 +174,13 @@ fn shortened<T: Copy>(values: &[T], time: usize, kept: usize) -> Vec<T> {
 
 /// The loss of a model that knows these very sequences: the mean entropy of what follows each prefix.
 fn least_loss(batch: &Batch) -> f64 {
-    let mut followers: HashMap<(&[u32], &[u32]), HashMap<u32, usize>> = HashMap::new();
+    // By source and prefix.
+    let mut followers: HashMap<_, HashMap<u32, usize>> = HashMap::new();
     for row in 0..batch.rows {
-        let source = batch.source.as_ref().map_or(&[][..], |source| {
-            &source.tokens[row * source.time..(row + 1) * source.time]
-        });
+        let source = batch
+            .source
+            .as_ref()
+            .map_or(&[][..], |source| &source.tokens[row * source.time..(row + 1) * source.time]);
         for time in 0..batch.time {
             let place = row * batch.time + time;
             if batch.roles[place] == Role::Padding {
@@ -250,7 +257,8 @@ struct Flow<'a> {
 impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Flow<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let gradient = self.gradients.get::<B::InnerBackend, D>(param.id);
-        let flows = gradient.is_some_and(|gradient| gradient.into_data().iter::<f32>().any(|value| value != 0.0));
+        let flows =
+            gradient.is_some_and(|gradient| gradient.into_data().iter::<f32>().any(|value| value != 0.0));
         self.flows.push(flows);
     }
 }
@@ -266,8 +274,16 @@ mod tests {
     use crate::config::Config;
 
     fn checked(sets: &[&str]) -> Result<Baseline> {
-        let small = ["data.length=12", "data.vocab=11", "data.period=[5, 6]", "data.train_samples=64",
-            "data.valid_samples=16", "model.d_model=24", "model.heads=3", "training.learning_rate=3e-3"];
+        let small = [
+            "data.length=12",
+            "data.vocab=11",
+            "data.period=[5, 6]",
+            "data.train_samples=64",
+            "data.valid_samples=16",
+            "model.d_model=24",
+            "model.heads=3",
+            "training.learning_rate=3e-3",
+        ];
         let sets = small.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
         let experiment = Config::parse("", Path::new("config.toml"), &sets)?.experiment();
         let dataset = experiment.dataset()?;
@@ -284,7 +300,10 @@ mod tests {
     #[test]
     fn a_rate_that_is_too_high_or_too_low_is_told_with_one_that_works() {
         let said = checked(&["training.learning_rate=1"]).unwrap_err().to_string();
-        assert!(said.contains("`training.learning_rate` = 1e0 is too high") && said.contains("with 1e-"), "{said}");
+        assert!(
+            said.contains("`training.learning_rate` = 1e0 is too high") && said.contains("with 1e-"),
+            "{said}"
+        );
         let low = ["training.learning_rate=1e-6", "training.min_learning_rate=0"];
         let said = checked(&low).unwrap_err().to_string();
         assert!(said.contains("is too low") && said.lines().count() == 1, "{said}");

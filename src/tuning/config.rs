@@ -171,7 +171,10 @@ mod tests {
         assert!(none.check().is_ok() && some.check().is_ok());
         for (config, part) in [
             (TuneConfig { method: Some(Method::Recipe), ..some.clone() }, "search of its own"),
-            (TuneConfig { method: Some(Method::Grid), ..none.clone() }, "`tune.method` = \"grid\" needs keys"),
+            (
+                TuneConfig { method: Some(Method::Grid), ..none.clone() },
+                "`tune.method` = \"grid\" needs keys",
+            ),
             (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be at least 1"),
             (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be at least 2"),
             (TuneConfig { trials: 1 << 20, ..some }, "at most 10000"),

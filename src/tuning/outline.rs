@@ -92,8 +92,14 @@ impl Outline {
         Ok(config)
     }
 
-    /// Steps of a run of `config` to a rung, counted from 0; none for the last, which is its end.
-    pub fn pause_at(&self, config: &Config, rung: usize) -> Option<usize> {
-        Some(self.budget.rung(config, rung)).filter(|&step| step < self.budget.steps(config))
+    /// Steps of a setting's runs to a rung, counted from 0, and whether there are more to come.
+    ///
+    /// # Errors
+    /// As [`Self::trial_config`].
+    pub fn rung(&self, setting: &Setting, rung: usize) -> Result<(usize, bool)> {
+        // By the config's own interval of validations, which that of a trial is made of.
+        let config = configured(&self.base, setting)?;
+        let step = self.budget.rung(&config, rung);
+        Ok((step, step < self.budget.steps(&config)))
     }
 }

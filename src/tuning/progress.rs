@@ -23,7 +23,9 @@ impl StudyProgress {
     /// If it is asked for as a dashboard, which shows one run.
     pub fn new(kind: ProgressKind, study: &Study) -> Result<Self> {
         if kind == ProgressKind::Tui {
-            return Err(Error::Input("--progress tui: shows one run; take bar, plain or none for a study".into()));
+            return Err(Error::Input(
+                "--progress tui: shows one run; take bar, plain or none for a study".into(),
+            ));
         }
         let bar = (kind == ProgressKind::Bar).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

@@ -122,7 +122,9 @@ impl Proposer {
     pub fn trials(&self) -> usize {
         match &self.candidates {
             Candidates::Settings(settings) => settings.len(),
-            Candidates::Stages { stages, .. } => 1 + stages.iter().map(|stage| stage.choices.len()).sum::<usize>(),
+            Candidates::Stages { stages, .. } => {
+                1 + stages.iter().map(|stage| stage.choices.len()).sum::<usize>()
+            }
         }
     }
 
@@ -132,13 +134,13 @@ impl Proposer {
         let mut race = Race { rungs: self.rungs, eta: self.eta, standing: &standing, trials: Vec::new() };
         let told = match &self.candidates {
             Candidates::Settings(settings) => race.run(settings.clone(), None).map(drop),
-            Candidates::Stages { base, start, stages } => {
-                stages.iter().try_fold(start.clone(), |best, stage| {
+            Candidates::Stages { base, start, stages } => stages
+                .iter()
+                .try_fold(start.clone(), |best, stage| {
                     let settings = stage.settings(base, &best);
                     Ok(race.run(settings, Some(stage.name))?.unwrap_or(best))
                 })
-                .map(drop)
-            }
+                .map(drop),
         };
         Agenda { due: told.err().unwrap_or_default(), trials: race.trials }
     }
@@ -166,7 +168,11 @@ impl Race<'_> {
     ///
     /// # Errors
     /// What is due, where a result is missing.
-    fn run(&mut self, settings: Vec<Setting>, stage: Option<&'static str>) -> Result<Option<Setting>, Vec<Due>> {
+    fn run(
+        &mut self,
+        settings: Vec<Setting>,
+        stage: Option<&'static str>,
+    ) -> Result<Option<Setting>, Vec<Due>> {
         let mut racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
         for rung in 0..self.rungs {
             let mut ranked = self.losses(&racing, rung)?;
@@ -291,9 +297,9 @@ mod tests {
         let proposer = proposer(SPACE, 1_000);
         let whole = play(&proposer, bowl);
         // Of the second wave every other trial is known: as after a kill in its middle.
-        let known = |due: Due| due.rung == 0 || due.rung == 1 && due.trial % 2 == 0;
-        let agenda = proposer
-            .agenda(|trials, due| known(due).then(|| bowl(&trials[due.trial].setting, due.rung)));
+        let known = |due: Due| due.rung == 0 || due.rung == 1 && due.trial.is_multiple_of(2);
+        let agenda =
+            proposer.agenda(|trials, due| known(due).then(|| bowl(&trials[due.trial].setting, due.rung)));
         let rest = whole.waves[1].iter().copied().filter(|due| !known(*due)).collect::<Vec<_>>();
         assert_eq!((agenda.due, agenda.trials), (rest, whole.trials));
     }

@@ -115,7 +115,8 @@ pub fn sweep<B: ops::AutodiffBackend>(
             if !loss.is_finite() {
                 break;
             }
-            (rates.push(rate), losses.push(loss));
+            rates.push(rate);
+            losses.push(loss);
             if loss > BLOWN * losses[0] {
                 break;
             }
@@ -196,8 +197,15 @@ mod tests {
     use crate::config::Config;
 
     fn swept(sets: &[&str]) -> RateSweep {
-        let small = ["data.length=12", "data.vocab=11", "data.period=[5, 6]", "data.train_samples=64",
-            "data.valid_samples=16", "model.d_model=24", "model.heads=3"];
+        let small = [
+            "data.length=12",
+            "data.vocab=11",
+            "data.period=[5, 6]",
+            "data.train_samples=64",
+            "data.valid_samples=16",
+            "model.d_model=24",
+            "model.heads=3",
+        ];
         let sets = small.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
         let experiment = Config::parse("", Path::new("config.toml"), &sets).unwrap().experiment();
         let dataset = experiment.dataset().unwrap();
@@ -217,7 +225,10 @@ mod tests {
 
     #[test]
     fn a_curve_without_a_minimum_is_told() {
-        assert_eq!(swept(&["training.optimizer=sgd", "training.max_gradient_norm=1e-9"]).verdict, Verdict::NeverFalls);
+        assert_eq!(
+            swept(&["training.optimizer=sgd", "training.max_gradient_norm=1e-9"]).verdict,
+            Verdict::NeverFalls
+        );
         let rates = [1e-3, 1e-2, 1e-1];
         assert_eq!(judge(&rates, &[3.0, 2.0, 1.0]), Verdict::NeverRises);
         assert_eq!(judge(&rates, &[3.0, 2.99, 5.0]), Verdict::NeverFalls);

@@ -59,7 +59,10 @@ pub fn stages(base: &Config) -> Vec<Stage> {
     let width = base.model.d_model as i64;
     let mut shapes = Vec::new();
     for d_model in [width / 2, width, 2 * width] {
-        for heads in HEADS.into_iter().chain((!HEADS.contains(&(base.model.heads as i64))).then_some(base.model.heads as i64)) {
+        for heads in HEADS
+            .into_iter()
+            .chain((!HEADS.contains(&(base.model.heads as i64))).then_some(base.model.heads as i64))
+        {
             shapes.push(
                 [("model.d_model", d_model), ("model.heads", heads)]
                     .map(|(key, value)| (key.to_string(), toml::Value::Integer(value)))

@@ -174,7 +174,9 @@ impl Trial {
             loss_spread: loss.filter(|_| runs.len() > 1).map(|(_, spread)| spread),
             floor,
             gap: loss.zip(floor).map(|((loss, _), floor)| loss - floor),
-            accuracy: loss.and(means(&|run| run.best(usize::MAX).map(|row| row.accuracy))).map(|(mean, _)| mean),
+            accuracy: loss
+                .and(means(&|run| run.best(usize::MAX).map(|row| row.accuracy)))
+                .map(|(mean, _)| mean),
             train_spread: means(&|run| last_spread(&run.train_losses())).map(|(mean, _)| mean),
             spikes: known.iter().map(|run| spikes(&run.train_losses())).sum(),
             parameters: first.summary.parameters,

@@ -263,8 +263,10 @@ impl Dimension {
                 Ok(Self::List(distinct))
             }
             toml::Value::Table(table) => Range::parse(table).map(Self::Range),
-            _ => Err("must be a list, as [16, 32, 64], or a range, as { min = 1e-4, max = 1e-2, scale = \"log\" }"
-                .into()),
+            _ => Err(
+                "must be a list, as [16, 32, 64], or a range, as { min = 1e-4, max = 1e-2, scale = \"log\" }"
+                    .into(),
+            ),
         }
     }
 
@@ -294,11 +296,13 @@ impl Dimension {
 
 impl Range {
     fn parse(table: &toml::Table) -> Result<Self, String> {
-        if let Some(key) = table.keys().find(|key| !["min", "max", "scale", "points"].contains(&key.as_str())) {
+        if let Some(key) = table.keys().find(|key| !["min", "max", "scale", "points"].contains(&key.as_str()))
+        {
             return Err(format!("has a `{key}`, where a range has min, max, scale and points"));
         }
         let number = |name: &str| {
-            let value = table.get(name).ok_or(format!("lacks `{name}`: a range is {{ min = 1, max = 2 }}"))?;
+            let value =
+                table.get(name).ok_or(format!("lacks `{name}`: a range is {{ min = 1, max = 2 }}"))?;
             let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
             number.filter(|number| number.is_finite()).ok_or(format!("has no number as `{name}`"))
         };
@@ -442,16 +446,25 @@ mod tests {
     #[test]
     fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
         let cases = [
-            ("\"model.hed\" = [2]", "study.toml:2: `tune.search.model.hed` = [2] is no known key: did you mean `model.heads`?"),
+            (
+                "\"model.hed\" = [2]",
+                "study.toml:2: `tune.search.model.hed` = [2] is no known key: did you mean `model.heads`?",
+            ),
             ("\"modell.heads\" = [2]", "did you mean `model.heads`?"),
             ("\"model.heads\" = []", "study.toml:2: `tune.search.model.heads` = [] is empty"),
             ("\"model.heads\" = 4", "must be a list"),
             ("\"model.heads\" = [\"four\"]", "expected a whole number"),
             ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be at least 1"),
             ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
-            ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),
+            (
+                "\"model.dropout\" = { min = 0.3, max = 0.1 }",
+                "is empty: `max` = 0.1 must be above `min` = 0.3",
+            ),
             ("\"model.dropout\" = { min = 0.3 }", "lacks `max`"),
-            ("\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }", "logarithmic scale over `min` = 0"),
+            (
+                "\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }",
+                "logarithmic scale over `min` = 0",
+            ),
             ("\"model.dropout\" = { min = 0, max = 0.5, sacle = \"log\" }", "has a `sacle`"),
             ("\"training.steps\" = [10, 20]", "`tune.steps`"),
             ("\"run.seed\" = [1, 2]", "`tune.seeds`"),
@@ -463,6 +476,9 @@ mod tests {
             assert!(said.contains(part) && said.lines().count() == 1, "{search}: {said}");
         }
         let said = space("\"model.heads\" = [3, 5, 7]").unwrap().grid().unwrap_err().to_string();
-        assert!(said.contains("no combination") && said.contains("must divide `model.d_model` = 64"), "{said}");
+        assert!(
+            said.contains("no combination") && said.contains("must divide `model.d_model` = 64"),
+            "{said}"
+        );
     }
 }

@@ -11,11 +11,11 @@ use std::sync::atomic::AtomicUsize;
 
 use super::baseline::Baseline;
 use super::outline::Outline;
+use super::progress::StudyProgress;
 use super::proposal::{Agenda, Due, Proposed, Standing};
 use super::record::{Record, Trial, TrialEnd, ranked, standing};
-use super::table;
-use super::progress::StudyProgress;
 use super::space::Setting;
+use super::table;
 use super::worker::{Happened, Workers, follow};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
@@ -204,8 +204,7 @@ impl Study {
     }
 
     fn standing(&self, trials: &[Proposed], Due { trial, rung }: Due) -> Option<Standing> {
-        let config = self.outline.trial_config(&trials[trial].setting, 0).ok()?;
-        let step = self.outline.budget.rung(&config, rung);
+        let (step, _) = self.outline.rung(&trials[trial].setting, rung).ok()?;
         let runs = (0..self.outline.tune.seeds).map(|seed| self.records.get(&(trial, seed))?.at(step));
         standing(&runs.collect::<Vec<_>>())
     }
@@ -220,13 +219,12 @@ impl Study {
         for Due { trial, rung } in due {
             for seed in 0..self.outline.tune.seeds {
                 let config = self.outline.trial_config(&trials[trial].setting, seed)?;
-                let step = self.outline.budget.rung(&config, rung);
-                let pause_at = self.outline.pause_at(&config, rung);
+                let (step, pauses) = self.outline.rung(&trials[trial].setting, rung)?;
                 if self.records.get(&(trial, seed)).is_some_and(|record| record.at(step).is_some()) {
                     continue;
                 }
                 let folder = self.run_folder(trial, seed);
-                runs.push(DueRun { trial, seed, folder, config, pause_at });
+                runs.push(DueRun { trial, seed, folder, config, pause_at: pauses.then_some(step) });
             }
         }
         Ok(runs)
@@ -301,7 +299,10 @@ impl Study {
         write_atomically(&self.folder.table(), &table::csv(&self.keys(), &trials))?;
         let best = ranked(&trials).first().copied().filter(|best| best.ended != TrialEnd::Diverged).cloned();
         match best {
-            Some(best) => write_atomically(&self.folder.best(), self.outline.whole_config(&best.setting)?.to_toml().as_bytes()),
+            Some(best) => write_atomically(
+                &self.folder.best(),
+                self.outline.whole_config(&best.setting)?.to_toml().as_bytes(),
+            ),
             None => Ok(()),
         }
     }

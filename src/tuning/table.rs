@@ -47,7 +47,8 @@ pub fn csv(keys: &[String], trials: &[Trial]) -> Vec<u8> {
         let mut row = vec![trial.trial.to_string(), trial.stage.unwrap_or_default().to_string()];
         row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
         row.push(trial.ended.name().to_string());
-        let values = [trial.loss, trial.loss_spread, trial.floor, trial.gap, trial.accuracy, trial.train_spread];
+        let values =
+            [trial.loss, trial.loss_spread, trial.floor, trial.gap, trial.accuracy, trial.train_spread];
         row.extend(values.map(number));
         row.extend([trial.spikes, trial.parameters, trial.steps].map(|count| count.to_string()));
         row.push(trial.tokens.to_string());

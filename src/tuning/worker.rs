@@ -65,8 +65,9 @@ impl Workers {
     /// # Errors
     /// If the system does not say where the program is.
     pub fn new(backend: BackendName, jobs: usize) -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| {
+            Error::Failed(format!("cannot find this program to run trials with: {error}"))
+        })?;
         Ok(Self { program, backend, jobs: jobs.max(1) })
     }
 
@@ -170,7 +171,8 @@ impl Worker<'_> {
             return Ok(());
         }
         let name = self.run.folder.name();
-        let line = said.lines().rfind(|line| line.starts_with("error: ")).map(|line| &line["error: ".len()..]);
+        let line =
+            said.lines().rfind(|line| line.starts_with("error: ")).map(|line| &line["error: ".len()..]);
         let problem = line.map_or_else(|| format!("its process ended with {status}"), str::to_string);
         let message = format!("trial {name}: {problem}");
         Err(match status.code() {
@@ -211,7 +213,9 @@ impl Errand {
         let read = std::io::stdin().lock().read_line(&mut line);
         let errand = read.ok().and_then(|_| serde_json::from_str::<Self>(&line).ok());
         let errand = errand.ok_or_else(|| {
-            Error::Input("`trial` is for studies, which tell it on standard input what to train: see `tune`".into())
+            Error::Input(
+                "`trial` is for studies, which tell it on standard input what to train: see `tune`".into(),
+            )
         })?;
         let alive = alive(errand.folder.parent().unwrap_or(Path::new(".")))?;
         let _ = alive.lock_shared();
@@ -243,4 +247,3 @@ pub fn follow(folder: &StudyFolder) -> Result<()> {
     }
     Ok(())
 }
-

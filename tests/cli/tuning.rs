@@ -114,12 +114,18 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
         "plots/learning_rate.png",
         "plots/cost.png",
     ] {
-        assert!(study.join(file).metadata().is_ok_and(|data| data.len() > 0), "{file} is there and not empty");
+        assert!(
+            study.join(file).metadata().is_ok_and(|data| data.len() > 0),
+            "{file} is there and not empty"
+        );
     }
     let rows = rows(&study);
     assert_eq!(rows.len(), 7);
     for row in &rows {
-        assert!(row["model.d_model"].parse::<usize>().unwrap() % row["model.heads"].parse::<usize>().unwrap() == 0);
+        assert!(
+            row["model.d_model"].parse::<usize>().unwrap() % row["model.heads"].parse::<usize>().unwrap()
+                == 0
+        );
         let (loss, floor, gap) = (&row["loss"], &row["floor"], &row["gap"]);
         let [loss, floor, gap] = [loss, floor, gap].map(|number| number.parse::<f64>().unwrap());
         assert!((loss - floor - gap).abs() < 1e-9);
@@ -127,7 +133,10 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
     let finished = rows.iter().filter(|row| row["ended"] == "completed").collect::<Vec<_>>();
     assert!(rows.iter().all(|row| ["completed", "pruned"].contains(&row["ended"].as_str())));
     assert!(finished.len() == 1 && finished[0]["steps"] == "180", "{rows:?}");
-    assert!(said.lines().nth(1).unwrap().trim().starts_with(&format!("00{}", finished[0]["trial"])), "{said}");
+    assert!(
+        said.lines().nth(1).unwrap().trim().starts_with(&format!("00{}", finished[0]["trial"])),
+        "{said}"
+    );
 
     // Of the best setting a whole run can be made, and it is that trial's.
     let best = fs::read_to_string(study.join("best.toml")).unwrap();
@@ -153,9 +162,15 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let steps = |rows: &[String]| {
+        let valid = rows.iter().filter(|row| row.contains(",valid,"));
+        valid.map(|row| row.split(',').next().unwrap().parse().unwrap()).collect::<Vec<usize>>()
+    };
     let paused = crate::rows(&place.path().join(&config).with_file_name(""));
     let alone = crate::rows(&place.path().join("alone"));
     assert!(paused.len() > 2 && alone.len() > paused.len());
+    let last = steps(&paused).last().copied();
+    assert_eq!(last.map(|step| step.to_string()), Some(pruned["steps"].clone()), "a rung is a validation");
     assert_eq!(paused, alone[..paused.len()]);
 }
 
@@ -262,7 +277,9 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
     let rows = rows(&place.path().join("study"));
     let ended = rows.iter().map(|row| (row["ended"].as_str(), row["loss"].is_empty())).collect::<Vec<_>>();
     assert_eq!(ended, [("completed", false), ("diverged", true)], "{said}");
-    assert!(fs::read_to_string(place.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01"));
+    assert!(
+        fs::read_to_string(place.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01")
+    );
 }
 
 #[test]
@@ -277,13 +294,20 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
     stages.dedup();
     assert_eq!(stages, ["batch size", "learning rate", "heads and width", "dropout"]);
     let best = |stages: &[&str]| {
-        let of = rows.iter().filter(|row| stages.contains(&row["stage"].as_str()) && row["ended"] != "pruned");
+        let of =
+            rows.iter().filter(|row| stages.contains(&row["stage"].as_str()) && row["ended"] != "pruned");
         of.min_by(|a, b| a["loss"].parse::<f64>().unwrap().total_cmp(&b["loss"].parse().unwrap())).unwrap()
     };
     let batch = &best(&stages[..1])["training.batch_size"];
-    assert!(rows.iter().filter(|row| row["stage"] != "batch size").all(|row| row["training.batch_size"] == *batch));
+    assert!(
+        rows.iter()
+            .filter(|row| row["stage"] != "batch size")
+            .all(|row| row["training.batch_size"] == *batch)
+    );
     let rate = &best(&stages[..2])["training.learning_rate"];
-    assert!(rows.iter().filter(|row| row["stage"] == "dropout").all(|row| row["training.learning_rate"] == *rate));
+    assert!(
+        rows.iter().filter(|row| row["stage"] == "dropout").all(|row| row["training.learning_rate"] == *rate)
+    );
     let settings = rows.iter().map(|row| {
         ["training.batch_size", "training.learning_rate", "model.d_model", "model.heads", "model.dropout"]
             .map(|key| row[key].clone())
@@ -305,7 +329,10 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     let cases: [(Vec<&str>, &[&str]); 16] = [
         (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
         (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
-        (set("tune.search.model.dropout={ min = 0.0, max = 0.5, scale = \"log\" }"), &["--set:", "logarithmic"]),
+        (
+            set("tune.search.model.dropout={ min = 0.0, max = 0.5, scale = \"log\" }"),
+            &["--set:", "logarithmic"],
+        ),
         (set("tune.search.model.dropout={ min = 0.5, max = 0.1 }"), &["is empty", "above `min` = 0.5"]),
         (set("tune.search.training.steps=[1, 2]"), &["`tune.steps`"]),
         (set("tune.search.model.d_model=[15, 25]"), &["no combination", "must divide"]),
@@ -348,7 +375,10 @@ fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
     let study = place.path().join("study");
     let before = fs::read(study.join("study.csv")).unwrap();
     let said = refusal(place.path(), &["study.toml", "--resume", "study"]);
-    assert!(said.contains("`training.steps` = 180 differs from the 20") && said.contains("--run DIR"), "{said}");
+    assert!(
+        said.contains("`training.steps` = 180 differs from the 20") && said.contains("--run DIR"),
+        "{said}"
+    );
     let said = refusal(place.path(), &["--resume", "study", "--set", "tune.trials=3"]);
     assert!(said.contains("`tune.trials` = 3 differs from the 2"), "{said}");
     let config = study.join("trials/000/config.toml");

@@ -8,7 +8,7 @@ use crate::report::axis::{HEADING, MARGIN, Plot, Sign, WIDTH, heading, legend};
 use crate::report::canvas::{Canvas, Rect};
 use crate::report::color::GREEN;
 use crate::report::picture::Picture;
-use crate::report::range::Range;
+use crate::report::range::{Range, tick_labels};
 
 /// Accuracy over the operations of training, and the line of those that nothing cheaper beats.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,8 @@ impl Picture for CostAgainstAccuracy<'_> {
         let plot = Plot { area, x: log_range(result.trials.iter().map(|trial| trial.operations)), y };
         heading(canvas, &format!("{}: accuracy by cost", result.study), &result.best_in_words())?;
         let ticks = y.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
-        let labels = ticks.iter().map(|tick| format!("{:.1} %", tick * 100.0)).collect::<Vec<_>>();
+        let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
+        let labels = tick_labels(&percent).into_iter().map(|label| label + " %").collect::<Vec<_>>();
         plot.y_axis_at(canvas, "accuracy", &ticks, &labels)?;
         log_axis(canvas, &plot, "floating-point operations of the training")?;
         let front = self.front();

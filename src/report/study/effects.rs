@@ -4,11 +4,12 @@ use plotters::backend::DrawingBackend;
 
 use super::{StudyResult, Value, log_axis, log_range, mark, marks};
 use crate::error::Result;
-use crate::report::axis::{HEADING, MARGIN, Plot, WIDTH, heading, legend};
+use crate::report::axis::{HEADING, LABEL, MARGIN, Plot, WIDTH, heading, legend};
 use crate::report::canvas::{Canvas, Rect};
 use crate::report::color::VERMILION;
 use crate::report::picture::Picture;
 use crate::report::range::Range;
+use crate::report::text::Text;
 
 /// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
 /// the best of each value.
@@ -23,8 +24,6 @@ const BELOW: f64 = 56.0;
 const LEGEND: f64 = 30.0;
 const LEFT: f64 = 62.0;
 const GAP: f64 = 22.0;
-/// So many different values stand side by side, each with its own place; of more, their distance counts.
-const MOST_PLACES: usize = 8;
 
 impl Picture for KeyEffects<'_> {
     const NAME: &'static str = "effects";
@@ -70,7 +69,12 @@ impl KeyEffects<'_> {
         let values = || result.trials.iter().filter_map(|trial| trial.values.get(index));
         let places = distinct(values());
         let numbers = values().filter_map(Value::number).collect::<Vec<_>>();
-        let side_by_side = places.len() <= MOST_PLACES || numbers.len() < values().count();
+        let labels = places.iter().map(Value::text).collect::<Vec<_>>();
+        // Values stand side by side, each in a place of its own, while their labels fit; of more numbers,
+        // the distance counts.
+        let widest = labels.iter().map(|label| Text::new(LABEL).width(label)).fold(0.0, f64::max);
+        let fits = (widest + 8.0) * places.len() as f64 <= area.width;
+        let side_by_side = fits || numbers.len() < values().count();
         let logarithmic = numbers.iter().all(|&number| number > 0.0);
         let x = match side_by_side {
             true => Range { start: -0.5, end: places.len() as f64 - 0.5 },
@@ -90,7 +94,6 @@ impl KeyEffects<'_> {
         };
         if side_by_side {
             let ticks = (0..places.len()).map(|place| place as f64).collect::<Vec<_>>();
-            let labels = places.iter().map(Value::text).collect::<Vec<_>>();
             plot.x_axis_at(canvas, key, &ticks, &labels)?;
             let best = |place: &Value| {
                 let trials = result.trials.iter().filter(|trial| trial.values.get(index) == Some(place));

@@ -144,12 +144,14 @@ impl StudyResult {
     /// apart; where no floor is known, as they are.
     fn scale(&self, losses: impl Iterator<Item = f64>) -> LossScale {
         let scale = LossScale { floor: self.floor, range: Range { start: 0.0, end: 1.0 } };
-        let mut places: Vec<f64> = losses.filter(|loss| loss.is_finite()).map(|loss| scale.at(loss)).collect();
+        let mut places: Vec<f64> =
+            losses.filter(|loss| loss.is_finite()).map(|loss| scale.at(loss)).collect();
         places.sort_by(f64::total_cmp);
         let low = places.first().copied().unwrap_or(0.0);
         let high = quantile(&places, 0.98).unwrap_or(1.0);
         let range = Range::new(low, high);
-        let range = Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
+        let range =
+            Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
         LossScale { range, ..scale }
     }
 }
@@ -177,7 +179,11 @@ impl LossScale {
             Some(_) => {
                 let ticks = log_ticks(self.range);
                 let labels = ticks.iter().map(|tick| tick_labels(&[*tick]).concat()).collect::<Vec<_>>();
-                ("loss above the floor (nats)", ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>(), labels)
+                (
+                    "loss above the floor (nats)",
+                    ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>(),
+                    labels,
+                )
             }
             None => {
                 let ticks = self.range.ticks(6);
@@ -202,7 +208,8 @@ fn log_range(values: impl Iterator<Item = f64>) -> Range {
         return Range { start: 0.0, end: 1.0 };
     }
     // A single value stands in the middle of its decade.
-    let range = if high - low < 1e-9 { Range { start: low - 0.5, end: high + 0.5 } } else { Range::new(low, high) };
+    let range =
+        if high - low < 1e-9 { Range { start: low - 0.5, end: high + 0.5 } } else { Range::new(low, high) };
     Range { start: range.start - 0.05 * range.length(), end: range.end + 0.05 * range.length() }
 }
 
@@ -225,7 +232,9 @@ fn mark<B: DrawingBackend>(
     let color = trial.color(best);
     let place = plot.place(x, y.unwrap_or(plot.y.end).clamp(plot.y.start, plot.y.end));
     match (trial.ended, y) {
-        (TrialEnding::Diverged, _) | (_, None) => canvas.cross((place.0, plot.area.top + 7.0), 4.0, color, 1.75),
+        (TrialEnding::Diverged, _) | (_, None) => {
+            canvas.cross((place.0, plot.area.top + 7.0), 4.0, color, 1.75)
+        }
         (TrialEnding::Pruned, Some(_)) => canvas.ring(place, 3.5, color, 1.5),
         (TrialEnding::Finished, Some(_)) => canvas.dot(place, if best { 5.5 } else { 4.0 }, color),
     }

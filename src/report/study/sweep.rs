@@ -64,7 +64,8 @@ impl Picture for SweepCurve {
         let losses = || self.points.iter().flat_map(|point| [point.loss, point.smoothed]);
         let low = losses().fold(f64::INFINITY, f64::min);
         // What follows the blow-up would squash the fall.
-        let high = losses().fold(low, f64::max).min(low + 1.35 * (self.points[0].loss - low).max(0.05 * low.abs()));
+        let high =
+            losses().fold(low, f64::max).min(low + 1.35 * (self.points[0].loss - low).max(0.05 * low.abs()));
         let range = Range::new(low, high);
         let y = Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
         let plot = Plot { area, x: log_range(self.points.iter().map(|point| point.rate)), y };
@@ -80,7 +81,8 @@ impl Picture for SweepCurve {
             (Sign::Line(BLUE), "smoothed".to_string()),
             (Sign::Line(pale(BLUE)), "single steps".to_string()),
         ];
-        for (rate, color, name) in [(self.lowest, VERMILION, "lowest"), (self.suggested, GREEN, "suggested")] {
+        for (rate, color, name) in [(self.lowest, VERMILION, "lowest"), (self.suggested, GREEN, "suggested")]
+        {
             let Some(rate) = rate else { continue };
             let (x, _) = plot.place(rate.log10(), y.start);
             canvas.dashed((x, area.top), (x, area.bottom()), color, 1.5)?;

@@ -17,7 +17,9 @@ pub(crate) fn study(floor: Option<f64>) -> StudyResult {
         steps: 70,
         seconds: 1.5,
         operations: 1e9 * (number + 1) as f64,
-        curve: (1..=7).map(|step| (f64::from(step) * 100.0, loss.unwrap_or(2.0) + 2.0 / f64::from(step))).collect(),
+        curve: (1..=7)
+            .map(|step| (f64::from(step) * 100.0, loss.unwrap_or(2.0) + 2.0 / f64::from(step)))
+            .collect(),
     };
     let rate = Value::Number;
     let name = |name: &str| Value::Name(name.to_string());
@@ -69,7 +71,9 @@ fn pictures_say_in_text_what_they_show() {
     let style = Style { format: Format::Svg, ..Style::default() };
     let study = study(Some(0.5));
     let svg = vector(&KeyEffects(&study), &style).unwrap();
-    for text in ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"] {
+    for text in
+        ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"]
+    {
         assert!(svg.contains(text), "{text}");
     }
     let svg = vector(&RateAgainstLoss(&study), &style).unwrap();
@@ -100,7 +104,8 @@ fn a_study_without_a_loss_is_refused_and_one_without_rates_has_no_such_picture()
 
 #[test]
 fn the_page_loads_nothing_and_text_of_a_study_is_data() {
-    let mut page = StudyPage { result: study(Some(0.5)), config: "# </script><img src=x>".into(), ..Default::default() };
+    let mut page =
+        StudyPage { result: study(Some(0.5)), config: "# </script><img src=x>".into(), ..Default::default() };
     page.result.study = "</title><script>alert(1)</script>{{data}}".into();
     let html = page.html().unwrap();
     assert!(html.contains("default-src 'none'"));
