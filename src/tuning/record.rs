@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::proposal::Standing;
 use super::space::Setting;
+use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
@@ -214,52 +215,12 @@ pub fn ranked(trials: &[Trial]) -> Vec<&Trial> {
     ranked
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// The standard deviation, of a sample.
-fn deviation(values: &[f64]) -> f64 {
-    let Some(mean) = mean(values).filter(|_| values.len() > 1) else { return 0.0 };
-    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-    (squares / (values.len() - 1) as f64).sqrt()
-}
-
-/// The standard deviation over the last fifth, of three at least.
-fn last_spread(losses: &[f64]) -> Option<f64> {
-    let last = losses.len().div_ceil(5).max(3);
-    (losses.len() >= last).then(|| deviation(&losses[losses.len() - last..]))
-}
-
-/// Values that stand above the median of the twenty before them by more than six times the median
-/// distance from it, which of normal noise is four standard deviations.
-fn spikes(losses: &[f64]) -> usize {
-    const BEFORE: usize = 20;
-    let stands_out = |window: &[f64]| {
-        let (before, value) = (&window[..BEFORE], window[BEFORE]);
-        let middle = median(before);
-        let distances = before.iter().map(|loss| (loss - middle).abs()).collect::<Vec<_>>();
-        value - middle > 6.0 * median(&distances).max(1e-3 * middle.abs())
-    };
-    losses.windows(BEFORE + 1).filter(|window| stands_out(window)).count()
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 => (sorted[half - 1] + sorted[half]) / 2.0,
-        _ => sorted[half],
-    }
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     /// A run with validations at these steps.
-    pub fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
+    fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
         let row = |&(step, loss): &(usize, f64)| Row {
             step,
             epoch: 1,
@@ -347,17 +308,5 @@ pub(super) mod tests {
             trial(3, Ended::EarlyStopped, 1.0),
         ];
         assert_eq!(ranked(&trials).iter().map(|trial| trial.trial).collect::<Vec<_>>(), [3, 2, 1, 0]);
-    }
-
-    #[test]
-    fn spikes_stand_out_of_noise_and_a_fall_is_none() {
-        let noise = |step: usize| ((step * 7_919) % 101) as f64 / 1_010.0;
-        let mut losses = (0..200).map(|step| 3.0 - step as f64 / 100.0 + noise(step)).collect::<Vec<_>>();
-        assert_eq!(spikes(&losses), 0);
-        (losses[60], losses[150]) = (9.0, 5.0);
-        assert_eq!(spikes(&losses), 2);
-        assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
-        assert_eq!(last_spread(&losses[..2]), None);
-        assert_eq!(spikes(&[1.0; 50]), 0);
     }
 }

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
 use super::baseline::Baseline;
+use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
 use super::proposal::{Agenda, Due, Proposed, Standing};
@@ -30,10 +30,6 @@ pub struct Study {
     _lock: Lock,
 }
 
-/// The folder of a study.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StudyFolder(RunFolder);
-
 /// A run that is to be trained to a rung.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueRun {
@@ -49,71 +45,6 @@ pub struct DueRun {
     pub pause_at: Option<usize>,
 }
 
-impl StudyFolder {
-    /// The study at `path`.
-    ///
-    /// # Errors
-    /// If there is no folder, or one that no study made.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        let folder = Self(RunFolder::at(path));
-        let shown = folder.path().display();
-        if !folder.path().is_dir() {
-            return Err(Error::Input(format!("there is no study `{shown}`: `tune --run {shown}` makes one")));
-        }
-        if !folder.0.config().is_file() || !folder.trials().is_dir() {
-            return Err(Error::Input(format!(
-                "`{shown}` is not the folder of a study: it lacks config.toml or trials/"
-            )));
-        }
-        Ok(folder)
-    }
-
-    /// The folder itself.
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Its name, which titles its pictures.
-    pub fn name(&self) -> String {
-        self.0.name()
-    }
-
-    /// `config.toml`: every key as used, with the search.
-    pub fn config(&self) -> PathBuf {
-        self.0.config()
-    }
-
-    /// `trials/`: a run folder for each run.
-    pub fn trials(&self) -> PathBuf {
-        self.path().join("trials")
-    }
-
-    /// `study.csv`: a row a trial.
-    pub fn table(&self) -> PathBuf {
-        self.path().join("study.csv")
-    }
-
-    /// `best.toml`: the best setting, for `train`.
-    pub fn best(&self) -> PathBuf {
-        self.path().join("best.toml")
-    }
-
-    /// `baseline.json`: what the check before the first trial found.
-    pub fn baseline(&self) -> PathBuf {
-        self.path().join("baseline.json")
-    }
-
-    /// `plots/`: the pictures.
-    pub fn plots(&self) -> PathBuf {
-        self.0.plots()
-    }
-
-    /// `report.html`: the page to explore.
-    pub fn report(&self) -> PathBuf {
-        self.0.report()
-    }
-}
-
 impl Study {
     /// Makes the folder of a new study at `target`, by one rename.
     ///
@@ -126,7 +57,7 @@ impl Study {
         target: &Target,
     ) -> Result<Self> {
         let (folder, lock) = RunFolder::create(target, |folder| {
-            let folder = StudyFolder(folder.clone());
+            let folder = StudyFolder::at(folder.clone());
             let trials = folder.trials();
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;
             if let Some(baseline) = baseline {
@@ -135,7 +66,7 @@ impl Study {
             }
             write_atomically(&folder.config(), config.to_toml().as_bytes())
         })?;
-        Self::with(StudyFolder(folder), outline, lock)
+        Self::with(StudyFolder::at(folder), outline, lock)
     }
 
     /// Takes up the study in `folder`, once the runs of a process that was killed have stopped.
@@ -143,7 +74,7 @@ impl Study {
     /// # Errors
     /// If another process works in it, it was made with another config, or its runs were not made by it.
     pub fn resume(outline: Outline, folder: StudyFolder) -> Result<Self> {
-        let lock = folder.0.lock()?;
+        let lock = folder.lock()?;
         follow(&folder)?;
         Self::with(folder, outline, lock)
     }

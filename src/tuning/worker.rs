@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::study::{DueRun, StudyFolder};
+use super::folder::StudyFolder;
+use super::study::DueRun;
 use crate::error::{Error, Result};
 use crate::training::{BackendName, Ended, Summary};
 

@@ -335,7 +335,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         ),
         (set("tune.search.model.dropout={ min = 0.5, max = 0.1 }"), &["is empty", "above `min` = 0.5"]),
         (set("tune.search.training.steps=[1, 2]"), &["`tune.steps`"]),
-        (set("tune.search.model.d_model=[15, 25]"), &["no combination", "must divide"]),
+        (set("tune.search.model.d_model=[17, 25]"), &["no combination", "must divide"]),
         (set("tune.trails=3"), &["`tune.trails` = 3", "did you mean `tune.trials`?"]),
         (set("tune.method=annealing"), &["annealing", "halving"]),
         (set("tune.trials=0"), &["`tune.trials` = 0 must be at least 1"]),
