@@ -77,7 +77,7 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let outline = Outline::new(&config, config.experiment().dataset()?.train.len())?;
     let target = Target::Folder(folder.join(method));
     let mut study = Study::create(&config, outline, None, &target)?;
-    let mut progress = StudyProgress::new(ProgressKind::None, &study)?;
+    let mut progress = StudyProgress::new(ProgressKind::None, &study);
     let workers = Workers::new(backend::choose(None)?, 1)?;
     study.conduct(&workers, &AtomicUsize::new(0), &mut progress)?;
     let trials = study.trials();

@@ -84,6 +84,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         true => ProgressKind::None,
         false => ProgressKind::automatic(),
     });
+    StudyProgress::check(kind)?;
     let signal = signals::watch()?;
     let mut study = match resumed {
         Some(folder) => Study::resume(outline, folder)?,
@@ -102,7 +103,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             Study::create(&config, outline, baseline.as_ref(), &target)?
         }
     };
-    let mut progress = StudyProgress::new(kind, &study)?;
+    let mut progress = StudyProgress::new(kind, &study);
     let workers = Workers::new(backend, args.jobs.into())?;
     let happened = study.conduct(&workers, &signal, &mut progress);
     progress.finish();

@@ -318,7 +318,9 @@ mod tests {
 
     #[test]
     fn labels_that_do_not_follow_from_what_came_before_are_told() {
-        let said = checked(&["data.task=random", "data.length=1"]).unwrap_err().to_string();
+        let said = checked(&["data.task=random", "data.length=1", "data.train_samples=512"])
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("labels cannot be learned") && said.contains("tune.baseline=false"), "{said}");
     }
 

@@ -17,16 +17,21 @@ pub struct StudyProgress {
 }
 
 impl StudyProgress {
-    /// Progress of `study`.
+    /// Whether a study can be shown so.
     ///
     /// # Errors
-    /// If it is asked for as a dashboard, which shows one run.
-    pub fn new(kind: ProgressKind, study: &Study) -> Result<Self> {
-        if kind == ProgressKind::Tui {
-            return Err(Error::Input(
-                "--progress tui: shows one run; take bar, plain or none for a study".into(),
-            ));
+    /// If a dashboard is asked for, which shows one run.
+    pub fn check(kind: ProgressKind) -> Result<()> {
+        match kind {
+            ProgressKind::Bar | ProgressKind::Plain | ProgressKind::None => Ok(()),
+            ProgressKind::Tui => {
+                Err(Error::Input("--progress tui: shows one run; take bar, plain or none for a study".into()))
+            }
         }
+    }
+
+    /// Progress of `study`.
+    pub fn new(kind: ProgressKind, study: &Study) -> Self {
         let bar = (kind == ProgressKind::Bar).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} steps  {msg}")
@@ -36,7 +41,7 @@ impl StudyProgress {
         });
         let mut progress = Self { kind, bar };
         progress.advance(study);
-        Ok(progress)
+        progress
     }
 
     /// A run has ended or pauses.
