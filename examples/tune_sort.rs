@@ -2,10 +2,10 @@
 //!
 //!     cargo run --release --example tune_sort
 //!
-//! Searches width, learning rate, batch size and heads of a decoder that learns to sort: once every
+//! Searches width, learning rate and heads of a decoder that learns to sort: once every
 //! combination, trained to its end, and once by successive halving with 40 trials. Ends with an error
 //! if the race ends more than 0.02 nats above the grid's best, or takes a quarter of its steps. Takes
-//! about ten minutes on two cores.
+//! a few minutes on two cores.
 
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -28,7 +28,7 @@ valid_samples = 256
 layers = 2
 
 [training]
-steps = 400
+steps = 300
 validate_every = 50
 
 [analysis]

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::error::Result;
 
 /// The first rung of a race has at least so many steps: before, a loss says nothing.
-const FEWEST_STEPS: usize = 20;
+const FEWEST_STEPS: usize = 10;
 
 /// A trial as it was proposed.
 #[derive(Debug, Clone, PartialEq)]

@@ -60,8 +60,8 @@ fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
 
 #[test]
 fn short_trials_race_in_fewer_rungs() {
-    assert_eq!(proposer(SPACE, 100).rungs, 2, "33 steps to the first rung; 11 would be too few");
-    assert_eq!(proposer(SPACE, 30).rungs, 1);
+    assert_eq!(proposer(SPACE, 100).rungs, 3, "11 steps to the first rung; 3 would be too few");
+    assert_eq!(proposer(SPACE, 29).rungs, 1);
     assert_eq!(most_rungs(1, 1_000, 3), 1, "alone, there is nobody to race with");
 }
 
