@@ -65,7 +65,7 @@ function draw(changed) {
 function look(trial) {
   const color = trial.trial === best ? "var(--vermilion)" : "var(--blue)";
   const back = trial.ended !== "finished" && trial.trial !== state.chosen;
-  return back ? `color-mix(in srgb, ${color} 35%, transparent)` : color;
+  return back ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
 }
 
 /** An axis over values: plain, or by powers of ten where all are positive; words side by side. */
