@@ -5,6 +5,7 @@ mod generate;
 mod resume;
 mod seeing;
 mod tasks;
+mod tuning;
 mod weights;
 
 use std::fs;
