@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::AnalysisConfig;
-use crate::data::{DataConfig, Source};
+use crate::data::{DataConfig, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 use crate::training::{Experiment, RunFolder, TrainingConfig};
@@ -67,7 +67,8 @@ impl Config {
         match path {
             Some(path) => Self::parse(&read(path)?, path, overrides),
             None if Path::new(DEFAULT_FILE).exists() => Self::load(Some(Path::new(DEFAULT_FILE)), overrides),
-            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides),
+            // The place in a file that is not there would mislead.
+            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides).map_err(without_place),
         }
     }
 
@@ -83,20 +84,17 @@ impl Config {
         let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
         // Put together of two files, it is neither: a line number would mislead.
-        Self::parse(&whole.to_toml(), &own, overrides).map_err(|error| match error {
-            Error::Key { origin: Some(Origin::File(_)), key, value, problem } => {
-                Error::key(key, value, problem)
-            }
-            other => other,
-        })
+        Self::parse(&whole.to_toml(), &own, overrides).map_err(without_place)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
         let mut source = Values::parse(text, path)?;
+        let written = source.data_source();
         for assignment in overrides {
             source.set(assignment)?;
         }
+        source.settle(&written);
         let config = source.deserialize()?;
         config.check().map_err(|error| source.locate(error))?;
         Ok(config)
@@ -129,7 +127,7 @@ impl Config {
             model: self.model.clone(),
             training: self.training.clone(),
             analysis: self.analysis.clone(),
-            toml: self.to_toml(),
+            toml: self.anchored().to_toml(),
         }
     }
 
@@ -138,7 +136,7 @@ impl Config {
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
         let sections =
             |config: &Self| toml::Table::try_from(config).expect("a config holds only what TOML can say");
-        let (new, old) = (sections(self), sections(made_with));
+        let (new, old) = (sections(&self.anchored()), sections(&made_with.anchored()));
         let none = toml::Value::Table(toml::Table::new());
         for section in ["run", "data", "model"] {
             let (new, old) = (new.get(section).unwrap_or(&none), old.get(section).unwrap_or(&none));
@@ -159,6 +157,22 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// The config with the whole path of each file that it names, so that its run can be used from any
+    /// folder.
+    fn anchored(&self) -> Self {
+        let whole = |path: &Path| match is_empty(path) {
+            true => PathBuf::new(),
+            false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+        };
+        let tokens = match &self.data.tokens {
+            Tokens::File(path) => Tokens::File(whole(path)),
+            of_text => of_text.clone(),
+        };
+        let data = DataConfig { path: whole(&self.data.path), tokens, ..self.data.clone() };
+        let run = RunConfig { from: whole(&self.run.from), ..self.run.clone() };
+        Self { run, data, ..self.clone() }
     }
 
     /// The run's name, or what it is when none was given.
@@ -205,6 +219,14 @@ fn read(path: &Path) -> Result<String> {
             format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to()),
         )
     })
+}
+
+/// The error without the line of the file in which the value stands.
+fn without_place(error: Error) -> Error {
+    match error {
+        Error::Key { origin: Some(Origin::File(_)), key, value, problem } => Error::key(key, value, problem),
+        other => other,
+    }
 }
 
 fn quoted(value: &str) -> String {
