@@ -22,6 +22,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::error::Result;
+use crate::training::one_line;
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -62,16 +63,13 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", one_line(&error.to_string()));
             ExitCode::from(error.exit_code())
         }
         Err(panic) => {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            eprintln!(
-                "error: a fault of the program itself, please report it: {}",
-                message.replace('\n', " ")
-            );
+            eprintln!("error: a fault of the program itself, please report it: {}", one_line(message));
             ExitCode::FAILURE
         }
     }

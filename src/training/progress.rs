@@ -178,6 +178,20 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Writes a warning to standard error, as one line.
+pub fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {}", one_line(message));
+}
+
+/// A message as one line, whatever it quotes.
+pub fn one_line(message: &str) -> String {
+    let escape = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    message.chars().map(escape).collect()
+}
+
 fn pace(standing: &Standing) -> String {
     format!(
         "lr {:.2e}  {} tokens/s  {} left",
