@@ -11,7 +11,9 @@ function outcome({ truth, determined, probable }) {
 const OUTCOMES = { hit: "right", miss: "missed", unknowable: "cannot be known" };
 
 function drawPredictions() {
-  const { predictions } = data.samples[state.sample];
+  const { predictions, source } = data.samples[state.sample];
+  at("source").hidden = source === undefined;
+  at("source").replaceChildren("The encoder reads ", ...(source ?? []).map((token) => tokenElement(data.tokens[token])));
   const outcomes = predictions.map(outcome);
   at("predictions").replaceChildren(...predictions.map((prediction, position) => {
     const truth = tokenOf(prediction.truth);

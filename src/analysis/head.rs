@@ -121,11 +121,16 @@ impl HeadTallies {
     }
 }
 
-/// The head of a layer with the highest induction score; the first where they are equal.
+/// The head of a layer with the highest induction score. Heads that come within a tenth of it count as
+/// equal: of twins, the one without which the loss rises most, where that is known, and else the
+/// first.
 pub fn most_inductive(layer: &[HeadScores]) -> usize {
     let induction = |scores: &HeadScores| scores.induction.unwrap_or(0.0);
-    let best = layer.iter().map(induction).fold(f64::NEG_INFINITY, f64::max);
-    layer.iter().position(|scores| induction(scores) == best).unwrap_or(0)
+    let best = layer.iter().map(induction).fold(0.0, f64::max);
+    let twins = layer.iter().enumerate().filter(|(_, scores)| induction(scores) >= 0.9 * best);
+    let worth = |scores: &HeadScores| scores.ablation.unwrap_or(f64::NEG_INFINITY);
+    // The first of equals: `max_by` takes the last.
+    twins.rev().max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b))).map_or(0, |(head, _)| head)
 }
 
 #[cfg(test)]
@@ -183,5 +188,14 @@ mod tests {
         close(all[0][1].induction, 1.0);
         close(all[0][0].itself, (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
         assert_eq!(most_inductive(&all[0]), 1);
+
+        let head = |induction, ablation| HeadScores {
+            induction: Some(induction),
+            ablation,
+            ..HeadTally::default().scores()
+        };
+        let twins = [head(0.1, Some(5.0)), head(0.49, Some(0.1)), head(0.47, Some(3.3))];
+        assert_eq!(most_inductive(&twins), 2, "of twins, the one that counts");
+        assert_eq!(most_inductive(&[head(0.4, None), head(0.41, None), head(0.2, None)]), 0);
     }
 }

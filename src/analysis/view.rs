@@ -12,6 +12,10 @@ use crate::ops;
 pub struct View {
     /// The weights of the causal self-attention, `[layer][head]`, each `[query, key]` row by row.
     pub attention: Vec<Vec<Vec<f32>>>,
+    /// Those of an encoder's self-attention over the source, laid out so; empty without an encoder.
+    pub encoder: Vec<Vec<Vec<f32>>>,
+    /// Those of the decoder's attention over the source; empty without an encoder.
+    pub cross: Vec<Vec<Vec<f32>>>,
     /// The probability of each next token at each position, `[time][vocab]`.
     pub probabilities: Vec<Vec<f32>>,
 }
@@ -22,7 +26,7 @@ impl View {
     /// # Errors
     /// [`crate::Error::Shape`] where the model cannot read it, as where it is too long.
     pub fn new<B: ops::Backend>(model: &Model<B>, inputs: Inputs<B>) -> Result<Self> {
-        let (logits, maps) = model.forward_with_attention(inputs)?;
+        let (logits, maps) = model.forward_with_maps(inputs)?;
         let [_, _, vocab] = logits.dims();
         let probabilities = floats(softmax(logits, 2));
         let heads = |map: Tensor<B, 4>| {
@@ -30,7 +34,9 @@ impl View {
             floats(map).chunks(query_time * key_time).map(<[f32]>::to_vec).collect()
         };
         Ok(Self {
-            attention: maps.into_iter().map(heads).collect(),
+            attention: maps.causal.into_iter().map(heads).collect(),
+            encoder: maps.encoder.into_iter().map(heads).collect(),
+            cross: maps.cross.into_iter().map(heads).collect(),
             probabilities: probabilities.chunks(vocab).map(<[f32]>::to_vec).collect(),
         })
     }

@@ -12,14 +12,13 @@ mod cuda;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-use burn_autodiff::Autodiff;
-
 pub use check::{Check, Part, check};
 
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::training::{
     self, BackendName, Control, Device, DeviceChoice, DeviceKind, Experiment, Outcome, RunFolder, Target,
+    warn,
 };
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
@@ -80,7 +79,7 @@ pub fn choose(asked: Asked) -> Result<Device> {
         None => best(asked.device)?,
     };
     if device.kind == DeviceKind::Software {
-        eprintln!("warning: {} is a software device: a CPU backend is faster", device.name);
+        warn(&format!("warning: {} is a software device: a CPU backend is faster", device.name));
     }
     Ok(device)
 }
@@ -113,7 +112,7 @@ fn best(wanted: Option<DeviceChoice>) -> Result<Device> {
         if let Some(device) = found.iter().filter(is_right).min_by_key(|device| device.kind) {
             if !searched.is_empty() {
                 let problem = format!("no graphics card found for {}", searched.join(" or "));
-                eprintln!("{problem}: {} computes instead", device.backend.name());
+                warn(&format!("{problem}: {} computes instead", device.backend.name()));
             }
             return Ok(device.clone());
         }
@@ -142,16 +141,24 @@ fn best(wanted: Option<DeviceChoice>) -> Result<Device> {
 pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
     match device.backend {
         #[cfg(feature = "ndarray")]
-        BackendName::Ndarray => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
+        BackendName::Ndarray => cpu::<burn_ndarray::NdArray, J>(job),
         #[cfg(feature = "flex")]
-        BackendName::Flex => job.run::<Autodiff<burn_flex::Flex>>(Default::default()),
+        BackendName::Flex => cpu::<burn_flex::Flex, J>(job),
         #[cfg(feature = "wgpu")]
         BackendName::Wgpu => accelerator::run::<burn_wgpu::Wgpu, J>(device, wgpu::handle(device), job),
         #[cfg(feature = "cuda")]
         BackendName::Cuda => accelerator::run::<burn_cuda::Cuda, J>(device, cuda::handle(device), job),
         #[allow(unreachable_patterns)]
-        name => Err(missing(name)),
+        name => {
+            drop(job);
+            Err(missing(name))
+        }
     }
+}
+
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+fn cpu<B: ops::Backend, J: Job>(job: J) -> Result<J::Output> {
+    job.run::<burn_autodiff::Autodiff<B>>(Default::default())
 }
 
 /// Where a run stands in the file system.

@@ -17,19 +17,29 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
+    /// Keeps in a run's config what was asked for on the command line.
+    pub fn record(&self, config: &mut TrainingConfig) {
+        let Asked { backend, device } = self.asked(config);
+        config.backend = backend;
+        config.device = device;
+    }
+
     /// The device to compute on: as the command line says, or else the config.
     ///
     /// # Errors
     /// If it is not compiled in, or not there.
     pub fn choose(&self, config: Option<&TrainingConfig>) -> Result<Device> {
-        let of_config = config
-            .map_or_else(Asked::default, |config| Asked { backend: config.backend, device: config.device });
-        choose(match self.backend {
-            // A number counts the devices of one backend.
-            Some(name) if of_config.backend != Some(name) => {
-                Asked { backend: Some(name), device: self.device }
-            }
-            _ => Asked { backend: of_config.backend, device: self.device.or(of_config.device) },
+        choose(match config {
+            Some(config) => self.asked(config),
+            None => Asked { backend: self.backend, device: self.device },
         })
+    }
+
+    fn asked(&self, config: &TrainingConfig) -> Asked {
+        match self.backend {
+            // A number counts the devices of one backend.
+            Some(name) if config.backend != Some(name) => Asked { backend: Some(name), device: self.device },
+            _ => Asked { backend: config.backend, device: self.device.or(config.device) },
+        }
     }
 }

@@ -123,7 +123,7 @@ impl Evaluate<'_> {
         if known.is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
             let run = self.folder.path().display();
             warn(&format!(
-                "the data has changed since the run `{run}` began, so its scores are of other data"
+                "warning: the data has changed since the run `{run}` began, so its scores are of other data"
             ));
         }
     }

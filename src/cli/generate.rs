@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::training::{RunFolder, say};
+use crate::training::{RunFolder, say, warn};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -198,17 +198,18 @@ impl Job for Generate<'_> {
         let continuations =
             generation::write((&model, sizes), vocabulary, &prompt, &options, &device, watch)?;
         if stream.is_some() {
-            say("");
+            // Where nothing was written on, what was given stands alone.
+            say(if first { shown.trim_end() } else { "" });
         } else if !args.json {
             for (continuation, number) in continuations.iter().zip(1..) {
                 say(&format!("--- sample {number}\n{shown}{}", continuation.text));
             }
         }
         if let Some((context, kept)) = slide {
-            eprintln!(
+            warn(&format!(
                 "notice: the context of {context} tokens was full: whenever it is, the last {kept} are read \
                  again and the others forgotten"
-            );
+            ));
         }
         Ok(Written { given, continuations })
     }
@@ -218,7 +219,7 @@ fn print_json(written: &Written, vocabulary: &Vocabulary) {
     let report = |continuation: &'_ Continuation| -> Vec<Vec<Alternative>> {
         let named = |alternative: &generation::Alternative| Alternative {
             id: alternative.id,
-            text: vocabulary.token(alternative.id),
+            text: vocabulary.decode(&[alternative.id]),
             probability: alternative.probability,
         };
         continuation.alternatives.iter().map(|step| step.iter().map(named).collect()).collect()

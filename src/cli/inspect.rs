@@ -42,7 +42,8 @@ pub struct Args {
     colors: Colors,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores.
+    /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores;
+    /// with an encoder also source, encoder_weights and cross_weights.
     #[arg(long)]
     json: bool,
 }
@@ -52,8 +53,23 @@ pub struct Args {
 struct Report<'a> {
     tokens: &'a [u32],
     weights: Vec<Vec<Vec<&'a [f32]>>>,
+    #[serde(flatten)]
+    source: Option<SourceReport<'a>>,
     probabilities: &'a [Vec<f32>],
     scores: &'a [Vec<HeadScores>],
+}
+
+/// What an encoder-decoder adds: what its encoder reads, and the attention there.
+#[derive(Debug, Serialize)]
+struct SourceReport<'a> {
+    source: &'a [u32],
+    encoder_weights: Vec<Vec<Vec<&'a [f32]>>>,
+    cross_weights: Vec<Vec<Vec<&'a [f32]>>>,
+}
+
+/// Maps as `[layer][head][query][key]`.
+fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Vec<Vec<Vec<&[f32]>>> {
+    maps.iter().map(|heads| heads.iter().map(|map| map.chunks(keys).collect()).collect()).collect()
 }
 
 /// Runs the command.
@@ -70,14 +86,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (view, scores) = backend::run(&device, Inspect { folder: &folder, sample: &sample })?;
 
     if args.json {
-        let time = sample.inputs.len();
         let report = Report {
             tokens: &sample.inputs,
-            weights: view
-                .attention
-                .iter()
-                .map(|heads| heads.iter().map(|map| map.chunks(time).collect()).collect())
-                .collect(),
+            weights: rows(&view.attention, sample.inputs.len()),
+            source: sample.source.as_deref().map(|source| SourceReport {
+                source,
+                encoder_weights: rows(&view.encoder, source.len()),
+                cross_weights: rows(&view.cross, source.len()),
+            }),
             probabilities: &view.probabilities,
             scores: &scores,
         };
@@ -124,7 +140,21 @@ impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let sizes = description.sizes;
+        let longest = [("input", Some(&self.sample.inputs), sizes.context)];
+        let source = self.sample.source.as_ref();
+        let longest =
+            longest.into_iter().chain(sizes.source_context.map(|context| ("source", source, context)));
+        for (what, tokens, context) in longest {
+            if let Some(tokens) = tokens.filter(|tokens| tokens.len() > context) {
+                return Err(Error::Input(format!(
+                    "the {what} has {} tokens, more than the context of {context} that the model was trained on: \
+                     shorten it",
+                    tokens.len()
+                )));
+            }
+        }
         look_at(&Trainee { model, label_smoothing: 0.0 }, self.sample, &device)
     }
 }

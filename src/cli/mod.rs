@@ -22,7 +22,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::error::Result;
-use crate::training::one_line;
+use crate::training::warn;
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),
         Err(error) => {
-            eprintln!("{}", in_one_line(&error.to_string()));
+            warn(&in_one_line(&error.to_string()));
             return ExitCode::from(2);
         }
     };
@@ -63,13 +63,13 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
-            eprintln!("error: {}", one_line(&error.to_string()));
+            warn(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
         Err(panic) => {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            eprintln!("error: a fault of the program itself, please report it: {}", one_line(message));
+            warn(&format!("error: a fault of the program itself, please report it: {message}"));
             ExitCode::FAILURE
         }
     }

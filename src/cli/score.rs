@@ -13,7 +13,7 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
-use crate::training::{RunFolder, say};
+use crate::training::{RunFolder, say, warn};
 use crate::weights::native;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
@@ -75,11 +75,11 @@ impl Job for Score<'_> {
         let sizes = description.sizes;
         let context = sizes.context;
         if self.tokens.len() > context + 1 {
-            eprintln!(
+            warn(&format!(
                 "notice: {} tokens are longer than the context of {context}: they are read in windows that \
                  overlap by half",
                 self.tokens.len()
-            );
+            ));
         }
         generation::score((&model, sizes), self.tokens, self.source, &device)
     }

@@ -47,7 +47,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let (config, place) = match &args.resume {
+    let (mut config, place) = match &args.resume {
         None => {
             let config = match &args.from {
                 None => Config::load(args.config.as_deref(), &args.set)?,
@@ -71,11 +71,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let device = args.backend.choose(Some(&config.training))?;
+    args.backend.record(&mut config.training);
     if args.dry_run {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
         tell_plan(&config.name(), &device, &plan);
         if let Err(problem) = fits {
-            warn(&problem.to_string());
+            warn(&format!("warning: {problem}"));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -87,7 +88,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // The run is saved: whatever becomes of its pictures, it ended as it did.
     let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
         let run = outcome.folder.path().display();
-        warn(&format!("the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"));
+        warn(&format!(
+            "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
+        ));
         Vec::new()
     });
     tell(&outcome, &plots);

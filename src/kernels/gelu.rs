@@ -4,7 +4,8 @@
 
 use pulp::Simd;
 
-use super::matrix::MatrixMut;
+use super::matrix::{MatrixMut, Tiles};
+use super::parallel::for_each_piece;
 use super::vector::{Vector, map_into, update, update_pairs, vectorized};
 
 /// Which form of GELU.
@@ -41,7 +42,36 @@ impl Gelu {
     }
 }
 
+/// Of a whole layer, by its pre-activation: `pre_activation` becomes GELU of it, and `gradient`, which comes
+/// as that of the activation, the one of the pre-activation.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn activate_and_differentiate(form: Gelu, pre_activation: &mut [f32], gradient: &mut [f32]) {
+    const PIECE: usize = 1 << 13;
+    assert_eq!(pre_activation.len(), gradient.len(), "pre-activation and gradient");
+    let (values, gradients) = (Tiles::rows(pre_activation, 1, PIECE), Tiles::rows(gradient, 1, PIECE));
+    for_each_piece(values.count(), PIECE * 4, |piece| {
+        let (mut values, mut gradients) = (values.take(piece), gradients.take(piece));
+        value_and_gradient(form, values.contiguous(), gradients.contiguous());
+    });
+}
+
 vectorized! {
+    /// See [`activate_and_differentiate`].
+    fn value_and_gradient(simd; form: Gelu, values: &mut [f32], gradients: &mut [f32]) {
+        match form {
+            Gelu::Erf => update_pairs(simd, values, gradients, [], |x, g, []| {
+                let (value, slope) = Gelu::Erf.value_and_derivative(x);
+                (value, g * slope)
+            }),
+            Gelu::Tanh => update_pairs(simd, values, gradients, [], |x, g, []| {
+                let (value, slope) = Gelu::Tanh.value_and_derivative(x);
+                (value, g * slope)
+            }),
+        }
+    }
+
     /// Adds the bias to the rows of a product, and applies GELU in place.
     pub(super) fn add_bias_and_activate(simd; form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>) {
         for row in 0..product.rows() {
@@ -124,6 +154,20 @@ mod tests {
                 (naive(form, x + h) - naive(form, x - h)) / (2.0 * h)
             };
             assert_close("gelu's derivative", &slope, &x.iter().map(|&x| difference(x)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn activating_and_differentiating_at_once_is_both_apart() {
+        for form in [Gelu::Erf, Gelu::Tanh] {
+            let x: Vec<f32> = random(2, 30_011).iter().map(|x| 5.0 * x).collect();
+            let g = random(3, x.len());
+            let (mut expected_values, mut expected_gradient) = (x.clone(), vec![f32::NAN; x.len()]);
+            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut expected_values, 30_011));
+            gradient(form, &x, &g, &mut expected_gradient);
+            let (mut values, mut gradients) = (x, g);
+            activate_and_differentiate(form, &mut values, &mut gradients);
+            assert!(values == expected_values && gradients == expected_gradient, "{form:?}");
         }
     }
 

@@ -6,9 +6,9 @@
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
 use super::gelu::{self, Gelu};
-use super::matmul::{for_each_product_tile, tile_size, tiled_product};
+use super::matmul::{for_each_product_tile, is_one_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut, Tiles};
-use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::parallel::{both, for_each_piece, rows_in_a_piece};
 use super::pool;
 use super::vector::{LANES, update, vectorized};
 
@@ -197,21 +197,33 @@ pub fn backward(
         }
     };
     let (input, gradient) = (Matrix::new(input, d_in), Matrix::new(gradient, d_out));
-    if let Some(input_gradient) = input_gradient {
-        tiled_product(MatrixMut::new(input_gradient, d_in), gradient, layer.weight_matrix().transposed());
-    }
-    if let Some(weight_gradient) = weight_gradient {
-        match layer.layout {
-            WeightLayout::InputOutput => {
-                tiled_product(MatrixMut::new(weight_gradient, d_out), input.transposed(), gradient);
-            }
-            WeightLayout::OutputInput => {
-                tiled_product(MatrixMut::new(weight_gradient, d_in), gradient.transposed(), input);
+    let for_input = || {
+        if let Some(input_gradient) = input_gradient {
+            let output = MatrixMut::new(input_gradient, d_in);
+            tiled_product(output, gradient, layer.weight_matrix().transposed());
+        }
+    };
+    let for_parameters = || {
+        if let Some(weight_gradient) = weight_gradient {
+            match layer.layout {
+                WeightLayout::InputOutput => {
+                    tiled_product(MatrixMut::new(weight_gradient, d_out), input.transposed(), gradient);
+                }
+                WeightLayout::OutputInput => {
+                    tiled_product(MatrixMut::new(weight_gradient, d_in), gradient.transposed(), input);
+                }
             }
         }
-    }
-    if let Some(bias_gradient) = bias_gradient {
-        sum_rows(gradient, bias_gradient);
+        if let Some(bias_gradient) = bias_gradient {
+            sum_rows(gradient, bias_gradient);
+        }
+    };
+    let work = gradient.rows() * d_in * d_out;
+    if is_one_tile(work) {
+        both(work, for_input, for_parameters);
+    } else {
+        for_input();
+        for_parameters();
     }
 }
 

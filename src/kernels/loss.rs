@@ -5,7 +5,7 @@
 //! `softmax(x) - (1 - s) [token = t] - s / vocab`. Rows whose target is to be ignored count for nothing.
 
 use super::matrix::Tiles;
-use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::parallel::{for_each_item, for_each_piece, rows_in_a_piece};
 use super::vector::{map_into, max, sum_map, vectorized};
 
 /// How targets are compared with logits.
@@ -60,19 +60,7 @@ pub fn forward<T: Copy + Into<i64> + Sync>(
         let (losses, log_sum_exp) = (losses.contiguous(), log_sum_exp.contiguous());
         log_sum_exp_rows(logits, vocab, log_sum_exp);
         for (row, target) in targets[rows].iter().enumerate() {
-            let logits = &logits[row * vocab..][..vocab];
-            losses[row] = match token(kind, *target, vocab) {
-                None => 0.0,
-                Some(target) => {
-                    let hit = log_sum_exp[row] - logits[target];
-                    if kind.smoothing == 0.0 {
-                        hit
-                    } else {
-                        let spread = log_sum_exp[row] - sum(logits) / vocab as f32;
-                        (1.0 - kind.smoothing) * hit + kind.smoothing * spread
-                    }
-                }
-            };
+            losses[row] = row_loss(kind, &logits[row * vocab..][..vocab], *target, log_sum_exp[row]);
         }
     });
     drop(losses_of_pieces);
@@ -124,6 +112,53 @@ pub fn backward<T: Copy + Into<i64> + Sync>(
     });
 }
 
+/// The loss and the likeliest token of each row, in one pass: what an evaluation counts. `losses` are those of
+/// [`forward`]; of equally likely tokens the first is taken.
+///
+/// # Shapes
+/// `logits` `[rows, vocab]`; `targets`, `losses`, `likeliest` `[rows]`.
+///
+/// # Panics
+/// If the lengths do not fit each other, or a target that is not ignored is no token.
+pub fn score<T: Copy + Into<i64> + Sync>(
+    kind: &CrossEntropy,
+    logits: &[f32],
+    targets: &[T],
+    losses: &mut [f32],
+    likeliest: &mut [i64],
+) {
+    let (rows, vocab) = shape(logits, targets);
+    assert!(losses.len() == rows && likeliest.len() == rows, "losses and tokens of [{rows}]");
+    let piece_rows = rows_in_a_piece(rows, 2 * vocab);
+    let pieces = (logits.chunks(piece_rows * vocab).zip(targets.chunks(piece_rows)))
+        .zip(losses.chunks_mut(piece_rows).zip(likeliest.chunks_mut(piece_rows)))
+        .collect();
+    for_each_item(pieces, piece_rows * vocab * 4, |((logits, targets), (losses, likeliest))| {
+        log_sum_exp_rows(logits, vocab, losses);
+        for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+            losses[row] = row_loss(kind, logits, targets[row], losses[row]);
+            likeliest[row] = first_largest(logits) as i64;
+        }
+    });
+}
+
+/// The loss of a row whose `log_sum_exp` is known.
+fn row_loss<T: Into<i64>>(kind: &CrossEntropy, logits: &[f32], target: T, log_sum_exp: f32) -> f32 {
+    let Some(target) = token(kind, target, logits.len()) else { return 0.0 };
+    let hit = log_sum_exp - logits[target];
+    if kind.smoothing == 0.0 {
+        return hit;
+    }
+    let spread = log_sum_exp - sum(logits) / logits.len() as f32;
+    (1.0 - kind.smoothing) * hit + kind.smoothing * spread
+}
+
+/// Where the largest number stands first; 0 where there is none.
+fn first_largest(row: &[f32]) -> usize {
+    let largest = largest(row);
+    row.iter().position(|&x| x == largest).unwrap_or(0)
+}
+
 fn shape<T>(logits: &[f32], targets: &[T]) -> (usize, usize) {
     let rows = targets.len();
     let vocab = logits.len().checked_div(rows).unwrap_or(1);
@@ -154,6 +189,8 @@ vectorized! {
     }
 
     fn sum(simd; row: &[f32]) -> f32 { sum_map(simd, [row], |[x]| x) }
+
+    fn largest(simd; row: &[f32]) -> f32 { max(simd, row) }
 
     /// `gradient = scale * (softmax(logits) - spread)`.
     fn softmax_rows(
@@ -267,6 +304,25 @@ mod tests {
         let (none, _, gradient) = run(&kind, &logits, &[-100; 7]);
         assert_eq!((none, none.mean()), (Loss { sum: 0.0, rows: 0 }, 0.0));
         assert!(gradient.iter().all(|g| *g == 0.0));
+    }
+
+    #[test]
+    fn a_score_is_the_loss_and_the_first_of_the_largest() {
+        for (rows, vocab) in [(1, 1), (7, 11), (1_009, 67), (3, 5_003)] {
+            let kind = CrossEntropy { ignored: Some(3), smoothing: 0.1 };
+            let (mut logits, targets) = case(rows, vocab);
+            // Ties.
+            logits.iter_mut().for_each(|x| *x = (8.0 * *x).round() / 8.0);
+            let (_, expected, _) = run(&kind, &logits, &targets);
+            let (mut losses, mut likeliest) = (vec![f32::NAN; rows], vec![-1; rows]);
+            score(&kind, &logits, &targets, &mut losses, &mut likeliest);
+            assert_eq!(losses, expected);
+            for (row, token) in logits.chunks(vocab).zip(likeliest) {
+                let (before, after) = row.split_at(token as usize);
+                let best = after[0];
+                assert!(before.iter().all(|x| *x < best) && after.iter().all(|x| *x <= best));
+            }
+        }
     }
 
     #[test]

@@ -89,19 +89,31 @@ pub(super) fn for_each_product_tile(
     });
 }
 
+/// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them
+/// are then better done side by side.
+pub(super) fn is_one_tile(work: usize) -> bool {
+    work < 2 * LEAST_WORK
+}
+
+/// Multiply-adds below which cutting costs more than it gains.
+const LEAST_WORK: usize = 1 << 21;
+
 /// Rows and columns of a tile of a result `[rows, columns]`.
 ///
 /// `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
 /// rows: no two tiles pack the same numbers. Columns come in multiples of [`LANES`](super::vector::LANES).
 pub(super) fn tile_size(rows: usize, columns: usize, inner: usize) -> (usize, usize) {
-    /// Multiply-adds below which cutting costs more than it gains.
-    const LEAST_WORK: usize = 1 << 21;
     /// Tiles into which the largest products are cut.
     const MOST_TILES: usize = 32;
     /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2).
     const LEAST_COLUMNS: usize = 64;
     const LEAST_ROWS: usize = 256;
-    let tiles = (rows * columns * inner / LEAST_WORK).clamp(1, MOST_TILES);
+    let work = rows * columns * inner;
+    if is_one_tile(work) && work >= LEAST_WORK && rows >= LEAST_ROWS {
+        // Two halves, so that a second thread has one.
+        return (rows.div_ceil(2), columns.next_multiple_of(LEAST_COLUMNS));
+    }
+    let tiles = (work / LEAST_WORK).clamp(1, MOST_TILES);
     let tile_columns = columns.max(1).div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
     let tiles_of_rows = tiles / columns.div_ceil(tile_columns).max(1);
     let tile_rows = rows.max(1).div_ceil(tiles_of_rows.max(1)).max(LEAST_ROWS);

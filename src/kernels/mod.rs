@@ -22,6 +22,17 @@
 //! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool
 //! decides how fast a kernel runs and never what it computes. Another processor may round differently: it
 //! may have another instruction set.
+//!
+//! # Checking the `unsafe` code
+//! It stands in [`matrix`], whose views divide a slice between threads, and in `matmul`, which hands their
+//! addresses to `gemm`. Two runs of the tests look for what can go wrong there:
+//!
+//! - `cargo test --lib kernels::`, in the profile for development: with debug assertions and overflow checks.
+//!   [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
+//! - `cargo test --release --lib --no-run`, and `valgrind --error-exitcode=1 PROGRAM kernels:: --test-threads 1
+//!   --skip instruction_sets` with the program that it names, in ten minutes: no number is read that nobody
+//!   wrote, and none beyond an allocation. Valgrind knows no AVX-512; kernels and `gemm` ask the processor that
+//!   it shows them, and take AVX2. What is skipped starts processes of its own.
 
 pub mod attention;
 pub mod dropout;

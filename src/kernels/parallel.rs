@@ -21,6 +21,19 @@ pub(super) fn for_each_item<T: Send>(items: Vec<T>, work: usize, task: impl Fn(T
     }
 }
 
+/// Runs two tasks of about `work` multiply-adds each, side by side where that is worth it.
+pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
+    match pieces_together(2, work) {
+        None => {
+            one();
+            other();
+        }
+        Some(_) => {
+            rayon::join(one, other);
+        }
+    }
+}
+
 /// How many pieces a thread should take at least; `None` where all are better done by the calling thread.
 fn pieces_together(pieces: usize, work: usize) -> Option<usize> {
     /// Multiply-adds that take about as long as it takes to wake a thread.

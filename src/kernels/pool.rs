@@ -26,12 +26,17 @@ pub fn take(length: usize) -> Buffer {
 
 /// Returns a vector that came from [`Buffer::into_vec`]. Any other is freed, unless it happens to be as
 /// large as one of those: in a class below its own length nobody would ask for it again.
-pub fn give(mut values: Vec<f32>) {
-    let class = values.capacity();
-    if class > 0 && length_class(class) == class {
-        values.resize(class, 0.0);
-        idle().give(values);
-    }
+pub fn give(values: Vec<f32>) {
+    idle().give_back(values);
+}
+
+/// Hands in a vector that others still read: `reclaim` gives it once they are done, and nothing before.
+///
+/// It is asked when a request finds no idle buffer.
+pub fn give_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static) {
+    let mut pool = idle();
+    let since = pool.requests;
+    pool.shared.push((since, Box::new(reclaim)));
 }
 
 /// Frees all idle buffers.
@@ -73,15 +78,19 @@ impl Drop for Buffer {
 /// Requests that an idle buffer waits for: those of some training steps.
 const PATIENCE: u64 = 1 << 15;
 
+type Reclaim = Box<dyn FnMut() -> Option<Vec<f32>> + Send>;
+
 #[derive(Default)]
 struct Pool {
     /// Buffers as long as their class with the number of requests at their return, the latest at the back.
     idle: VecDeque<(u64, Vec<f32>)>,
+    /// What others still read, with the number of requests when it was handed in.
+    shared: Vec<(u64, Reclaim)>,
     requests: u64,
 }
 
 fn idle() -> MutexGuard<'static, Pool> {
-    static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), requests: 0 });
+    static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), shared: Vec::new(), requests: 0 });
     // A panic elsewhere leaves the list of buffers whole.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -90,8 +99,34 @@ impl Pool {
     fn take(&mut self, class: usize) -> Option<Vec<f32>> {
         self.requests += 1;
         // The buffer used last is the one that caches still hold.
-        let place = self.idle.iter().rposition(|(_, values)| values.len() == class)?;
+        let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.len() == class);
+        let place = last(self).or_else(|| {
+            self.reclaim();
+            last(self)
+        })?;
         self.idle.remove(place).map(|(_, values)| values)
+    }
+
+    /// Takes back what nobody else reads any more.
+    fn reclaim(&mut self) {
+        let now = self.requests;
+        let mut free = Vec::new();
+        self.shared.retain_mut(|(since, reclaim)| match reclaim() {
+            Some(values) => {
+                free.push(values);
+                false
+            }
+            None => *since + PATIENCE >= now,
+        });
+        free.into_iter().for_each(|values| self.give_back(values));
+    }
+
+    fn give_back(&mut self, mut values: Vec<f32>) {
+        let class = values.capacity();
+        if class > 0 && length_class(class) == class {
+            values.resize(class, 0.0);
+            self.give(values);
+        }
     }
 
     fn give(&mut self, values: Vec<f32>) {
@@ -135,6 +170,27 @@ mod tests {
         assert_eq!(vector.len(), 1_000);
         assert_eq!(vector.capacity(), length_class(1_000));
         give(vector);
+    }
+
+    #[test]
+    fn shared_memory_comes_back_once_nobody_reads_it() {
+        let mut pool = Pool::default();
+        let mut owner = Some(std::sync::Arc::new(vec![1.0; 128]));
+        let reader = owner.clone();
+        let place = reader.as_ref().map(|values| values.as_ptr());
+        let reclaim = move || match std::sync::Arc::try_unwrap(owner.take()?) {
+            Ok(values) => Some(values),
+            Err(shared) => {
+                owner = Some(shared);
+                None
+            }
+        };
+        pool.shared.push((0, Box::new(reclaim)));
+        assert!(pool.take(128).is_none(), "it is read");
+        drop(reader);
+        assert!(pool.take(64).is_none(), "another length");
+        assert_eq!(pool.take(128).map(|values| values.as_ptr()), place);
+        assert!(pool.shared.is_empty());
     }
 
     #[test]

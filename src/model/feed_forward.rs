@@ -76,7 +76,8 @@ impl<B: ops::Backend> FeedForward<B> {
     /// # Errors
     /// [`crate::Error::Shape`] where the input is not `d_model` wide.
     pub fn forward(&self, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
-        let inner = self.inner(input)?;
+        self.check(&input)?;
+        let inner = ops::linear_gelu(&self.up, self.gelu, input); // [batch, time, d_inner]
         Ok(ops::dropout(&self.dropout, ops::linear(&self.down, inner)))
     }
 
@@ -89,14 +90,12 @@ impl<B: ops::Backend> FeedForward<B> {
     /// As [`Self::forward`], and where the residual has another shape than the input.
     pub fn forward_onto(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         check_residual(residual.dims(), input.dims())?;
-        let inner = self.inner(input)?;
-        Ok(ops::linear_residual(&self.down, &self.dropout, inner, residual))
+        self.check(&input)?;
+        Ok(ops::feed_forward([&self.up, &self.down], self.gelu, &self.dropout, input, residual))
     }
 
-    /// `gelu(input W_up + b_up)`, `[batch, time, d_inner]`.
-    fn inner(&self, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+    fn check(&self, input: &Tensor<B, 3>) -> Result<()> {
         let [d_model, _] = self.up.weight.shape().dims();
-        check_width("input", input.dims(), d_model)?;
-        Ok(ops::linear_gelu(&self.up, self.gelu, input))
+        check_width("input", input.dims(), d_model)
     }
 }

@@ -7,7 +7,7 @@ use burn::tensor::{Tensor, backend};
 
 use super::host::{Floats, tensor};
 use super::{Backend, IntoFloat, float};
-use crate::kernels::{optimizer, pool};
+use crate::kernels::optimizer;
 
 pub use crate::kernels::optimizer::AdamW;
 
@@ -40,11 +40,13 @@ pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a FloatTens
 }
 
 /// One step of every parameter, given the [`global_norm`] of all gradients.
+///
+/// The new weights take the memory of the gradients, and the next gradients that of the old weights,
+/// once nobody reads these any more.
 pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<B>>) -> Vec<Stepped<B>> {
     struct Numbers<B: Backend> {
         old: Floats<B>,
-        new: pool::Buffer,
-        gradient: Floats<B>,
+        gradient: Vec<f32>,
         moments: [Vec<f32>; 2],
         weight_decay: f32,
     }
@@ -59,37 +61,30 @@ pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<
                 }
                 None => [vec![0.0; length], vec![0.0; length]],
             };
-            let gradient = Floats::contiguous(gradient);
-            Numbers { old, new: pool::take(length), gradient, moments, weight_decay: weight_decay as f32 }
+            let gradient = Floats::<B>::contiguous(gradient).into_vec();
+            Numbers { old, gradient, moments, weight_decay: weight_decay as f32 }
         })
         .collect();
     let mut slices: Vec<_> = numbers
         .iter_mut()
-        .map(|Numbers { old, new, gradient, moments: [first, second], weight_decay }| optimizer::Parameter {
-            values: new,
-            old_values: Some(old.slice()),
-            gradient: gradient.slice(),
+        .map(|Numbers { old, gradient, moments: [first, second], weight_decay }| optimizer::Parameter {
+            values: old.slice(),
+            gradient,
             first_moment: first,
             second_moment: second,
             weight_decay: *weight_decay,
         })
         .collect();
-    optimizer::step_with_norm(settings, norm, &mut slices);
-    let stepped = numbers.into_iter().map(|Numbers { old, new, gradient, moments, .. }| {
+    optimizer::step(settings, norm, &mut slices);
+    let stepped = numbers.into_iter().map(|Numbers { old, gradient: new, moments, .. }| {
         let device = B::float_device(&old.tensor());
         let flat = |values: Vec<f32>| {
             let length = values.len();
             float(tensor::<B>(values, [length], &device))
         };
-        gradient.recycle();
-        Stepped { weights: old.place(new, old.shape()), moments: moments.map(flat) }
+        let weights = tensor::<B>(new, old.shape(), &device);
+        old.recycle_once_free();
+        Stepped { weights, moments: moments.map(flat) }
     });
     stepped.collect()
-}
-
-/// Returns the memory of tensors that nobody shares any more to where the next step takes it from.
-pub fn recycle<B: Backend>(tensors: impl IntoIterator<Item = FloatTensor<B>>) {
-    for values in tensors.into_iter().filter_map(|tensor| B::into_floats(tensor).ok()) {
-        pool::give(values);
-    }
 }

@@ -7,16 +7,20 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend as _;
 use burn::tensor::ops::{BoolTensor, FloatTensor, FloatTensorOps, IntTensor};
-use burn_autodiff::Autodiff;
-use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::retro_forward::RetroForward;
+use burn_autodiff::checkpoint::state::BackwardStates;
+use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, ComputePropertyDone, Ops, OpsKind, OpsPrep};
+use burn_autodiff::{Autodiff, NodeId};
 
 use super::fused::{self, Operation, draw_dropout};
 use super::{
-    AttentionOptions, Backend, Gelu, IntoFloat, Mask, ScorePosition, attention, cross_entropy, dropout,
-    embedding, float, linear, split_packed,
+    AttentionOptions, Backend, Gelu, IntoFloat, Kernels, Layer, Mask, ScorePosition, attention,
+    cross_entropy, dropout, embedding, float, linear, split_packed,
 };
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -83,6 +87,30 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         record::<B, C, _>(operation, &[Some(input), Some(weight), bias, Some(residual)])
     }
 
+    fn feed_forward(
+        input: FloatTensor<Self>,
+        up: Layer<FloatTensor<Self>>,
+        form: Gelu,
+        down: Layer<FloatTensor<Self>>,
+        residual: FloatTensor<Self>,
+        dropout: f64,
+    ) -> FloatTensor<Self> {
+        let operation = fused::feed_forward::<B>(
+            &input.primitive,
+            up.map(|tensor| &tensor.primitive),
+            form,
+            down.map(|tensor| &tensor.primitive),
+            &residual.primitive,
+        );
+        let Some(operation) = operation else {
+            let inner = Self::linear_activation(input, up.weight, up.bias, Some(form));
+            return Self::linear_residual(inner, down.weight, down.bias, residual, dropout);
+        };
+        let operation = operation.dropped(draw_dropout::<Self>(dropout, &Self::float_device(&input)));
+        let parents = [Some(input), Some(up.weight), up.bias, Some(down.weight), down.bias, Some(residual)];
+        record::<B, C, _>(operation, &parents)
+    }
+
     fn scaled_layer_norm(
         input: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -90,7 +118,19 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         epsilon: f64,
     ) -> FloatTensor<Self> {
         match fused::norm::<B>(&input.primitive, &gamma.primitive, primitive::<B, C>(&beta), epsilon) {
-            Some(operation) => record::<B, C, _>(operation, &[Some(input), Some(gamma), beta]),
+            Some(operation) => {
+                let parents: Vec<_> = [Some(input), Some(gamma), beta].into_iter().flatten().collect();
+                let again = NormAgain::<B> {
+                    parents: parents.iter().map(|parent| parent.node.id).collect(),
+                    epsilon,
+                    backend: PhantomData,
+                };
+                match parents.as_slice() {
+                    [a, b] => record_norm([a, b], again, operation),
+                    [a, b, c] => record_norm([a, b, c], again, operation),
+                    _ => unreachable!("a norm has a scale, and a shift or none"),
+                }
+            }
             None => <Self as burn::tensor::ops::ModuleOps<Self>>::layer_norm(input, gamma, beta, epsilon),
         }
     }
@@ -118,6 +158,15 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         }
     }
 
+    fn token_scores(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        let (losses, likeliest) = B::token_scores(logits.primitive, targets, hidden);
+        (Self::from_inner(losses), likeliest)
+    }
+
     fn dropout(input: FloatTensor<Self>, probability: f64) -> FloatTensor<Self> {
         if probability == 0.0 {
             return input;
@@ -142,21 +191,65 @@ fn record<B: Backend, C: CheckpointStrategy, O: Operation<B>>(
         [a, b] => record_step::<B, C, O, 2>(operation, [a, b]),
         [a, b, c] => record_step::<B, C, O, 3>(operation, [a, b, c]),
         [a, b, c, d] => record_step::<B, C, O, 4>(operation, [a, b, c, d]),
-        _ => unreachable!("an operation has one to four inputs that are differentiated"),
+        [a, b, c, d, e] => record_step::<B, C, O, 5>(operation, [a, b, c, d, e]),
+        [a, b, c, d, e, f] => record_step::<B, C, O, 6>(operation, [a, b, c, d, e, f]),
+        _ => unreachable!("an operation has one to six inputs that are differentiated"),
     }
 }
 
 fn record_step<B: Backend, C: CheckpointStrategy, O: Operation<B>, const N: usize>(
-    mut operation: O,
+    operation: O,
     inputs: [&FloatTensor<Autodiff<B, C>>; N],
 ) -> FloatTensor<Autodiff<B, C>> {
-    let step = Step::<O>(PhantomData);
-    match step.prepare::<C>(inputs.map(|input| input.node.clone())).compute_bound().stateful() {
-        OpsKind::Tracked(step) => {
+    let step = Step::<O>(PhantomData).prepare::<C>(inputs.map(|input| input.node.clone()));
+    finish(step.compute_bound(), operation, inputs)
+}
+
+/// As [`record`], for a norm. It is cheap beside the memory of its result, so what needs that for its own
+/// gradient has it computed again: whatever the strategy, as none keeps more than is worth it.
+fn record_norm<B: Backend, O: Operation<B>, const N: usize>(
+    inputs: [&FloatTensor<Autodiff<B>>; N],
+    again: NormAgain<B>,
+    operation: O,
+) -> FloatTensor<Autodiff<B>> {
+    let nodes = inputs.map(|input| input.node.clone());
+    let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes).memory_bound();
+    finish(step.retro_forward(again).parents(inputs), operation, inputs)
+}
+
+fn finish<B: Backend, C: CheckpointStrategy, O: Operation<B>, const N: usize>(
+    step: OpsPrep<Step<O>, B, State<O>, C, N, ComputePropertyDone>,
+    mut operation: O,
+    inputs: [&FloatTensor<Autodiff<B>>; N],
+) -> FloatTensor<Autodiff<B>> {
+    match step.stateful() {
+        OpsKind::Tracked(mut step) => {
             let output = operation.forward(true);
-            step.finish(operation, output)
+            let input = operation.leave_input().then(|| step.checkpoint(inputs[0]));
+            step.finish((operation, input), output)
         }
         OpsKind::UnTracked(step) => step.finish(operation.forward(false)),
+    }
+}
+
+/// An operation that has run, and the input that it left to the graph.
+type State<O> = (O, Option<NodeId>);
+
+/// A norm's result from its inputs, once more.
+#[derive(Debug)]
+struct NormAgain<B: Backend> {
+    parents: Vec<NodeId>,
+    epsilon: f64,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> RetroForward for NormAgain<B> {
+    fn forward(&self, states: &mut BackwardStates, output: NodeId) {
+        let inputs: Vec<_> =
+            self.parents.iter().map(|parent| states.get_state::<FloatTensor<B>>(parent)).collect();
+        let norm = Kernels::Fused.run(|| fused::norm(&inputs[0], &inputs[1], inputs.get(2), self.epsilon));
+        let mut norm: fused::Norm<B> = norm.expect("what was served once is served again");
+        states.save(output, norm.forward(false));
     }
 }
 
@@ -170,12 +263,16 @@ impl<O> fmt::Debug for Step<O> {
 }
 
 impl<B: Backend, O: Operation<B>, const N: usize> Backward<B, N> for Step<O> {
-    type State = O;
+    type State = State<O>;
 
-    fn backward(self, ops: Ops<O, N>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+    fn backward(self, ops: Ops<State<O>, N>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let (mut operation, input) = ops.state;
+        if let Some(input) = input {
+            operation.take_input(checkpointer.retrieve_node_output(input));
+        }
         let gradient = gradients.consume::<B>(&ops.node);
         let wanted = ops.parents.each_ref().map(Option::is_some);
-        let found = ops.state.backward(gradient, &wanted);
+        let found = operation.backward(gradient, &wanted);
         for (input, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(input), Some(gradient)) = (input, gradient) {
                 gradients.register::<B>(input.id, gradient);

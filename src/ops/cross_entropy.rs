@@ -2,7 +2,7 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor, backend};
 
 use super::{Backend, IntoFloat, float};
 
@@ -22,6 +22,51 @@ pub fn cross_entropy<B: Backend>(
 ) -> Tensor<B, 1> {
     let hidden = hidden.map(|hidden| hidden.into_primitive());
     float(B::token_cross_entropy(logits.into_float(), targets.into_primitive(), hidden, smoothing))
+}
+
+/// How a model does, target by target.
+#[derive(Debug, Clone)]
+pub struct TokenScores<B: backend::Backend> {
+    /// `-log p(target)` in nats, zero where the target is hidden, `[batch, time]`.
+    pub losses: Tensor<B, 2>,
+    /// The likeliest token, the first of several, `[batch, time]`.
+    pub likeliest: Tensor<B, 2, Int>,
+}
+
+/// The loss and the likeliest token at each place, without a gradient.
+///
+/// # Shapes
+/// `logits` `[batch, time, vocab]`, `targets` and `hidden` `[batch, time]`; see [`cross_entropy`].
+pub fn token_scores<B: Backend>(
+    logits: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+    hidden: Option<Tensor<B, 2, Bool>>,
+) -> TokenScores<B> {
+    let hidden = hidden.map(|hidden| hidden.into_primitive());
+    let (losses, likeliest) = B::token_scores(logits.into_float(), targets.into_primitive(), hidden);
+    TokenScores { losses: float(losses), likeliest: Tensor::from_primitive(likeliest) }
+}
+
+pub(super) fn composed_scores<B: Backend>(
+    logits: FloatTensor<B>,
+    targets: IntTensor<B>,
+    hidden: Option<BoolTensor<B>>,
+) -> (FloatTensor<B>, IntTensor<B>) {
+    let logits = float::<B, 3>(logits);
+    let targets = Tensor::<B, 2, Int>::from_primitive(targets);
+    let hidden = hidden.map(Tensor::<B, 2, Bool>::from_primitive);
+    let targets = match &hidden {
+        Some(hidden) => targets.mask_fill(hidden.clone(), 0),
+        None => targets,
+    };
+    let likeliest = logits.clone().argmax(2).squeeze_dim::<2>(2);
+    let log_probabilities = log_softmax(logits, 2); // [batch, time, vocab]
+    let losses = log_probabilities.gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg();
+    let losses = match hidden {
+        Some(hidden) => losses.mask_fill(hidden, 0.0),
+        None => losses,
+    };
+    (losses.into_float(), likeliest.into_primitive())
 }
 
 pub(super) fn composed<B: Backend>(

@@ -7,6 +7,22 @@ use burn::tensor::{Tensor, TensorMetadata};
 use super::precision::{Precision, matmul, precision};
 use super::{Backend, Gelu, IntoFloat, float, gelu};
 
+/// The parameters of a linear layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Layer<T> {
+    /// `[d_input, d_output]`.
+    pub weight: T,
+    /// `[d_output]`.
+    pub bias: Option<T>,
+}
+
+impl<T> Layer<T> {
+    /// The parameters, borrowed and seen in some way.
+    pub(super) fn map<U>(&self, f: impl Fn(&T) -> &U) -> Layer<&U> {
+        Layer { weight: f(&self.weight), bias: self.bias.as_ref().map(f) }
+    }
+}
+
 /// A linear layer over the last axis.
 ///
 /// # Shapes
@@ -51,6 +67,25 @@ pub fn linear_residual<B: Backend, const D: usize>(
 pub fn tied_linear<B: Backend, const D: usize>(table: &Embedding<B>, input: Tensor<B, D>) -> Tensor<B, D> {
     let weight = table.weight.val().transpose().into_float();
     float(B::linear_activation(input.into_float(), weight, None, None))
+}
+
+/// The feed-forward layer with its residual connection: `residual + dropout(linear(down, gelu(linear(up,
+/// input))))`, which keeps less for its gradient than the two layers apart.
+///
+/// # Shapes
+/// `input` `[batch, time, d_model]`, as `residual` and the result.
+pub fn feed_forward<B: Backend, const D: usize>(
+    [up, down]: [&Linear<B>; 2],
+    form: Gelu,
+    dropout: &Dropout,
+    input: Tensor<B, D>,
+    residual: Tensor<B, D>,
+) -> Tensor<B, D> {
+    let [up, down] = [up, down].map(|layer| {
+        let (weight, bias) = parameters(layer);
+        Layer { weight, bias }
+    });
+    float(B::feed_forward(input.into_float(), up, form, down, residual.into_float(), dropout.prob))
 }
 
 fn parameters<B: Backend>(layer: &Linear<B>) -> (FloatTensor<B>, Option<FloatTensor<B>>) {

@@ -31,17 +31,17 @@ mod norm;
 mod precision;
 
 pub use activation::{Gelu, gelu};
-pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm, recycle};
+pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
 };
-pub use cross_entropy::cross_entropy;
+pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use embedding::embedding;
 pub use host::Integers;
 pub use kernels::Kernels;
-pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
+pub use linear::{Layer, feed_forward, linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
 pub use precision::{Precision, precision};
@@ -53,6 +53,9 @@ use fused::Operation;
 
 /// A backend that offers the heavy operations of a model, fused where it has them.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// Whether Burn's own attention on this backend is one kernel.
+    const HAS_ATTENTION_KERNEL: bool = false;
+
     /// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
     fn floats(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         None
@@ -90,7 +93,7 @@ pub trait Backend: burn::tensor::backend::Backend {
     ) -> FloatTensor<Self> {
         match fused::attention::<Self>(&query, &key, &value, &options) {
             Some(mut operation) => operation.forward(false),
-            None => attention::composed(float(query), float(key), float(value), options).0.into_float(),
+            None => attention::without_gradient(float(query), float(key), float(value), options).into_float(),
         }
     }
 
@@ -103,7 +106,7 @@ pub trait Backend: burn::tensor::backend::Backend {
             Some(mut operation) => operation.forward(false),
             None => {
                 let [query, key, value] = split_packed(float(query_key_value), &options);
-                attention::composed(query, key, value, options).0.into_float()
+                attention::without_gradient(query, key, value, options).into_float()
             }
         }
     }
@@ -138,6 +141,19 @@ pub trait Backend: burn::tensor::backend::Backend {
                 Self::float_add(residual, Self::dropout(output, dropout))
             }
         }
+    }
+
+    /// `residual + dropout(gelu(input W_up + b_up) W_down + b_down)`; see [`feed_forward`].
+    fn feed_forward(
+        input: FloatTensor<Self>,
+        up: Layer<FloatTensor<Self>>,
+        form: Gelu,
+        down: Layer<FloatTensor<Self>>,
+        residual: FloatTensor<Self>,
+        dropout: f64,
+    ) -> FloatTensor<Self> {
+        let inner = Self::linear_activation(input, up.weight, up.bias, Some(form));
+        Self::linear_residual(inner, down.weight, down.bias, residual, dropout)
     }
 
     /// Layer normalisation over the last axis; see [`layer_norm()`].
@@ -178,6 +194,17 @@ pub trait Backend: burn::tensor::backend::Backend {
         }
     }
 
+    /// The loss of each target and the likeliest token at its place, never differentiated; see
+    /// [`token_scores`].
+    fn token_scores(
+        logits: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        hidden: Option<BoolTensor<Self>>,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        fused::token_scores::<Self>(&logits, &targets, hidden.as_ref())
+            .unwrap_or_else(|| cross_entropy::composed_scores::<Self>(logits, targets, hidden))
+    }
+
     /// Sets elements to zero with the given probability while training; see [`dropout()`].
     fn dropout(input: FloatTensor<Self>, probability: f64) -> FloatTensor<Self> {
         dropout::composed::<Self>(input, probability)
@@ -190,10 +217,14 @@ pub trait AutodiffBackend: Backend + burn::tensor::backend::AutodiffBackend<Inne
 impl<B> AutodiffBackend for B where B: Backend + burn::tensor::backend::AutodiffBackend<InnerBackend: Backend> {}
 
 #[cfg(feature = "wgpu")]
-impl Backend for burn_wgpu::Wgpu {}
+impl Backend for burn_wgpu::Wgpu {
+    const HAS_ATTENTION_KERNEL: bool = true;
+}
 
 #[cfg(feature = "cuda")]
-impl Backend for burn_cuda::Cuda {}
+impl Backend for burn_cuda::Cuda {
+    const HAS_ATTENTION_KERNEL: bool = true;
+}
 
 /// Wraps a float primitive as a tensor of a known rank.
 fn float<B: burn::tensor::backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

@@ -80,10 +80,11 @@ impl Story {
         })
     }
 
-    /// The heads along the run; none where they were not scored.
+    /// The heads along the run; none where they were not scored, or no score says anything, as of
+    /// sequences of one token.
     pub(super) fn formation(&self) -> Option<Formation> {
         let (steps, scores) = self.score_history(&FORMED);
-        (steps.len() > 1).then(|| Formation { loss: self.loss_curve(), steps, scores })
+        (steps.len() > 1 && !scores.is_empty()).then(|| Formation { loss: self.loss_curve(), steps, scores })
     }
 
     /// The steps at which heads were scored, and the course of some scores.

@@ -21,6 +21,8 @@ pub struct Reading {
     pub run: String,
     /// Which sequence it is, as "validation sequence 0".
     pub sequence: String,
+    /// The text of what an encoder reads, token by token, where there is one.
+    pub source: Option<Vec<String>>,
     /// The text of each input token.
     pub inputs: Vec<String>,
     /// What truly follows each input; none at the end of an input of the user's.
@@ -68,13 +70,23 @@ impl Reading {
                 })
                 .collect()
         });
+        let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
         Self {
             run,
             sequence,
-            inputs: sample.inputs.iter().map(|&token| vocabulary.token(token)).collect(),
+            source: sample.source.as_deref().map(texts),
+            inputs: texts(&sample.inputs),
             targets: targets.collect(),
             likeliest: likeliest.collect(),
             view,
+        }
+    }
+
+    /// Which sequence a map is of; with an encoder, whose map it is too.
+    fn mapped(&self) -> String {
+        match self.source {
+            None => self.sequence.clone(),
+            Some(_) => format!("{}, the decoder's self-attention", self.sequence),
         }
     }
 
@@ -87,7 +99,7 @@ impl Reading {
         });
         AttentionMaps {
             run: self.run.clone(),
-            sequence: self.sequence.clone(),
+            sequence: self.mapped(),
             tokens: self.inputs.clone(),
             maps: maps.collect(),
         }
@@ -96,7 +108,7 @@ impl Reading {
     pub(super) fn all_heads(&self) -> AllHeads<'_> {
         AllHeads {
             run: self.run.clone(),
-            sequence: self.sequence.clone(),
+            sequence: self.mapped(),
             time: self.inputs.len(),
             attention: Cow::Borrowed(&self.view.attention),
         }
@@ -124,6 +136,7 @@ impl Reading {
             });
         PageSample {
             name: self.sequence.clone(),
+            source: self.source.clone(),
             inputs: self.inputs.clone(),
             predictions: predictions.collect(),
             attention: self.view.attention.clone(),
@@ -157,9 +170,12 @@ pub(super) fn head_values(heads: &[Vec<HeadScores>]) -> Vec<HeadValues> {
 
 /// What the scores of a run were taken on.
 pub(super) fn measured_on(analysis: &Analysis) -> String {
+    let sequences = |count: usize| match count {
+        1 => "1 validation sequence".to_string(),
+        count => format!("{count} validation sequences"),
+    };
     match (analysis.sequences, analysis.ablation_sequences) {
-        (all, 0) => format!("{all} validation sequences"),
-        (all, few) if few == all => format!("{all} validation sequences"),
-        (all, few) => format!("{all} validation sequences, ablation on {few}"),
+        (all, few) if few == all => sequences(all),
+        (all, few) => format!("{}, ablation on {few}", sequences(all)),
     }
 }

@@ -80,6 +80,11 @@ pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
     if bold { &BOLD } else { &REGULAR }
 }
 
+/// Whether the font has the character.
+pub(super) fn is_drawn(character: char) -> bool {
+    font(false).glyph_id(character).0 != 0
+}
+
 /// Sets a line of text with `em` pixels to the em: its glyphs from (0, 0) on the baseline, and its
 /// width.
 pub(super) fn set(text: &str, em: f32, bold: bool) -> (Vec<Glyph>, f32) {

@@ -1,43 +1,54 @@
 //! How tokens read on an axis: whitespace made visible, long ones shortened, labels thinned so that
 //! none touches its neighbour.
 
-use super::text::Text;
+use super::text::{Text, is_drawn};
 
 /// The longest token on an axis, in characters.
 const LONGEST: usize = 10;
 
-/// A token as it is shown: whitespace and controls as their symbols, cut to ten characters.
+/// A token as it is shown: whitespace and controls as their symbols, what the font does not have by
+/// its number, cut to ten characters.
 pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
     }
-    let mut text = String::new();
-    for (i, character) in token.chars().enumerate() {
-        if i == LONGEST {
-            text.pop();
+    let (mut text, mut length) = (String::new(), 0);
+    // Enough to see that there is more.
+    let shown = token.chars().take(LONGEST + 1).map(shown).collect::<Vec<_>>();
+    let whole = shown.iter().map(|piece| piece.chars().count()).sum::<usize>() <= LONGEST;
+    for piece in shown {
+        length += piece.chars().count();
+        if !whole && length >= LONGEST {
             text.push('…');
             break;
         }
-        text.push(match character {
-            ' ' => '␣',
-            '\n' => '⏎',
-            '\r' => '␍',
-            '\t' => '⇥',
-            // The control pictures stand in the order of the control characters.
-            control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
-            '\x7f' => '␡',
-            // Anything else that prints nothing, or turns the direction of what follows.
-            '\u{80}'..='\u{a0}'
-            | '\u{ad}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202f}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3000}'
-            | '\u{feff}' => '·',
-            other => other,
-        });
+        text += &piece;
     }
     text
+}
+
+/// A character as it is shown.
+fn shown(character: char) -> String {
+    let symbol = match character {
+        ' ' => '␣',
+        '\n' => '⏎',
+        '\r' => '␍',
+        '\t' => '⇥',
+        // The control pictures stand in the order of the control characters.
+        control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
+        '\x7f' => '␡',
+        // Anything else that prints nothing, or turns the direction of what follows.
+        '\u{80}'..='\u{a0}'
+        | '\u{ad}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202f}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3000}'
+        | '\u{feff}' => '·',
+        unknown if !is_drawn(unknown) => return format!("U+{:04X}", unknown as u32),
+        other => other,
+    };
+    symbol.to_string()
 }
 
 /// Which positions of an axis are labelled, and how.

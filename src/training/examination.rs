@@ -26,7 +26,7 @@ pub struct Analysis {
     pub step: usize,
     /// Validation sequences that the heads were scored on.
     pub sequences: usize,
-    /// Validation sequences that they were left out on; 0 where that would have taken too long.
+    /// Validation sequences that they were left out on.
     pub ablation_sequences: usize,
     /// `[layer][head]`.
     pub heads: Vec<Vec<HeadScores>>,
@@ -79,7 +79,7 @@ pub fn score<B: ops::Backend>(
 /// Looks into `model`, the best weights of a run that trained on `trained` tokens, and that reached
 /// `best` on the validation set of `dataset`.
 ///
-/// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, so
+/// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, but one, so
 /// that looking takes a small part of the time that training took.
 pub fn examine<B: ops::Backend>(
     model: &Trainee<B>,
@@ -93,20 +93,17 @@ pub fn examine<B: ops::Backend>(
 
     let all = heads.iter().map(Vec::len).sum::<usize>();
     let affordable = trained as usize / 10 / (all * valid.time()).max(1);
+    let left_out_over = affordable.clamp(1, sequences);
+    let batch = ABLATION_BATCH.min(left_out_over);
     let batches = ValidBatches {
-        end: sequences.min(affordable).div_ceil(ABLATION_BATCH),
-        ..ValidBatches::new(
-            Loader::new(valid.clone(), ABLATION_BATCH, 0, Order::InOrder).into(),
-            device.clone(),
-        )
+        end: left_out_over / batch,
+        ..ValidBatches::new(Loader::new(valid.clone(), batch, 0, Order::InOrder).into(), device.clone())
     };
-    if batches.end > 0 {
-        ablate(model, &mut heads, |model| evaluate(model, batches.iter()).loss);
-    }
+    ablate(model, &mut heads, |model| evaluate(model, batches.iter()).loss);
     Ok(Analysis {
         step: best.step,
         sequences,
-        ablation_sequences: (batches.end * ABLATION_BATCH).min(valid.len()),
+        ablation_sequences: batches.end * batch,
         heads,
         loss_by_position: best.evaluation.loss_by_position.clone(),
         floor_by_position: dataset.floor_by_position.clone(),

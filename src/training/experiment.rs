@@ -1,6 +1,9 @@
 //! All that decides what a run does, and what is made of it before the first step.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use burn_flex::Flex;
 
 use super::step::Trainee;
 use super::{RunFolder, TrainingConfig};
@@ -9,7 +12,7 @@ use crate::data::{DataConfig, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::ops;
-use crate::weights::native::Description;
+use crate::weights::native::{self, Description};
 
 /// All that decides what a run does.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,10 +78,13 @@ impl Experiment {
         Description { model: self.model.clone(), sizes }
     }
 
-    /// A model with fresh weights, a pure function of the seed.
+    /// A model with fresh weights, a pure function of the seed: drawn on the host, they are the same on
+    /// every backend.
     pub fn model<B: ops::Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Trainee<B>> {
-        B::seed(device, self.seed);
-        let model = self.model.init(sizes, device)?;
+        let host = Default::default();
+        Flex::seed(&host, self.seed);
+        let drawn = native::collect(&self.model.init::<Flex>(sizes, &host)?)?;
+        let model = native::apply(self.model.init(sizes, device)?, drawn, Path::new("the drawn weights"))?;
         Ok(Trainee { model, label_smoothing: self.training.label_smoothing })
     }
 }

@@ -131,6 +131,12 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
 }
 
 fn parse(mut reader: csv::Reader<impl Read>, path: &Path) -> Result<Vec<Row>> {
+    let header = reader
+        .headers()
+        .map_err(|error| Error::file(path, Some(1), None, format!("is no metrics file: {error}")))?;
+    if *header != COLUMNS[..] {
+        return Err(Error::file(path, Some(1), None, format!("must begin with {}", COLUMNS.join(","))));
+    }
     reader
         .deserialize()
         .map(|row| {

@@ -49,7 +49,7 @@ pub use loader::{TrainSteps, ValidBatches};
 pub use memory::{Bytes, Memory};
 pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
-pub use progress::{Progress, ProgressKind, clock, one_line, say, thousands, warn};
+pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, Target, write_atomically};
 pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};

@@ -67,9 +67,6 @@ pub struct State<B: Backend> {
     /// The norm of all gradients at the last step before clipping, `[1]`: not read from the device
     /// until somebody asks.
     pub gradient_norm: Option<Tensor<B, 1>>,
-    /// The weights before the last step, which Burn's learner still held while it was made. Their
-    /// memory is the next step's.
-    retired: Vec<FloatTensor<B>>,
 }
 
 /// The running means of one parameter's gradient, flat.
@@ -84,7 +81,7 @@ pub struct Moments<B: Backend> {
 impl<B: AutodiffBackend> Optimizer<B> {
     /// A fresh optimizer.
     pub fn new(hyper: Hyper) -> Self {
-        let state = State { step: 0, moments: Vec::new(), gradient_norm: None, retired: Vec::new() };
+        let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
         Self { hyper, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -111,13 +108,11 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         };
         module.visit(&mut gather);
         let Gather { due, positions, .. } = gather;
-        ops::recycle::<B::InnerBackend>(state.retired.drain(..));
 
         let update = Update { hyper: self.hyper, rate, step: state.step };
-        let Updated { parameters, gradient_norm, retired } =
+        let Updated { parameters, gradient_norm } =
             update.in_one_pass(due, &device).unwrap_or_else(|due| update.composed(due, &device));
         state.gradient_norm = Some(gradient_norm);
-        state.retired = retired;
         let mut weights = vec![None; state.moments.len()];
         for (position, done) in positions.into_iter().zip(parameters) {
             weights[position] = Some(done.weights);
@@ -159,8 +154,6 @@ struct Updated<B: Backend> {
     parameters: Vec<Done<B>>,
     /// The Euclidean norm of all gradients together, `[1]`.
     gradient_norm: Tensor<B, 1>,
-    /// See [`State`].
-    retired: Vec<FloatTensor<B>>,
 }
 
 /// Collects the parameters that have a gradient, with their positions in the model.
@@ -242,7 +235,6 @@ impl Update {
             step: self.step as u32,
             max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm),
         };
-        let retired = due.iter().map(|due| due.weights.clone()).collect();
         let parameters = due.into_iter().map(|due| ops::Parameter {
             weight_decay: self.decay(due.is_matrix),
             weights: due.weights,
@@ -255,7 +247,7 @@ impl Update {
             moments: Moments { first, second: Some(second) },
         });
         let gradient_norm = Tensor::from_data([norm as f32], device);
-        Ok(Updated { parameters: done.collect(), gradient_norm, retired })
+        Ok(Updated { parameters: done.collect(), gradient_norm })
     }
 
     /// By Burn's operations, which leave the norm on the device.
@@ -289,7 +281,7 @@ impl Update {
             Done { weights: B::float_reshape(weights.into_primitive().tensor(), shape), moments }
         };
         let parameters = due.into_iter().map(update).collect();
-        Updated { parameters, gradient_norm: norm, retired: Vec::new() }
+        Updated { parameters, gradient_norm: norm }
     }
 
     fn decay(&self, is_matrix: bool) -> f64 {

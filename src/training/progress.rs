@@ -178,18 +178,13 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Writes a warning to standard error, as one line.
-pub fn warn(message: &str) {
-    let _ = writeln!(std::io::stderr(), "warning: {}", one_line(message));
-}
-
-/// A message as one line, whatever it quotes.
-pub fn one_line(message: &str) -> String {
+/// Writes a line to standard error, where somebody reads it: one line, whatever it quotes.
+pub fn warn(line: &str) {
     let escape = |character: char| match character.is_control() {
         true => character.escape_default().to_string(),
         false => character.to_string(),
     };
-    message.chars().map(escape).collect()
+    let _ = writeln!(std::io::stderr(), "{}", line.chars().map(escape).collect::<String>());
 }
 
 fn pace(standing: &Standing) -> String {

@@ -62,7 +62,7 @@ impl Reopened {
     /// is found and done again.
     pub fn begin(&mut self, folder: &RunFolder, config: &str) -> Result<()> {
         for warning in &self.warnings {
-            warn(warning);
+            warn(&format!("warning: {warning}"));
         }
         // How the run ended before says nothing of how it will end.
         let summary = folder.summary();

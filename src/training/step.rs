@@ -8,7 +8,6 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::prelude::*;
-use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
@@ -101,7 +100,7 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
 /// How a model does on one batch, target by target.
 #[derive(Debug, Clone)]
 pub struct Scores<B: Backend> {
-    /// The loss of each target in nats, `[batch, time]`.
+    /// The loss of each counted target in nats, `[batch, time]`.
     pub losses: Tensor<B, 2>,
     /// The likeliest token at each position, `[batch, time]`.
     pub predictions: Tensor<B, 2, Int>,
@@ -185,8 +184,10 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
     type Output = Scores<B>;
 
     fn step(&self, batch: ValidBatch<B>) -> Scores<B> {
-        let logits = self.model.forward(batch.device.inputs).expect(FITS);
-        Scores { losses: losses(logits.clone(), batch.device.targets), predictions: likeliest(logits) }
+        let DeviceBatch { inputs, targets, hidden, .. } = batch.device;
+        let logits = self.model.forward(inputs).expect(FITS);
+        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
+        Scores { losses, predictions: likeliest }
     }
 }
 
@@ -215,23 +216,14 @@ fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1
     }
 }
 
-/// `-log p(target)` of each target in nats: `[batch, time, vocab]` and `[batch, time]` to
-/// `[batch, time]`.
-fn losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-    log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg()
-}
-
-/// The likeliest token at each position: `[batch, time, vocab]` to `[batch, time]`.
-fn likeliest<B: Backend>(logits: Tensor<B, 3>) -> Tensor<B, 2, Int> {
-    logits.argmax(2).squeeze_dim(2)
-}
-
-fn count_correct<B: Backend>(
+/// Right predictions among the targets that count, `[1]`.
+fn count_correct<B: ops::Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
 ) -> Tensor<B, 1> {
-    let right = likeliest(logits).equal(targets);
+    let scores = ops::token_scores(logits, targets.clone(), hidden.clone());
+    let right = scores.likeliest.equal(targets);
     let counted = match hidden {
         Some(hidden) => right.bool_and(hidden.bool_not()),
         None => right,

@@ -41,6 +41,10 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
     match () {
         () if json.is_file() => read_json(&json).map(Some),
         () if vocabulary.is_file() && merges.is_file() => read_pair(&vocabulary, &merges).map(Some),
+        () if vocabulary.is_file() => {
+            let problem = format!("needs the {MERGES} that it was saved with beside it");
+            Err(Error::file(vocabulary, None, None, problem))
+        }
         () => Ok(None),
     }
 }

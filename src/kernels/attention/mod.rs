@@ -127,8 +127,11 @@ impl<'a> Attention<'a> {
         self.batch * self.key_value_heads / self.heads_of_piece()
     }
 
-    /// Multiply-adds of a piece's products.
+    /// Multiply-adds of a piece's products, or what takes as long.
     fn piece_work(&self, products: usize) -> usize {
+        if small::serves(self) {
+            return self.heads * small::head_work(self.d_head, products);
+        }
         let all =
             self.heads_of_piece() * self.group() * self.query_time * self.key_time * self.d_head * products;
         if self.causal { all / 2 } else { all }

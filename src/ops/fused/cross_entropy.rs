@@ -1,9 +1,10 @@
-//! Cross-entropy, summed.
+//! Cross-entropy, summed or target by target.
 
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn::tensor::{Int, Tensor, TensorData, TensorMetadata};
 
 use super::Operation;
-use crate::kernels::loss::{CrossEntropy as Kind, backward, forward};
+use crate::kernels::loss::{CrossEntropy as Kind, backward, forward, score};
 use crate::kernels::pool;
 use crate::ops::Backend;
 use crate::ops::host::{Floats, tensor};
@@ -27,7 +28,29 @@ pub fn cross_entropy<B: Backend>(
     hidden: Option<&BoolTensor<B>>,
     smoothing: f64,
 ) -> Option<CrossEntropy<B>> {
-    let logits = Floats::new(logits)?;
+    let (logits, targets) = (Floats::new(logits)?, counted::<B>(targets, hidden)?);
+    let kind = Kind { ignored: Some(HIDDEN), smoothing: smoothing as f32 };
+    Some(CrossEntropy { logits, targets, kind, log_sum_exp: None })
+}
+
+/// The loss of each target, zero where it is hidden, and the likeliest token at its place.
+pub fn token_scores<B: Backend>(
+    logits: &FloatTensor<B>,
+    targets: &IntTensor<B>,
+    hidden: Option<&BoolTensor<B>>,
+) -> Option<(FloatTensor<B>, IntTensor<B>)> {
+    let shape = targets.shape();
+    let (logits, targets) = (Floats::<B>::new(logits)?, counted::<B>(targets, hidden)?);
+    let kind = Kind { ignored: Some(HIDDEN), smoothing: 0.0 };
+    let (mut losses, mut likeliest) = (pool::take(targets.len()), vec![0; targets.len()]);
+    score(&kind, logits.slice(), &targets, &mut losses, &mut likeliest);
+    let device = B::float_device(&logits.tensor());
+    let likeliest = Tensor::<B, 2, Int>::from_data(TensorData::new(likeliest, shape.clone()), &device);
+    Some((logits.place(losses, shape), likeliest.into_primitive()))
+}
+
+/// The targets, with those that do not count marked as such.
+fn counted<B: Backend>(targets: &IntTensor<B>, hidden: Option<&BoolTensor<B>>) -> Option<Vec<i64>> {
     let mut targets = B::integers(targets)?.widened();
     if let Some(hidden) = hidden {
         for (target, hidden) in targets.iter_mut().zip(B::bools(hidden)?) {
@@ -36,8 +59,7 @@ pub fn cross_entropy<B: Backend>(
             }
         }
     }
-    let kind = Kind { ignored: Some(HIDDEN), smoothing: smoothing as f32 };
-    Some(CrossEntropy { logits, targets, kind, log_sum_exp: None })
+    Some(targets)
 }
 
 impl<B: Backend> Operation<B> for CrossEntropy<B> {

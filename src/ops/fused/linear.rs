@@ -3,18 +3,19 @@
 use burn::tensor::ops::FloatTensor;
 
 use super::Operation;
+use crate::kernels::dropout::Dropout;
+use crate::kernels::gelu;
 use crate::kernels::linear::{After, Followed, Gradients, Linear as Layer, WeightLayout, backward, forward};
-use crate::kernels::{dropout::Dropout, gelu, pool};
+use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
 use crate::ops::{Backend, Gelu};
 
 /// `activation(x W + b)` or `residual + dropout(x W + b)`.
 #[derive(Debug, Clone)]
 pub struct Linear<B: Backend> {
-    input: Floats<B>,
-    weight: Floats<B>,
-    layout: WeightLayout,
-    bias: Option<Floats<B>>,
+    /// Missing while it is left to the graph.
+    input: Option<Floats<B>>,
+    parameters: Parameters<B>,
     then: Then<B>,
 }
 
@@ -25,33 +26,93 @@ enum Then<B: Backend> {
     Residual { residual: Option<Floats<B>>, dropout: Option<Dropout> },
 }
 
+/// The parameters of a layer.
+#[derive(Debug, Clone)]
+pub struct Parameters<B: Backend> {
+    weight: Floats<B>,
+    layout: WeightLayout,
+    bias: Option<Floats<B>>,
+}
+
+impl<B: Backend> Parameters<B> {
+    /// Those that the kernels serve.
+    pub fn new(weight: &FloatTensor<B>, bias: Option<&FloatTensor<B>>) -> Option<Self> {
+        // A transposed table is read as it lies.
+        let (weight, layout) = match B::floats(weight) {
+            Some(_) => (Floats::new(weight)?, WeightLayout::InputOutput),
+            None => (Floats::new(&B::float_transpose(weight.clone()))?, WeightLayout::OutputInput),
+        };
+        let bias = match bias {
+            Some(bias) => Some(Floats::new(bias)?),
+            None => None,
+        };
+        Some(Self { weight, layout, bias })
+    }
+
+    /// As the kernels read them.
+    pub fn layer(&self) -> Layer<'_> {
+        let weight = self.weight.shape();
+        let (d_in, d_out) = match self.layout {
+            WeightLayout::InputOutput => (weight[0], weight[1]),
+            WeightLayout::OutputInput => (weight[1], weight[0]),
+        };
+        let bias = self.bias.as_ref().map(Floats::slice);
+        Layer { weight: self.weight.slice(), layout: self.layout, bias, d_in, d_out }
+    }
+
+    /// How many tensors they are.
+    pub fn count(&self) -> usize {
+        1 + usize::from(self.bias.is_some())
+    }
+
+    /// Room for the gradients that are wanted.
+    pub fn buffers(&self, wanted: &[bool]) -> [Option<Buffer>; 2] {
+        let layer = self.layer();
+        [
+            wanted[0].then(|| pool::take(layer.weight.len())),
+            (self.bias.is_some() && wanted[1]).then(|| pool::take(layer.d_out)),
+        ]
+    }
+
+    /// The gradients as tensors, without that of an absent bias.
+    pub fn place(&self, [weight, bias]: [Option<Buffer>; 2]) -> Vec<Option<FloatTensor<B>>> {
+        let weight = weight.map(|values| {
+            let gradient = self.weight.place(values, self.weight.shape());
+            match self.layout {
+                WeightLayout::InputOutput => gradient,
+                WeightLayout::OutputInput => B::float_transpose(gradient),
+            }
+        });
+        let mut gradients = vec![weight];
+        if let Some(parameter) = &self.bias {
+            gradients.push(bias.map(|values| parameter.place(values, parameter.shape())));
+        }
+        gradients
+    }
+}
+
 /// The layer, followed by nothing; the inputs of its gradient are input, weight, and bias if there is one.
 pub fn linear<B: Backend>(
     input: &FloatTensor<B>,
     weight: &FloatTensor<B>,
     bias: Option<&FloatTensor<B>>,
 ) -> Option<Linear<B>> {
-    let input = Floats::new(input)?;
-    // A transposed table is read as it lies.
-    let (weight, layout) = match B::floats(weight) {
-        Some(_) => (Floats::new(weight)?, WeightLayout::InputOutput),
-        None => (Floats::new(&B::float_transpose(weight.clone()))?, WeightLayout::OutputInput),
-    };
-    let bias = match bias {
-        Some(bias) => Some(Floats::new(bias)?),
-        None => None,
-    };
-    Some(Linear { input, weight, layout, bias, then: Then::Nothing })
+    let (input, parameters) = (Some(Floats::new(input)?), Parameters::new(weight, bias)?);
+    Some(Linear { input, parameters, then: Then::Nothing })
+}
+
+/// The kernels' name of a form.
+pub fn gelu_form(form: Gelu) -> gelu::Gelu {
+    match form {
+        Gelu::Erf => gelu::Gelu::Erf,
+        Gelu::Tanh => gelu::Gelu::Tanh,
+    }
 }
 
 impl<B: Backend> Linear<B> {
     /// Followed by an activation.
     pub fn activated(self, form: Option<Gelu>) -> Self {
-        let form = match form {
-            None => return self,
-            Some(Gelu::Erf) => gelu::Gelu::Erf,
-            Some(Gelu::Tanh) => gelu::Gelu::Tanh,
-        };
+        let Some(form) = form.map(gelu_form) else { return self };
         Self { then: Then::Gelu { form, pre_activation: None }, ..self }
     }
 
@@ -69,21 +130,15 @@ impl<B: Backend> Linear<B> {
         self
     }
 
-    fn layer(&self) -> Layer<'_> {
-        let weight = self.weight.shape();
-        let (d_in, d_out) = match self.layout {
-            WeightLayout::InputOutput => (weight[0], weight[1]),
-            WeightLayout::OutputInput => (weight[1], weight[0]),
-        };
-        let bias = self.bias.as_ref().map(Floats::slice);
-        Layer { weight: self.weight.slice(), layout: self.layout, bias, d_in, d_out }
+    fn input(&self) -> &Floats<B> {
+        self.input.as_ref().expect("the input is there or was taken back")
     }
 }
 
 impl<B: Backend> Operation<B> for Linear<B> {
     fn forward(&mut self, keep: bool) -> FloatTensor<B> {
-        let layer = self.layer();
-        let mut shape = self.input.shape();
+        let layer = self.parameters.layer();
+        let mut shape = self.input().shape();
         let last = shape.num_dims() - 1;
         shape[last] = layer.d_out;
         let mut output = pool::take(shape.num_elements());
@@ -99,9 +154,9 @@ impl<B: Backend> Operation<B> for Linear<B> {
                 After::Residual { residual: residual.slice(), dropout: *dropout }
             }
         };
-        forward(&layer, self.input.slice(), after, &mut output);
-        let kept = kept.map(|kept| self.input.keep(kept, shape.clone()));
-        let output = self.input.place(output, shape);
+        forward(&layer, self.input().slice(), after, &mut output);
+        let kept = kept.map(|kept| self.input().keep(kept, shape.clone()));
+        let output = self.input().place(output, shape);
         match &mut self.then {
             Then::Nothing => {}
             Then::Gelu { pre_activation, .. } => *pre_activation = kept,
@@ -110,9 +165,18 @@ impl<B: Backend> Operation<B> for Linear<B> {
         output
     }
 
+    fn leave_input(&mut self) -> bool {
+        self.input = None;
+        true
+    }
+
+    fn take_input(&mut self, input: FloatTensor<B>) {
+        self.input = Some(Floats::contiguous(input));
+    }
+
     fn backward(self, gradient: FloatTensor<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
         let gradient = Floats::<B>::contiguous(gradient);
-        let layer = self.layer();
+        let input = self.input();
         let followed = match &self.then {
             Then::Gelu { form, pre_activation } => Followed::Gelu {
                 form: *form,
@@ -121,29 +185,17 @@ impl<B: Backend> Operation<B> for Linear<B> {
             Then::Residual { dropout: Some(dropout), .. } => Followed::Dropout(*dropout),
             Then::Nothing | Then::Residual { dropout: None, .. } => Followed::Nothing,
         };
-        let buffer = |wanted: bool, length: usize| wanted.then(|| pool::take(length));
-        let mut for_input = buffer(wanted[0], self.input.slice().len());
-        let mut for_weight = buffer(wanted[1], layer.weight.len());
-        let mut for_bias = buffer(self.bias.is_some() && wanted[2], layer.d_out);
+        let mut for_input = wanted[0].then(|| pool::take(input.slice().len()));
+        let [mut for_weight, mut for_bias] = self.parameters.buffers(&wanted[1..]);
         let gradients = Gradients {
             input: for_input.as_deref_mut(),
             weight: for_weight.as_deref_mut(),
             bias: for_bias.as_deref_mut(),
         };
-        backward(&layer, self.input.slice(), followed, gradient.slice(), gradients);
+        backward(&self.parameters.layer(), input.slice(), followed, gradient.slice(), gradients);
 
-        let for_weight = for_weight.map(|values| {
-            let gradient = self.weight.place(values, self.weight.shape());
-            match self.layout {
-                WeightLayout::InputOutput => gradient,
-                WeightLayout::OutputInput => B::float_transpose(gradient),
-            }
-        });
-        let mut gradients =
-            vec![for_input.map(|values| self.input.place(values, self.input.shape())), for_weight];
-        if let Some(bias) = &self.bias {
-            gradients.push(for_bias.map(|values| bias.place(values, bias.shape())));
-        }
+        let mut gradients = vec![for_input.map(|values| input.place(values, input.shape()))];
+        gradients.extend(self.parameters.place([for_weight, for_bias]));
         match self.then {
             Then::Residual { .. } => gradients.push(Some(gradient.tensor())),
             Then::Gelu { pre_activation, .. } => {
@@ -152,7 +204,7 @@ impl<B: Backend> Operation<B> for Linear<B> {
             }
             Then::Nothing => gradient.recycle(),
         }
-        self.input.recycle();
+        self.input.into_iter().for_each(Floats::recycle);
         gradients
     }
 }

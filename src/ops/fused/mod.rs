@@ -7,6 +7,7 @@ mod attention;
 mod cross_entropy;
 mod dropout;
 mod embedding;
+mod feed_forward;
 mod linear;
 mod norm;
 
@@ -16,11 +17,12 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Int, Tensor};
 
 pub(super) use attention::{attention, packed_attention};
-pub(super) use cross_entropy::cross_entropy;
+pub(super) use cross_entropy::{cross_entropy, token_scores};
 pub(super) use dropout::dropout;
 pub(super) use embedding::embedding;
+pub(super) use feed_forward::feed_forward;
 pub(super) use linear::linear;
-pub(super) use norm::norm;
+pub(super) use norm::{Norm, norm};
 
 use super::Backend;
 use crate::kernels;
@@ -29,6 +31,15 @@ use crate::kernels;
 pub(super) trait Operation<B: Backend>: Clone + Debug + Send + 'static {
     /// The result. With `keep`, also remembers what [`Self::backward`] needs of it.
     fn forward(&mut self, keep: bool) -> FloatTensor<B>;
+
+    /// Leaves the first input to the graph until the gradient is due, if it is needed then: the graph has
+    /// it from elsewhere, or computes it again.
+    fn leave_input(&mut self) -> bool {
+        false
+    }
+
+    /// Takes back the input that was left.
+    fn take_input(&mut self, _input: FloatTensor<B>) {}
 
     /// The gradients of the inputs, in their order, for that of the result. One that is not wanted
     /// may be missing.

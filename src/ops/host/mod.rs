@@ -110,6 +110,14 @@ impl<B: Backend> Floats<B> {
             pool::give(values);
         }
     }
+
+    /// Returns the memory to the pool as soon as no other tensor shares it.
+    pub fn recycle_once_free(self) {
+        let mut tensor = Some(self.0);
+        pool::give_once_free(move || {
+            B::into_floats(tensor.take()?).map_err(|shared| tensor = Some(shared)).ok()
+        });
+    }
 }
 
 /// A tensor of these numbers, without a copy.

@@ -61,6 +61,8 @@ struct Curve {
 #[derive(Serialize)]
 struct Sample<'a> {
     name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Vec<usize>>,
     inputs: Vec<usize>,
     predictions: Vec<Prediction>,
     /// The tokens whose maps are kept; 0 where none are.
@@ -113,6 +115,10 @@ pub(super) fn data(page: &Page) -> Result<String> {
         room = room.saturating_sub(weights(time));
         Sample {
             name: &sample.name,
+            source: sample
+                .source
+                .as_ref()
+                .map(|source| source.iter().map(|token| tokens.number(token)).collect()),
             inputs: sample.inputs.iter().map(|token| tokens.number(token)).collect(),
             predictions: predictions(sample, &mut tokens),
             time,

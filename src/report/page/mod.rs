@@ -49,6 +49,8 @@ pub struct Page {
 pub struct PageSample {
     /// Which sequence it is, as "validation sequence 0".
     pub name: String,
+    /// The text of each token that an encoder reads, where there is one.
+    pub source: Option<Vec<String>>,
     /// The text of each input token.
     pub inputs: Vec<String>,
     /// What was predicted after each input.

@@ -16,6 +16,7 @@ pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> 
     };
     let sample = |index: usize| PageSample {
         name: format!("validation sequence {index}"),
+        source: None,
         inputs: (0..time).map(|i| ((i * 5 + index) % 7).to_string()).collect(),
         predictions: (0..time)
             .map(|i| PagePrediction {

@@ -35,6 +35,12 @@ pub(super) fn serves(attention: &Attention) -> bool {
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
 }
 
+/// The multiply-adds that take as long as a head: registers are whole, and exponentials and the ways in and
+/// out cost more than the products.
+pub(super) fn head_work(d_head: usize, products: usize) -> usize {
+    LANES * LANES * (d_head * products + 64)
+}
+
 vectorized! {
     /// Context and log-sum-exp of a sequence.
     pub(super) fn forward(

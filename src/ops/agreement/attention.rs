@@ -1,0 +1,114 @@
+//! Attention, packed and not, under every mask and position.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What an attention is tried with.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    batch: usize,
+    query_time: usize,
+    key_time: usize,
+    key_value_heads: usize,
+    group: usize,
+    d_head: usize,
+    causal: bool,
+    hides: [bool; 3],
+    position: PositionKind,
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum PositionKind {
+    None,
+    Rotation,
+    Bias,
+}
+
+fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
+    let Setting { batch, query_time, key_time, key_value_heads, group, d_head, seed, .. } = setting;
+    let heads = key_value_heads * group;
+    let bias = || leaf::<B, 2>(seed + 5, [heads, query_time + key_time - 1]).require_grad();
+    let options = |bias: &Tensor<B, 2>| -> AttentionOptions<B> {
+        let mut mask = if setting.causal { Mask::causal() } else { Mask::none() };
+        let [queries, keys, pairs] = setting.hides;
+        if queries {
+            mask = mask.hide_queries(hidden(seed + 6, [batch, query_time]));
+        }
+        if keys {
+            mask = mask.hide_keys(hidden(seed + 7, [batch, key_time]));
+        }
+        if pairs {
+            mask = mask.hide_pairs(hidden(seed + 8, [batch, query_time, key_time]));
+        }
+        let table = |seed| leaf::<B, 2>(seed, [key_time, d_head / 2]);
+        let position = match setting.position {
+            PositionKind::None => ScorePosition::None,
+            PositionKind::Rotation => {
+                ScorePosition::Rotation { cosine: table(seed + 9), sine: table(seed + 10) }
+            }
+            PositionKind::Bias => ScorePosition::Bias(bias.clone()),
+        };
+        AttentionOptions { heads, key_value_heads, mask, position, dropout: 0.0 }
+    };
+    check("attention", || {
+        let query = leaf::<B, 3>(seed, [batch, query_time, heads * d_head]).require_grad();
+        let key = leaf::<B, 3>(seed + 1, [batch, key_time, key_value_heads * d_head]).require_grad();
+        let value = leaf::<B, 3>(seed + 2, [batch, key_time, key_value_heads * d_head]).require_grad();
+        let bias = bias();
+        let output = attention(query.clone(), key.clone(), value.clone(), options(&bias));
+        match setting.position {
+            PositionKind::Bias => outcome!(output.clone(), output.inner(), [query, key, value, bias]),
+            _ => outcome!(output.clone(), output.inner(), [query, key, value]),
+        }
+    });
+    if query_time == key_time {
+        check("packed attention", || {
+            let width = (heads + 2 * key_value_heads) * d_head;
+            let packed = leaf::<B, 3>(seed + 3, [batch, query_time, width]).require_grad();
+            let bias = bias();
+            let output = packed_attention(packed.clone(), options(&bias));
+            match setting.position {
+                PositionKind::Bias => outcome!(output.clone(), output.inner(), [packed, bias]),
+                _ => outcome!(output.clone(), output.inner(), [packed]),
+            }
+        });
+    }
+}
+
+fn settings() -> impl Strategy<Value = Setting> {
+    let position =
+        prop_oneof![Just(PositionKind::None), Just(PositionKind::Rotation), Just(PositionKind::Bias)];
+    let times = (1usize..=130, 1usize..=130, 0usize..3, any::<bool>());
+    let sizes = (1usize..4, 1usize..4, 1usize..3, 1usize..20);
+    (sizes, times, prop::array::uniform3(prop::bool::weighted(0.2)), position, 0u64..1_000).prop_map(
+        |((batch, key_value_heads, group, d_head), (a, b, kind, causal), hides, position, seed)| {
+            // Mostly square; with a causal mask the queries are the last ones.
+            let (query_time, key_time) = if kind > 0 { (a, a) } else { (a.min(b), a.max(b)) };
+            let d_head = if matches!(position, PositionKind::Rotation) { 2 * d_head } else { d_head };
+            Setting {
+                batch,
+                query_time,
+                key_time,
+                key_value_heads,
+                group,
+                d_head,
+                causal,
+                hides,
+                position,
+                seed,
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn attentions_agree(setting in settings()) {
+        attention_agrees::<Ndarray>(setting);
+        attention_agrees::<Flexible>(setting);
+    }
+}
