@@ -1,39 +1,92 @@
-//! The preparation of a batch, to be held against a training step (`cargo bench --bench step`).
+//! What a run of the default experiment spends beside its steps: preparing their batches, and writing its
+//! checkpoints. One line of JSON each, in percent of the time of the steps.
 //!
-//! `cargo bench --bench loader`
+//! `cargo bench --bench loader -- --threads 2`
 
+use std::time::Instant;
+
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use causal_attention::config::{Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use causal_attention::training::{
+    BackendName, Control, Device, DeviceBatch, Experiment, ProgressKind, Summary, Target, train,
+};
 
-/// Rows of a task, in the order of an epoch.
-fn rows() -> Sequences {
-    DataConfig::default().load(0).expect("the default data is drawn").train
+type B = Autodiff<NdArray>;
+
+/// Steps of the run: two validations, each with a checkpoint.
+const STEPS: usize = 1000;
+/// Batches that are prepared.
+const BATCHES: usize = 2000;
+
+/// The default experiment with some keys changed.
+fn experiment(mut sets: Vec<String>) -> Experiment {
+    let mut words = std::env::args().skip_while(|word| word != "--threads").skip(1);
+    sets.extend(words.next().map(|threads| format!("training.threads={threads}")));
+    Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets).expect("the default experiment").experiment()
 }
 
-/// Windows of a text at random offsets.
-fn windows() -> Sequences {
+/// Windows of a text, as long as the default's sequences.
+fn windows(length: usize) -> Sequences {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), "To be, or not to be, that is the question.\n".repeat(25_000))
         .expect("a text is written");
     let config =
-        DataConfig { source: Source::Text, path: file.path().into(), length: 64, ..DataConfig::default() };
+        DataConfig { source: Source::Text, path: file.path().into(), length, ..DataConfig::default() };
     config.load(0).expect("the text is read").train
 }
 
-fn loader(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("loader");
-    for (name, sequences, batch_size) in [("task", rows(), 32), ("text", windows(), 12)] {
-        let loader = Loader::new(sequences, batch_size, 0, Order::Shuffled);
-        let mut batch = Batch::default();
-        loader.batch(0, 0, &mut batch);
-        group.throughput(Throughput::Elements((batch.rows * batch.time) as u64));
-        let mut steps = 0..;
-        group.bench_function(name, |bench| {
-            bench.iter(|| loader.batch(0, steps.next().unwrap_or(0) % loader.batches(), &mut batch));
-        });
-    }
-    group.finish();
+/// Microseconds to prepare a batch and to bring it to the device: the median.
+fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
+    let loader = Loader::new(sequences, batch_size, 0, Order::Shuffled);
+    let device = Default::default();
+    let mut batch = Batch::default();
+    let mut times = (0..BATCHES)
+        .map(|index| {
+            let begun = Instant::now();
+            loader.batch(index / loader.batches(), index % loader.batches(), &mut batch);
+            std::hint::black_box(DeviceBatch::<B>::new(&batch, &device));
+            begun.elapsed().as_secs_f64() * 1e6
+        })
+        .collect::<Vec<_>>();
+    times.sort_by(f64::total_cmp);
+    times[BATCHES / 2]
 }
 
-criterion_group!(benches, loader);
-criterion_main!(benches);
+/// Trains the default model for a while.
+fn run() -> Summary {
+    let experiment = experiment(vec![format!("training.steps={STEPS}")]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = Control {
+        progress: ProgressKind::None,
+        signal: Default::default(),
+        device: Device::processor(BackendName::Ndarray),
+    };
+    let target = Target::Folder(folder.path().join("run"));
+    train::<B>(&experiment, &target, &Default::default(), &control).expect("a run").summary
+}
+
+fn main() {
+    let default = experiment(Vec::new());
+    let summary = run();
+    let step = summary.seconds / STEPS as f64 * 1e6;
+    let task = default.dataset().expect("the default data").train;
+    let length = default.data.length;
+    for (name, sequences) in [("task", task), ("text", windows(length))] {
+        let microseconds = prepare(sequences, default.training.batch_size);
+        let line = serde_json::json!({
+            "batch_of": name,
+            "us": microseconds.round(),
+            "step_us": step.round(),
+            "percent_of_a_step": (microseconds / step * 1e4).round() / 1e2,
+        });
+        println!("{line}");
+    }
+    let line = serde_json::json!({
+        "checkpoint_every_steps": default.training.validate_every,
+        "ms_of_all": (summary.checkpoint_seconds * 1e3).round(),
+        "percent_of_the_steps": (summary.checkpoint_seconds / summary.seconds * 1e4).round() / 1e2,
+    });
+    println!("{line}");
+}

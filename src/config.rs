@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::AnalysisConfig;
-use crate::data::{DataConfig, Source};
+use crate::data::{DataConfig, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 use crate::training::{Experiment, RunFolder, TrainingConfig};
@@ -69,7 +69,8 @@ impl Config {
         match path {
             Some(path) => Self::parse(&read(path)?, path, overrides),
             None if Path::new(DEFAULT_FILE).exists() => Self::load(Some(Path::new(DEFAULT_FILE)), overrides),
-            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides),
+            // The place in a file that is not there would mislead.
+            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides).map_err(without_place),
         }
     }
 
@@ -85,20 +86,17 @@ impl Config {
         let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
         // Put together of two files, it is neither: a line number would mislead.
-        Self::parse(&whole.to_toml(), &own, overrides).map_err(|error| match error {
-            Error::Key { origin: Some(Origin::File(_)), key, value, problem } => {
-                Error::key(key, value, problem)
-            }
-            other => other,
-        })
+        Self::parse(&whole.to_toml(), &own, overrides).map_err(without_place)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
         let mut source = Values::parse(text, path)?;
+        let written = source.data_source();
         for assignment in overrides {
             source.set(assignment)?;
         }
+        source.settle(&written);
         let config = source.deserialize()?;
         config.check().map_err(|error| source.locate(error))?;
         Ok(config)
@@ -155,7 +153,7 @@ impl Config {
             model: self.model.clone(),
             training: self.training.clone(),
             analysis: self.analysis.clone(),
-            toml: self.to_toml(),
+            toml: self.anchored().to_toml(),
             pause_at: None,
         }
     }
@@ -163,7 +161,7 @@ impl Config {
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
-        match self.difference(made_with, &["run", "data", "model"]) {
+        match self.anchored().difference(&made_with.anchored(), &["run", "data", "model"]) {
             None => Ok(()),
             Some(Difference { key, here, there }) => {
                 let problem = format!(
@@ -192,6 +190,22 @@ impl Config {
                 there: shown(there.get(key)),
             })
         })
+    }
+
+    /// The config with the whole path of each file that it names, so that its run can be used from any
+    /// folder.
+    fn anchored(&self) -> Self {
+        let whole = |path: &Path| match is_empty(path) {
+            true => PathBuf::new(),
+            false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+        };
+        let tokens = match &self.data.tokens {
+            Tokens::File(path) => Tokens::File(whole(path)),
+            of_text => of_text.clone(),
+        };
+        let data = DataConfig { path: whole(&self.data.path), tokens, ..self.data.clone() };
+        let run = RunConfig { from: whole(&self.run.from), ..self.run.clone() };
+        Self { run, data, ..self.clone() }
     }
 
     /// The run's name, or what it is when none was given.
@@ -253,6 +267,14 @@ fn read(path: &Path) -> Result<String> {
             format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to()),
         )
     })
+}
+
+/// The error without the line of the file in which the value stands.
+fn without_place(error: Error) -> Error {
+    match error {
+        Error::Key { origin: Some(Origin::File(_)), key, value, problem } => Error::key(key, value, problem),
+        other => other,
+    }
 }
 
 fn quoted(value: &str) -> String {

@@ -12,11 +12,13 @@ use serde::Serialize;
 use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::data::{Loader, Order};
+use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::evaluation::Evaluation;
-use crate::ops::{self, Precision};
-use crate::training::{RunFolder, Trainee, ValidBatches, evaluate, say, thousands};
+use crate::ops;
+use crate::training::{
+    RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say, thousands, warn,
+};
 use crate::weights::native;
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -32,7 +34,7 @@ pub struct Args {
     set: Vec<String>,
     #[command(flatten)]
     backend: BackendArgs,
-    /// Prints JSON, with the loss at each position of the sequence.
+    /// Prints JSON, with the loss and its floor at each position of the sequence.
     #[arg(long)]
     json: bool,
 }
@@ -57,6 +59,8 @@ struct Report {
     perplexity: f64,
     floor: Option<f64>,
     gap: Option<f64>,
+    /// The floor at each position; empty where it is not known.
+    floor_by_position: Vec<f64>,
 }
 
 /// Runs the command.
@@ -64,7 +68,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &args.set)?;
     let device = args.backend.choose(Some(&config.training))?;
-    let report = backend::run(&device, Evaluate { folder: &folder, config: &config, split: args.split })?;
+    let asked_for_other_data = config.data != Config::load(Some(&folder.config()), &[])?.data;
+    let job = Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data };
+    let report = backend::run(&device, job)?;
     match args.json {
         true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
         false => tell(&folder, &report),
@@ -76,6 +82,7 @@ struct Evaluate<'a> {
     folder: &'a RunFolder,
     config: &'a Config,
     split: Split,
+    asked_for_other_data: bool,
 }
 
 impl Job for Evaluate<'_> {
@@ -83,27 +90,42 @@ impl Job for Evaluate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
         let experiment = self.config.experiment();
-        let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
         let dataset = experiment.dataset_of(self.folder)?;
-        let (set, floor) = match self.split {
-            Split::Valid => (dataset.valid, dataset.floor.map(|floor| floor.valid)),
-            Split::Train => (dataset.train, None),
+        self.warn_of_change(&dataset);
+        let (set, floor, floor_by_position) = match self.split {
+            Split::Valid => {
+                (dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position)
+            }
+            Split::Train => (dataset.train, None, Vec::new()),
         };
         let loader = Loader::new(set, experiment.training.batch_size, experiment.seed, Order::InOrder);
-        let trainee = Trainee { model, label_smoothing: 0.0 };
-        // As the run did, where this device can.
-        let precision = experiment.training.precision;
-        let precision = if precision.is_served::<B>(&device) { precision } else { Precision::F32 };
-        let batches = ValidBatches::new(Arc::new(loader), device);
-        let evaluation = precision.run(|| evaluate(&trainee, batches.iter()));
+        let evaluation = compute_as_run::<B, _>(&experiment.training, &device, || {
+            let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+            let batches = ValidBatches::new(Arc::new(loader), device.clone());
+            Ok(evaluate(&Trainee { model, label_smoothing: 0.0 }, batches.iter()))
+        })?;
         Ok(Report {
             split: self.split,
             bits: evaluation.loss / LN_2,
             perplexity: evaluation.loss.exp(),
             floor,
             gap: floor.map(|floor| evaluation.loss - floor),
+            floor_by_position,
             evaluation,
         })
+    }
+}
+
+impl Evaluate<'_> {
+    /// Says so where the data is no longer what the run learned from, though its config names the same.
+    fn warn_of_change(&self, dataset: &Dataset) {
+        let known = data_fingerprint(self.folder).filter(|_| !self.asked_for_other_data);
+        if known.is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
+            let run = self.folder.path().display();
+            warn(&format!(
+                "warning: the data has changed since the run `{run}` began, so its scores are of other data"
+            ));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::data::Vocabulary;
+use crate::data::{Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 
@@ -89,6 +89,7 @@ pub fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let ids = words.zip(1..).map(|(word, position)| {
         word.parse().map_err(|_| {
+            let word = excerpt(word);
             Error::Input(format!("--tokens: `{word}` (token {position}) is no id: write ids, as \"3 1 4\""))
         })
     });

@@ -74,10 +74,7 @@ pub fn main() -> ExitCode {
         Err(panic) => {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            warn(&format!(
-                "error: a fault of the program itself, please report it: {}",
-                message.replace('\n', " ")
-            ));
+            warn(&format!("error: a fault of the program itself, please report it: {message}"));
             ExitCode::FAILURE
         }
     }

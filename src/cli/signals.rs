@@ -11,11 +11,12 @@ use crate::error::{Error, Result};
 /// Watches for signals: the number of the first one appears in what is returned, 0 until then.
 pub fn watch() -> Result<Arc<AtomicUsize>> {
     let received = Arc::new(AtomicUsize::new(0));
+    // One for both: the second signal need not be of the first one's kind.
+    let again = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        let again = Arc::new(AtomicBool::new(false));
         // The order counts: a signal first looks whether it is the second, then says that it was here.
         flag::register_conditional_shutdown(signal, exit_code(signal as usize).into(), again.clone())
-            .and_then(|_| flag::register(signal, again))
+            .and_then(|_| flag::register(signal, again.clone()))
             .and_then(|_| flag::register_usize(signal, received.clone(), signal as usize))
             .map_err(|error| Error::Failed(format!("cannot watch for signals: {error}")))?;
     }

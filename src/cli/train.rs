@@ -85,14 +85,27 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let control = Control { progress, signal: signals::watch()?, device: device.clone() };
     let signal = control.signal.clone();
     let outcome = backend::train(&config.experiment(), place, &control)?;
-    let story = Story::read(&outcome.folder, &device)?;
-    let plots = story.draw(&Style::default())?;
-    story.page(&Style::default()).write(&outcome.folder.report())?;
+    // The run is saved: whatever becomes of its pictures, it ended as it did.
+    let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
+        let run = outcome.folder.path().display();
+        warn(&format!(
+            "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
+        ));
+        Vec::new()
+    });
     tell(&outcome, &plots);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Draws what the run shows, and writes its page.
+fn draw(folder: &RunFolder, device: &Device) -> Result<Vec<PathBuf>> {
+    let story = Story::read(folder, device)?;
+    let plots = story.draw(&Style::default())?;
+    story.page(&Style::default()).write(&folder.report())?;
+    Ok(plots)
 }
 
 struct Rehearse<'a> {
@@ -106,7 +119,7 @@ impl Job for Rehearse<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let dataset = self.experiment.dataset()?;
-        let plan = Plan::new::<B::InnerBackend>(&self.experiment, &dataset, self.on, &device);
+        let plan = Plan::new::<B>(&self.experiment, &dataset, self.on, &device)?;
         let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset), self.on);
         Ok((plan, fits))
     }
@@ -119,9 +132,9 @@ fn tell_plan(name: &str, device: &Device, plan: &Plan) {
     say(&format!("{name}: a rehearsal, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
-        "  steps       {}, {:.1} an epoch, of up to {} tokens: {} tokens in all",
+        "  steps       {}, {} an epoch, of up to {} tokens: {} tokens in all",
         thousands(*steps as f64),
-        plan.steps_per_epoch,
+        thousands(plan.steps_per_epoch as f64),
         thousands(plan.tokens_per_step as f64),
         thousands(tokens)
     ));
@@ -130,10 +143,13 @@ fn tell_plan(name: &str, device: &Device, plan: &Plan) {
         Bytes(plan.memory.parameters),
         Bytes(plan.memory.activations)
     ));
+    let known_by = match plan.timed_steps {
+        0 => format!("the speed of {device}'s matrix products here"),
+        steps => format!("{steps} steps on {device}"),
+    };
     say(&format!(
-        "  time        {} at least, by the speed of {}'s matrix products here ({:.1} GFLOP a step)",
+        "  time        about {} without validations, by {known_by} ({:.2} GFLOP a step)",
         clock(plan.seconds),
-        device,
         plan.operations_per_step / 1e9
     ));
     say("  step        learning rate");
@@ -169,6 +185,9 @@ fn tell(outcome: &Outcome, plots: &[PathBuf]) {
         say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
     say(&format!("  run       {}", outcome.folder.path().display()));
+    if plots.is_empty() {
+        return;
+    }
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
     say(&format!("  pictures  {} ({names})", outcome.folder.plots().display()));

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Config, RunConfig};
 use crate::analysis::AnalysisConfig;
-use crate::data::DataConfig;
+use crate::data::{DataConfig, Source};
 use crate::error::{Error, Origin, Place, Result};
 use crate::model::ModelConfig;
 use crate::training::TrainingConfig;
@@ -121,6 +121,40 @@ impl Values {
         self.typed.insert(key.to_string(), value.to_string());
         self.put(key, parsed);
         self.check_keys()
+    }
+
+    /// Where the data comes from: as `data.source` says, or else what `data.path` names.
+    pub(super) fn data_source(&self) -> String {
+        let word = |key| self.values.get("data").and_then(|data| data.get(key)).and_then(toml::Value::as_str);
+        match (word("source"), word("path")) {
+            (Some(source), _) => source.to_string(),
+            (None, path) => Source::of(Path::new(path.unwrap_or_default())).name().to_string(),
+        }
+    }
+
+    /// Settles what follows from the overrides of a config whose data was `written` to come from
+    /// elsewhere: to name a file is to read it, to name a task is to draw it, and `data.vocab` was the
+    /// size of what is no longer read.
+    pub(super) fn settle(&mut self, written: &str) {
+        let typed = |key| self.typed.get(key);
+        let source = match (typed("data.source"), typed("data.path"), typed("data.task")) {
+            (None, Some(path), _) if written == Source::Sequences.name() => {
+                Source::of(Path::new(path)).name().to_string()
+            }
+            (None, None, Some(_)) => Source::Sequences.name().to_string(),
+            _ => self.data_source(),
+        };
+        let is_sized = typed("data.vocab").is_some();
+        let data = self.values.entry("data").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        if let toml::Value::Table(data) = data {
+            if source != written && !is_sized {
+                data.remove("vocab");
+            }
+            // What is no word is answered as such.
+            if data.get("source").is_none_or(toml::Value::is_str) {
+                data.insert("source".to_string(), toml::Value::String(source));
+            }
+        }
     }
 
     /// Every section and key must be known; one that is not is answered with the nearest.

@@ -55,16 +55,23 @@ impl Loader {
         self.sequences.len().div_ceil(self.batch_size)
     }
 
+    /// Whether an epoch has a batch of this number. Shuffled windows never end: behind the last
+    /// [batch](Self::batches) of an epoch they lie anywhere, so that steps of several batches are full.
+    pub fn holds(&self, index: usize) -> bool {
+        let is_endless = self.order == Order::Shuffled && self.sequences.window_starts().is_some();
+        is_endless || index < self.batches()
+    }
+
     /// Writes batch `index` of `epoch` into `into`, whose memory is used again.
     ///
     /// The last batch of an epoch holds what is left; of windows it is always full.
     ///
     /// # Panics
-    /// When `index` is not below [`batches`](Self::batches).
+    /// When an epoch does not [hold](Self::holds) such a batch.
     pub fn batch(&self, epoch: usize, index: usize, into: &mut Batch) {
-        assert!(index < self.batches(), "batch {index} of {}", self.batches());
+        assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
-        let samples = first..self.sequences.len().min(first + self.batch_size);
+        let samples = first..self.sequences.len().clamp(first, first + self.batch_size);
         match (self.order, self.sequences.window_starts()) {
             (Order::InOrder, _) => self.sequences.fill(samples, into),
             (Order::Shuffled, None) => {

@@ -19,6 +19,7 @@
 pub mod batch;
 pub mod config;
 pub mod describe;
+mod excerpt;
 mod ids;
 pub mod loader;
 pub mod seed;
@@ -31,6 +32,7 @@ pub mod vocabulary;
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{Column, Count, DataConfig, Periods, Source, Tokens, Values};
 pub use describe::{Description, describe};
+pub(crate) use excerpt::excerpt;
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;
 pub use tasks::Task;

@@ -33,14 +33,16 @@ impl Story {
         }
     }
 
-    pub(super) fn gradients(&self) -> GradientCurve {
+    /// The norms of the gradients; none where the run ended before its first row of training.
+    pub(super) fn gradients(&self) -> Option<GradientCurve> {
         let limit = self.config.training.max_gradient_norm;
-        GradientCurve {
+        let norm = self.points(Split::Train, |row| row.gradient_norm);
+        (!norm.is_empty()).then(|| GradientCurve {
             run: self.folder.name(),
-            norm: self.points(Split::Train, |row| row.gradient_norm),
+            norm,
             clip_rate: self.points(Split::Train, |row| row.clip_rate),
             clip_limit: (limit > 0.0).then_some(limit),
-        }
+        })
     }
 
     /// The schedule of the whole run, as it was planned.

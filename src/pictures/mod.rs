@@ -121,7 +121,8 @@ impl Story {
         })
     }
 
-    /// Draws every picture into the run's `plots/`, and says where they are.
+    /// Draws every picture that there is something to show of into the run's `plots/`, and says where
+    /// they are.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -129,10 +130,18 @@ impl Story {
         let plots = self.folder.plots();
         create(&plots)?;
         let reading = &self.readings[self.shown];
-        let mut drawn = vec![self.loss_curve().save(&plots, style)?];
+        let mut drawn = Vec::new();
+        if !self.rows.is_empty() {
+            drawn.push(self.loss_curve().save(&plots, style)?);
+        }
         drawn.extend(reading.draw(&self.heads, self.config.analysis.head, &plots, style)?);
-        drawn.push(self.generated.save(&plots, style)?);
-        drawn.push(self.head_scores().save(&plots, style)?);
+        if !self.generated.generated.is_empty() {
+            drawn.push(self.generated.save(&plots, style)?);
+        }
+        let scores = self.head_scores();
+        if !scores.scores.is_empty() {
+            drawn.push(scores.save(&plots, style)?);
+        }
         if let Some(formation) = self.formation() {
             drawn.push(formation.save(&plots, style)?);
         }
@@ -140,7 +149,9 @@ impl Story {
             drawn.push(positions.save(&plots, style)?);
         }
         drawn.push(self.schedule().save(&plots, style)?);
-        drawn.push(self.gradients().save(&plots, style)?);
+        if let Some(gradients) = self.gradients() {
+            drawn.push(gradients.save(&plots, style)?);
+        }
         Ok(drawn)
     }
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use image::codecs::png::PngEncoder;
+use image::{ColorType, ImageEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use serde::{Deserialize, Serialize};
 
@@ -141,13 +143,12 @@ fn halve(fine: &[u8], width: usize, height: usize) -> Vec<u8> {
 }
 
 fn write_png(path: &Path, raster: &Raster) -> Result<()> {
-    // plotters' own encoder hides why a file cannot be made, so that is found out first.
-    fs::File::create(path).map_err(|source| Error::io("write", path, source))?;
-    let failed = |problem: String| Error::io("write", path, std::io::Error::other(problem));
-    let size = (raster.width, raster.height);
-    let mut backend = BitMapBackend::new(path, size);
-    backend.blit_bitmap((0, 0), size, &raster.rgb).map_err(|error| failed(error.to_string()))?;
-    backend.present().map_err(|error| failed(error.to_string()))
+    // plotters' own encoder writes the file itself and hides why it cannot.
+    let mut png = Vec::new();
+    PngEncoder::new(&mut png)
+        .write_image(&raster.rgb, raster.width, raster.height, ColorType::Rgb8)
+        .map_err(|error| Error::Failed(format!("cannot draw `{}`: {error}", path.display())))?;
+    fs::write(path, png).map_err(|source| Error::io("write", path, source))
 }
 
 /// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.

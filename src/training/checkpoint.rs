@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::optimizer::{self, Moments};
-use super::run_folder::{RunFolder, sync_folder};
+use super::run_folder::{RunFolder, show_at, sync_folder};
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
@@ -27,6 +27,9 @@ const WEIGHTS: &str = "model.safetensors";
 const MOMENTS: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 const MANIFEST: &str = "manifest.json";
+/// What the names of unfinished files and folders begin with, which are never read.
+const WRITING: &str = ".writing-";
+const REMOVING: &str = ".removing-";
 /// The newest checkpoints that are kept beside the best: one more than is needed, should it be damaged.
 const KEPT: usize = 2;
 
@@ -45,12 +48,13 @@ pub struct State {
     pub seconds: f64,
     /// Seconds of the run, validations and checkpoints included, pauses between its parts not.
     pub elapsed: f64,
+    /// Seconds of writing checkpoints.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
     /// The best validation so far.
     pub best: Option<Best>,
     /// What early stopping has seen.
     pub stopping: EarlyStopping,
-    /// The loss summed over the steps since the last validation, and their number.
-    pub train_loss: (f64, u64),
     /// Steps whose gradients were clipped, and all steps.
     pub clipped: (u64, u64),
     /// Steps clipped and all steps since the last row of `metrics.csv`.
@@ -88,7 +92,7 @@ pub struct Checkpoint {
 pub struct Found {
     /// The newest checkpoint that is whole.
     pub checkpoint: Checkpoint,
-    /// Newer ones that are damaged, each with what is wrong.
+    /// What is wrong with each newer one.
     pub damaged: Vec<String>,
 }
 
@@ -101,8 +105,10 @@ pub fn write(
 ) -> Result<()> {
     let checkpoints = folder.checkpoints();
     fs::create_dir_all(&checkpoints).map_err(|error| Error::io("create", &checkpoints, error))?;
-    let hidden = TempDir::with_prefix_in(".writing-", &checkpoints)
-        .map_err(|error| Error::io("write into", &checkpoints, error))?;
+    let hidden = TempDir::with_prefix_in(WRITING, &checkpoints)
+        .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
+    let path = place(folder, state.step);
+    let shown = |error| show_at(error, hidden.path(), &path);
     let mut manifest = BTreeMap::new();
     let state_json = serde_json::to_vec_pretty(state).expect("a state holds plain values");
     let weights = native::to_bytes(weights, Some(description))?;
@@ -110,16 +116,15 @@ pub fn write(
         [(WEIGHTS, weights), (MOMENTS, native::to_bytes(moments, None)?), (STATE, state_json)]
     {
         manifest.insert(name, hash(&bytes));
-        write_synced(&hidden.path().join(name), &bytes)?;
+        write_synced(&hidden.path().join(name), &bytes).map_err(shown)?;
     }
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
-    write_synced(&hidden.path().join(MANIFEST), &manifest)?;
+    write_synced(&hidden.path().join(MANIFEST), &manifest).map_err(shown)?;
     sync_folder(hidden.path());
 
-    let path = place(folder, state.step);
     if path.exists() {
         // A run that was resumed meets what it wrote before: the same step, the same state.
-        fs::remove_dir_all(&path).map_err(|error| Error::io("replace", &path, error))?;
+        remove(&path)?;
     }
     fs::rename(hidden.path(), &path).map_err(|error| Error::io("create", &path, error))?;
     let _ = hidden.keep();
@@ -127,18 +132,31 @@ pub fn write(
     Ok(())
 }
 
-/// Removes every checkpoint but the newest, the ones that `state` needs, and the best.
-pub fn prune(folder: &RunFolder, state: &State) -> Result<()> {
+/// Removes every checkpoint but the newest ones, and the best that each of these knows: whichever of
+/// them a run goes on from, its best weights are there.
+pub fn prune(folder: &RunFolder) -> Result<()> {
     let mut steps = steps(folder)?;
     steps.sort_unstable();
-    let newest = steps.len().saturating_sub(KEPT);
-    for &step in &steps[..newest] {
-        if state.best.as_ref().is_none_or(|best| best.step != step) {
-            let path = place(folder, step);
-            fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
-        }
-    }
-    Ok(())
+    let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
+    let best = |&step: &usize| Some(state(&place(folder, step)).ok()?.best?.step);
+    let best = newest.iter().filter_map(best).collect::<Vec<_>>();
+    older.iter().filter(|step| !best.contains(step)).try_for_each(|&step| remove(&place(folder, step)))
+}
+
+/// Removes the checkpoints behind `step`: a run that goes on from there comes to others.
+pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
+    steps(folder)?.into_iter().filter(|&newer| newer > step).try_for_each(|step| remove(&place(folder, step)))
+}
+
+/// Removes a checkpoint, its name first, so that a kill leaves no half of it under that name.
+fn remove(path: &Path) -> Result<()> {
+    let io = |error| Error::io("remove", path, error);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let hidden = path.with_file_name(format!("{REMOVING}{name}"));
+    // What a removal before could not remove.
+    let _ = fs::remove_dir_all(&hidden);
+    fs::rename(path, &hidden).map_err(io)?;
+    fs::remove_dir_all(&hidden).map_err(io)
 }
 
 /// The newest checkpoint of `folder` that is whole.
@@ -155,46 +173,68 @@ pub fn newest(folder: &RunFolder) -> Result<Found> {
             Err(error) => damaged.push(error.to_string()),
         }
     }
+    if damaged.is_empty() {
+        return Err(none(folder));
+    }
     let path = folder.path().display();
-    Err(Error::Input(match damaged.is_empty() {
-        true => format!("the run `{path}` has no checkpoint to go on from"),
-        false => format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; ")),
-    }))
+    Err(Error::Input(format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; "))))
 }
 
 /// Reads the checkpoint at `path` and verifies it against its manifest.
 pub fn read(path: &Path) -> Result<Checkpoint> {
-    let load = |name: &str| {
-        let file = path.join(name);
-        fs::read(&file).map_err(|error| Error::io("read", &file, error))
-    };
-    let damaged = |name: &str, problem: String| Error::file(path.join(name), None, None, problem);
-    let manifest: BTreeMap<String, String> = serde_json::from_slice(&load(MANIFEST)?)
-        .map_err(|error| damaged(MANIFEST, format!("is damaged: {error}")))?;
-    let verified = |name: &str| {
-        let bytes = load(name)?;
-        match manifest.get(name) {
-            Some(expected) if *expected == hash(&bytes) => Ok(bytes),
-            _ => Err(damaged(name, "is damaged: its content does not match the manifest".into())),
-        }
-    };
-    let state = serde_json::from_slice(&verified(STATE)?)
-        .map_err(|error| damaged(STATE, format!("is damaged: {error}")))?;
-    let weights = verified(WEIGHTS)?;
+    let manifest = manifest(path)?;
+    let state = serde_json::from_slice(&verified(path, STATE, &manifest)?)
+        .map_err(|error| damaged(path, STATE, error.to_string()))?;
+    let weights = verified(path, WEIGHTS, &manifest)?;
     Ok(Checkpoint {
         path: path.to_path_buf(),
         weights: native::from_bytes(&weights, &path.join(WEIGHTS))?,
         sizes: native::description(&weights, &path.join(WEIGHTS))?.sizes,
-        moments: native::from_bytes(&verified(MOMENTS)?, &path.join(MOMENTS))?,
+        moments: native::from_bytes(&verified(path, MOMENTS, &manifest)?, &path.join(MOMENTS))?,
         state,
     })
+}
+
+/// The content hash of each file of the checkpoint at `path`.
+fn manifest(path: &Path) -> Result<BTreeMap<String, String>> {
+    serde_json::from_slice(&load(path, MANIFEST)?).map_err(|error| damaged(path, MANIFEST, error.to_string()))
+}
+
+/// The bytes of a file of the checkpoint at `path`, which are those of its manifest.
+fn verified(path: &Path, name: &str, manifest: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+    let bytes = load(path, name)?;
+    match manifest.get(name) {
+        Some(expected) if *expected == hash(&bytes) => Ok(bytes),
+        _ => Err(damaged(path, name, "its content does not match the manifest".into())),
+    }
+}
+
+fn load(path: &Path, name: &str) -> Result<Vec<u8>> {
+    let file = path.join(name);
+    fs::read(&file).map_err(|error| Error::io("read", &file, error))
+}
+
+fn damaged(path: &Path, name: &str, problem: String) -> Error {
+    Error::file(path.join(name), None, None, format!("is damaged: {problem}"))
+}
+
+/// The state in the checkpoint at `path`.
+fn state(path: &Path) -> Result<State> {
+    serde_json::from_slice(&load(path, STATE)?).map_err(|error| damaged(path, STATE, error.to_string()))
+}
+
+/// What the data of the run in `folder` amounts to; none where no checkpoint says it.
+pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
+    let newest = steps(folder).ok()?.into_iter().max()?;
+    Some(state(&place(folder, newest)).ok()?.data_fingerprint)
 }
 
 /// Removes what a process left half-written when it was killed.
 pub fn remove_half_written(folder: &RunFolder) {
     for parent in [folder.path().to_path_buf(), folder.checkpoints()] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(".writing-") {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(WRITING) || name.starts_with(REMOVING) {
                 // What cannot be removed is in nobody's way: its name is hidden and never read.
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
@@ -202,10 +242,27 @@ pub fn remove_half_written(folder: &RunFolder) {
     }
 }
 
-/// The weights of the checkpoint of `step`, as the bytes of their file.
+/// The weights of the checkpoint of `step`, verified, as the bytes of their file.
 pub fn weights(folder: &RunFolder, step: usize) -> Result<Vec<u8>> {
-    let path = place(folder, step).join(WEIGHTS);
-    fs::read(&path).map_err(|error| Error::io("read", &path, error))
+    let path = place(folder, step);
+    verified(&path, WEIGHTS, &manifest(&path)?)
+}
+
+/// Whether `bytes` are what the file of the weights held when the checkpoint of `step` was written.
+pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
+    manifest(&place(folder, step)).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
+}
+
+/// Refuses a folder that no run ever wrote a checkpoint into.
+pub fn check_any(folder: &RunFolder) -> Result<()> {
+    match steps(folder) {
+        Ok(steps) if !steps.is_empty() => Ok(()),
+        _ => Err(none(folder)),
+    }
+}
+
+fn none(folder: &RunFolder) -> Error {
+    Error::Input(format!("the run `{}` has no checkpoint to go on from", folder.path().display()))
 }
 
 /// An optimizer's moments as named tensors; `names` are the parameters in visiting order.

@@ -4,6 +4,7 @@ use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::config::TrainingConfig;
 use crate::error::{Error, Result};
+use crate::ops::{self, Precision};
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
 ///
@@ -30,6 +31,18 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     })
 }
 
+/// Runs `work` as [`compute`] does for a run of this config; in single precision where `device` does
+/// not serve the run's own, for weights may be looked at on another machine.
+pub fn compute_as_run<B: ops::Backend, T: Send>(
+    config: &TrainingConfig,
+    device: &B::Device,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let precision = Some(config.precision).filter(|precision| precision.is_served::<B>(device));
+    let config = TrainingConfig { precision: precision.unwrap_or(Precision::F32), ..config.clone() };
+    compute(&config, work)
+}
+
 #[cfg(test)]
 mod tests {
     use burn::module::AutodiffModule;
@@ -43,7 +56,7 @@ mod tests {
     use crate::data::{Batch, Role};
     use crate::kernels::testing::assert_same_on_any_number_of_threads;
     use crate::model::{ModelConfig, Sizes};
-    use crate::ops::{self, Kernels};
+    use crate::ops::Kernels;
     use crate::training::{DeviceBatch, Hyper, Optimizer, StepBatches, Trainee};
     use crate::weights::native;
 

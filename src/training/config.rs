@@ -35,7 +35,7 @@ pub struct TrainingConfig {
     pub epochs: Option<usize>,
     /// Sequences in a batch. 32: small enough to fit anywhere, large enough for a steady gradient.
     pub batch_size: usize,
-    /// Batches whose gradients are averaged into one step. 1: none.
+    /// Batches whose gradients are averaged into one step, as if they were one large batch. 1: none.
     pub accumulate: usize,
     /// The optimizer.
     pub optimizer: OptimizerKind,
@@ -72,7 +72,7 @@ pub struct TrainingConfig {
     pub patience: usize,
     /// What counts as an improvement of the watched metric.
     pub min_delta: f64,
-    /// The logged metric that early stopping watches.
+    /// The logged metric that early stopping watches. The validation loss: what a run is for.
     pub watch: Watch,
     /// Minutes of training after which the run stops. 0: no limit.
     pub max_minutes: f64,
@@ -90,16 +90,22 @@ pub enum OptimizerKind {
     Sgd,
 }
 
-/// A validation metric that early stopping can watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A metric of `metrics.csv` that early stopping can watch, at each validation: what the validation
+/// itself says, or the mean over the rows of training since the validation before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Watch {
     /// The validation loss: lower is better.
+    #[default]
     ValidLoss,
     /// The validation accuracy over all targets: higher is better.
     ValidAccuracy,
-    /// The mean training loss since the validation before: lower is better.
+    /// The training loss: lower is better.
     TrainLoss,
+    /// The training accuracy: higher is better.
+    TrainAccuracy,
+    /// The norm of the gradients before they are cut: lower is better.
+    GradientNorm,
 }
 
 impl Default for TrainingConfig {
@@ -222,12 +228,17 @@ impl TrainingConfig {
         Ok(())
     }
 
-    /// Optimizer steps of the whole run when an epoch has `batches` batches. Passes that do not
-    /// divide into steps end with the step that completes them.
+    /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
+    /// batch of an epoch has without accumulation.
+    pub fn steps_an_epoch(&self, batches: usize) -> usize {
+        batches.div_ceil(self.accumulate)
+    }
+
+    /// Optimizer steps of the whole run when an epoch has `batches` batches.
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => (epochs * batches).div_ceil(self.accumulate),
+            (None, Some(epochs)) => epochs * self.steps_an_epoch(batches),
             (None, None) => Self::DEFAULT_STEPS,
         }
     }

@@ -1,7 +1,7 @@
 //! `metrics.csv`: the course of a run, one row a logged step and one a validation.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -75,22 +75,31 @@ impl History {
         std::fs::write(path, header).map_err(|error| Error::io("write", path, error))
     }
 
-    /// Opens the file of a run that goes on: rows behind the first `bytes` are of steps that will
-    /// be done again, and are dropped.
+    /// Opens the file of a run that goes on, as far as its first `bytes`. Nothing is changed yet:
+    /// [`cut`](Self::cut) comes before the first row.
+    ///
+    /// # Errors
+    /// If rows are missing, or cannot be understood.
     pub fn open(path: &Path, bytes: u64) -> Result<Self> {
         let io = |action| move |error| Error::io(action, path, error);
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io("open"))?;
-        let length = file.metadata().map_err(io("read"))?.len();
+        let mut text = Vec::new();
+        let length = file.read_to_end(&mut text).map_err(io("read"))? as u64;
         if length < bytes {
             let problem = format!(
                 "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it"
             );
             return Err(Error::file(path, None, None, problem));
         }
-        file.set_len(bytes).map_err(io("truncate"))?;
-        file.seek(SeekFrom::End(0)).map_err(io("read"))?;
-        let rows = read(path)?;
+        let rows = parse(csv::Reader::from_reader(&text[..bytes as usize]), path)?;
         Ok(Self { path: path.to_path_buf(), file, bytes, rows })
+    }
+
+    /// Drops the rows behind those that were opened: they are of steps that will be done again.
+    pub fn cut(&mut self) -> Result<()> {
+        let io = |error| Error::io("truncate", &self.path, error);
+        self.file.set_len(self.bytes).map_err(io)?;
+        self.file.seek(SeekFrom::End(0)).map_err(io).map(drop)
     }
 
     /// Appends a row.
@@ -118,10 +127,10 @@ impl History {
 
 /// Reads a `metrics.csv`.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
-    let mut reader = csv::Reader::from_path(path).map_err(|error| match error.into_kind() {
-        csv::ErrorKind::Io(error) => Error::io("read", path, error),
-        other => Error::file(path, None, None, format!("is no metrics file: {other:?}")),
-    })?;
+    parse(csv::Reader::from_reader(File::open(path).map_err(|error| Error::io("read", path, error))?), path)
+}
+
+fn parse(mut reader: csv::Reader<impl Read>, path: &Path) -> Result<Vec<Row>> {
     let header = reader
         .headers()
         .map_err(|error| Error::file(path, Some(1), None, format!("is no metrics file: {error}")))?;

@@ -31,13 +31,15 @@ pub struct TrainSteps<B: Backend> {
 
 impl<B: Backend> TrainSteps<B> {
     fn step(&self, step: usize, buffer: &mut Batch) -> StepBatches<B> {
-        let batches = (step * self.accumulate..(step + 1) * self.accumulate)
-            .map(|index| {
-                let an_epoch = self.loader.batches();
-                self.loader.batch(index / an_epoch, index % an_epoch, buffer);
+        // An epoch ends with a step, as it does where one batch is as large as these together.
+        let an_epoch = self.loader.batches().div_ceil(self.accumulate);
+        let (epoch, first) = (step / an_epoch, step % an_epoch * self.accumulate);
+        let batches =
+            (first..first + self.accumulate).filter(|&index| self.loader.holds(index)).map(|index| {
+                self.loader.batch(epoch, index, buffer);
                 DeviceBatch::new(buffer, &self.device)
-            })
-            .collect();
+            });
+        let batches = batches.collect();
         let measured = (step + 1).is_multiple_of(self.log_every) || step + 1 == self.end;
         StepBatches { step, batches, measured }
     }

@@ -18,6 +18,7 @@ mod memory;
 mod optimizer;
 mod plan;
 mod progress;
+mod reopened;
 mod run;
 mod run_folder;
 mod samples;
@@ -29,14 +30,15 @@ mod stopping;
 mod strategy;
 mod summary;
 
+use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
-pub use checkpoint::{Best, State};
-pub use compute::compute;
+pub use checkpoint::{Best, State, data_fingerprint};
+pub use compute::{compute, compute_as_run};
 pub use config::{OptimizerKind, TrainingConfig, Watch};
 pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
 pub use examination::{Analysis, look_at};
@@ -53,14 +55,16 @@ pub use samples::Sample;
 pub use schedule::{Schedule, Scheduler, Shape};
 pub use start::Start;
 pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
-pub use stopping::{EarlyStopping, Ended, Watched};
+pub use stopping::{EarlyStopping, Ended};
 pub use summary::Summary;
 
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops::{self, Precision};
 use crate::weights::native;
+use reopened::Reopened;
 use run::{Pace, Run};
+use run_folder::with_remedy;
 use strategy::StepStrategy;
 use summary::RunFacts;
 
@@ -130,9 +134,11 @@ pub fn train<B: ops::AutodiffBackend>(
         checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
     })?;
     let found = checkpoint::newest(&folder)?;
+    let remedy = remedy(&folder);
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
     })
+    .map_err(|error| with_remedy(error, &remedy))
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -146,14 +152,21 @@ pub fn resume<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     check_precision::<B>(&experiment.training, device, control)?;
+    checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
-    checkpoint::remove_half_written(&folder);
     let found = checkpoint::newest(&folder)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
+    let remedy = remedy(&folder);
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
     })
+    .map_err(|error| with_remedy(error, &remedy))
+}
+
+/// What to do when the disk is full: all but the steps since the last checkpoint is kept.
+fn remedy(folder: &RunFolder) -> String {
+    format!("free some, then go on by `train --resume {}`", folder.path().display())
 }
 
 /// The story of a run, from its newest checkpoint to its end.
@@ -171,29 +184,16 @@ fn go_on<B: ops::AutodiffBackend>(
     let (config, seed) = (&experiment.training, experiment.seed);
     let batches = Loader::new(dataset.train.clone(), config.batch_size, seed, Order::Shuffled);
     let valid = Loader::new(dataset.valid.clone(), config.batch_size, seed, Order::InOrder);
-    let epoch_batches = batches.batches();
-    let total = config.total_steps(epoch_batches);
+    let an_epoch = config.steps_an_epoch(batches.batches());
+    let total = config.total_steps(batches.batches());
 
     // Where the run stands.
-    let checkpoint::Found { checkpoint, damaged } = found;
-    for problem in damaged {
-        warn(&format!("warning: {problem}; going on from {}", checkpoint.path.display()));
-    }
+    let mut reopened = Reopened::open(found, &folder, dataset.fingerprint(), config, total)?;
+    trainee.model =
+        native::apply(trainee.model, take(&mut reopened.checkpoint.weights), &reopened.checkpoint.path)?;
+    reopened.begin(&folder, &experiment.toml)?;
+    let Reopened { checkpoint, history, heads, .. } = reopened;
     let state = checkpoint.state;
-    if state.data_fingerprint != dataset.fingerprint() {
-        let path = folder.path().display();
-        return Err(Error::Input(format!(
-            "the data has changed since the run `{path}` began: restore what it was made with"
-        )));
-    }
-    refuse_complete(&folder, &state, config, total)?;
-    if experiment.toml.as_bytes() != std::fs::read(folder.config()).unwrap_or_default() {
-        write_atomically(&folder.config(), experiment.toml.as_bytes())?;
-    }
-    if let Some(Ok(best)) = state.best.as_ref().map(|best| checkpoint::weights(&folder, best.step)) {
-        write_atomically(&folder.model(), &best)?;
-    }
-    trainee.model = native::apply(trainee.model, checkpoint.weights, &checkpoint.path)?;
     let parameter_names = native::names(&trainee.model);
     let optimizer = Optimizer::<B>::new(Hyper::from(config));
     optimizer.state().step = state.updates;
@@ -214,17 +214,17 @@ fn go_on<B: ops::AutodiffBackend>(
     let run = Run {
         analysis: experiment.analysis.clone(),
         valid: dataset.valid.clone(),
-        heads: HeadHistory::open(&folder.head_scores(), state.step)?,
+        heads,
         config: config.clone(),
         seed,
         total,
         pause_at: experiment.pause_at,
         validate_every: match config.validate_every {
-            0 => epoch_batches.div_ceil(config.accumulate),
+            0 => an_epoch,
             steps => steps,
         },
-        epoch_batches,
-        history: history::History::open(&folder.metrics(), state.metrics_bytes)?,
+        an_epoch,
+        history,
         optimizer: optimizer.clone(),
         parameter_names,
         description: experiment.description(checkpoint.sizes),
@@ -252,17 +252,12 @@ fn go_on<B: ops::AutodiffBackend>(
     // How it ended.
     let (run, ended) =
         strategy.finish().ok_or_else(|| Error::Failed("the training ended without a result".into()))?;
-    let facts = RunFacts {
-        floor,
-        parameters,
-        steps_per_epoch: epoch_batches as f64 / config.accumulate as f64,
-        device: &control.device,
-        seed,
-    };
+    let facts =
+        RunFacts { floor, parameters, steps_per_epoch: an_epoch as f64, device: &control.device, seed };
     let summarize = |ended| Summary::new(&run.state, run.history.rows(), facts, ended);
     match ended {
         Ok(ended) => {
-            if !run.folder.model().exists() {
+            if run.state.best.is_none() {
                 // Stopped before the first validation: the weights as they are.
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
@@ -276,7 +271,7 @@ fn go_on<B: ops::AutodiffBackend>(
         }
         Err(error) => {
             if let Error::Diverged { .. } = error {
-                if !run.folder.model().exists() {
+                if run.state.best.is_none() {
                     // Before the first validation: the newest checkpoint holds finite weights only.
                     let step = checkpoint::newest(&run.folder)?.checkpoint.state.step;
                     write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, step)?)?;
@@ -313,29 +308,4 @@ fn look_into_best<B: ops::AutodiffBackend>(
     let (model, _) = native::load_model::<B::InnerBackend>(&folder.model(), device)?;
     let model = Trainee { model, label_smoothing: 0.0 };
     examination::examine(&model, dataset, &experiment.analysis, (best, tokens), device)?.write(folder)
-}
-
-/// A run that has nothing left to do is not gone on with. One that was killed between its last
-/// checkpoint and its summary has: it ends as it would have.
-fn refuse_complete(folder: &RunFolder, state: &State, config: &TrainingConfig, total: usize) -> Result<()> {
-    let path = folder.path().display();
-    let Some(summary) = Summary::read(folder).ok().filter(|summary| summary.steps == state.step) else {
-        return Ok(());
-    };
-    if state.step >= total && summary.ended == Ended::Completed {
-        return Err(Error::Input(format!(
-            "the run `{path}` is complete with {} of {total} steps: add some with --set training.steps={}",
-            state.step,
-            2 * total
-        )));
-    }
-    if state.stopping.is_stale(config) && summary.ended == Ended::EarlyStopped {
-        return Err(Error::Input(format!(
-            "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
-             --set training.patience={}",
-            state.stopping.stale,
-            2 * config.patience
-        )));
-    }
-    Ok(())
 }

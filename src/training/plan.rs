@@ -1,15 +1,24 @@
 //! What a run will take, before it is started: parameters, tokens, memory, time.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use burn::data::dataloader::DataLoader;
+use burn::optim::Optimizer as _;
 use burn::prelude::*;
 use burn::tensor::Distribution;
+use burn::train::TrainStep;
 
+use super::compute::compute;
 use super::device::Device;
 use super::experiment::Experiment;
+use super::loader::TrainSteps;
 use super::memory::{Memory, rows};
+use super::optimizer::{Hyper, Optimizer};
 use super::schedule::Schedule;
 use crate::data::{Dataset, Loader, Order};
+use crate::error::Result;
+use crate::model::Sizes;
 use crate::ops;
 
 /// What a run will take.
@@ -20,7 +29,7 @@ pub struct Plan {
     /// Steps of the whole run.
     pub steps: usize,
     /// Steps an epoch.
-    pub steps_per_epoch: f64,
+    pub steps_per_epoch: usize,
     /// Targets of a full step, padding included.
     pub tokens_per_step: usize,
     /// The learning rate.
@@ -29,24 +38,34 @@ pub struct Plan {
     pub memory: Memory,
     /// Floating-point operations of a step, by estimate.
     pub operations_per_step: f64,
-    /// Seconds of the run at the speed of this machine's matrix products: a lower bound.
+    /// Seconds of the run's steps, by estimate.
     pub seconds: f64,
+    /// Steps of this very model that were timed for the estimate. 0: a step takes too long to be tried, and
+    /// the estimate is by the speed of matrix products.
+    pub timed_steps: u32,
 }
+
+/// A step that is expected to take longer than this is not tried.
+const LONG_STEP: f64 = 0.5;
 
 impl Plan {
     /// Plans a run on `device`, whose speed is measured for a moment.
-    pub fn new<B: ops::Backend>(
+    ///
+    /// # Errors
+    /// If the model cannot be made.
+    pub fn new<B: ops::AutodiffBackend>(
         experiment: &Experiment,
         dataset: &Dataset,
         on: &Device,
         device: &B::Device,
-    ) -> Self {
+    ) -> Result<Self> {
         let (model, training) = (&experiment.model, &experiment.training);
         let sizes = experiment.sizes(dataset);
         let parameters = model.parameters(sizes);
         let loader =
             Loader::new(dataset.train.clone(), training.batch_size, experiment.seed, Order::Shuffled);
-        let steps = training.total_steps(loader.batches());
+        let batches = loader.batches();
+        let steps = training.total_steps(batches);
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         let (layers, width) = (model.blocks(), model.d_model);
@@ -55,17 +74,57 @@ impl Plan {
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
         let tokens_per_step = training.batch_size * training.accumulate * sizes.context;
         let operations_per_step = a_token * positions * training.accumulate as f64;
-        Self {
+        let memory = Memory::of(experiment, dataset, on);
+        let rough = operations_per_step / operations_per_second::<B::InnerBackend>(device);
+        let (a_step, timed_steps) = match rough < LONG_STEP && memory.check(experiment, sizes, on).is_ok() {
+            true => compute(training, || timed_step::<B>(experiment, loader, sizes, device))?,
+            false => (rough, 0),
+        };
+        Ok(Self {
             parameters,
             steps,
-            steps_per_epoch: loader.batches() as f64 / training.accumulate as f64,
+            steps_per_epoch: training.steps_an_epoch(batches),
             tokens_per_step,
             schedule: training.schedule(steps),
-            memory: Memory::of(experiment, dataset, on),
+            memory,
             operations_per_step,
-            seconds: operations_per_step * steps as f64 / operations_per_second::<B>(device),
-        }
+            seconds: a_step * steps as f64,
+            timed_steps,
+        })
     }
+}
+
+/// Seconds of a step of the experiment's own model, and of how many steps that is the mean.
+fn timed_step<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    loader: Loader,
+    sizes: Sizes,
+    device: &B::Device,
+) -> Result<(f64, u32)> {
+    /// Steps and time that suffice for a mean.
+    const ENOUGH: (u32, Duration) = (20, Duration::from_millis(500));
+    let training = &experiment.training;
+    let mut trainee = experiment.model::<B>(sizes, device)?;
+    let mut optimizer = Optimizer::<B>::new(Hyper::from(training));
+    let (accumulate, log_every) = (training.accumulate, usize::MAX);
+    let (loader, device) = (Arc::new(loader), device.clone());
+    let steps = TrainSteps { loader, accumulate, log_every, first: 0, end: usize::MAX, device };
+    let mut start = Instant::now();
+    let mut timed = 0;
+    for batches in steps.iter() {
+        let output = trainee.step(batches);
+        // Whatever the device does ahead is waited for.
+        let _ = output.item.loss.into_data();
+        trainee = optimizer.step(training.learning_rate, trainee, output.grads);
+        match timed {
+            // The first one makes room and compiles what must be.
+            0 => start = Instant::now(),
+            steps if steps == ENOUGH.0 || start.elapsed() > ENOUGH.1 => break,
+            _ => {}
+        }
+        timed += 1;
+    }
+    Ok((start.elapsed().as_secs_f64() / f64::from(timed), timed))
 }
 
 /// How fast the device multiplies matrices.

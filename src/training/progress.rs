@@ -178,9 +178,13 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Writes a line to standard error, where somebody reads it.
+/// Writes a line to standard error, where somebody reads it: one line, whatever it quotes.
 pub fn warn(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let escape = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    let _ = writeln!(std::io::stderr(), "{}", line.chars().map(escape).collect::<String>());
 }
 
 fn pace(standing: &Standing) -> String {

@@ -20,7 +20,7 @@ use super::optimizer::Optimizer;
 use super::progress::{Progress, Standing};
 use super::run_folder::{RunFolder, write_atomically};
 use super::step::{StepOutput, evaluate};
-use super::stopping::{Ended, Watched};
+use super::stopping::Ended;
 use super::strategy::Parts;
 use crate::analysis::AnalysisConfig;
 use crate::data::Sequences;
@@ -46,8 +46,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub pause_at: Option<usize>,
     /// Steps between validations.
     pub validate_every: usize,
-    /// Batches an epoch.
-    pub epoch_batches: usize,
+    /// Steps an epoch.
+    pub an_epoch: usize,
     /// Where it is written down.
     pub folder: RunFolder,
     /// What it knows of itself.
@@ -221,8 +221,6 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 };
                 return Err(self.diverged(step + 1, what));
             }
-            self.state.train_loss.0 += loss;
-            self.state.train_loss.1 += 1;
             let clipped = self.config.max_gradient_norm > 0.0 && norm > self.config.max_gradient_norm;
             for count in [&mut self.state.clipped, &mut self.state.clipped_since_row] {
                 count.0 += u64::from(clipped);
@@ -270,13 +268,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             seconds: self.state.seconds,
             clip_rate: None,
         })?;
-        let (sum, count) = std::mem::take(&mut self.state.train_loss);
-        let watched = Watched {
-            valid_loss: evaluation.loss,
-            valid_accuracy: evaluation.accuracy,
-            train_loss: sum / count.max(1) as f64,
-        };
-        let stop = self.state.stopping.observe(watched, &self.config);
+        let stop = self.state.stopping.observe(self.history.rows(), &self.config);
         self.progress.validated(&self.standing(learning_rate), &evaluation);
 
         if self.state.best.as_ref().is_none_or(|best| evaluation.loss < best.evaluation.loss) {
@@ -293,6 +285,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if self.saved.replace(self.state.step) == Some(self.state.step) {
             return Ok(());
         }
+        let begun = Instant::now();
         self.state.metrics_bytes = self.history.sync()?;
         let weights = native::collect(&learner.model().model)?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
@@ -300,7 +293,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
         checkpoint::write(&self.folder, (&weights, &self.description), &moments, &self.state)?;
-        checkpoint::prune(&self.folder, &self.state)
+        checkpoint::prune(&self.folder)?;
+        // Said by the next checkpoint, and by the summary.
+        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        Ok(())
     }
 
     fn diverged(&self, step: usize, what: String) -> Error {
@@ -308,7 +304,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     fn epoch(&self, step: usize) -> usize {
-        (step * self.config.accumulate).div_ceil(self.epoch_batches).max(1)
+        step.div_ceil(self.an_epoch).max(1)
     }
 
     fn standing(&self, learning_rate: f64) -> Standing {

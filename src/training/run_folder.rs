@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -14,6 +15,9 @@ use crate::error::{Error, Result};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
+
+/// The file that the process which works in a folder has locked.
+const LOCK: &str = "lock";
 
 /// Where a new run goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,13 +91,52 @@ fn unwritable(action: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// The error with the path that a user knows, in place of the hidden folder's.
-fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
+pub(super) fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
     match error {
         Error::Io { action, path, source } => {
             let path = path.strip_prefix(hidden).map_or(path.clone(), |file| shown.join(file));
             Error::Io { action, path, source }
         }
         other => other,
+    }
+}
+
+/// The error of a disk that is full, with what to do about it; any other as it is.
+pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
+    match error {
+        Error::Io { path, source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            let path = path.display();
+            Error::Input(format!("cannot write `{path}`: no space is left on the disk: {remedy}"))
+        }
+        other => other,
+    }
+}
+
+/// What the hidden name begins with under which a run folder is prepared.
+const PREPARED: &str = ".run-";
+
+/// Removes what processes left in `parent` that were killed while they prepared a run folder.
+fn remove_unfinished(parent: &Path) {
+    /// A process that makes a folder locks it at once; one without a lock for so long has none.
+    const LONG: Duration = Duration::from_secs(60);
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
+            continue;
+        }
+        let is_stale = match File::options().write(true).open(path.join(LOCK)) {
+            Ok(lock) => lock.try_lock().is_ok(),
+            Err(_) => {
+                let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
+                age.is_ok_and(|age| age.is_ok_and(|age| age > LONG))
+            }
+        };
+        if is_stale {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }
 
@@ -142,7 +185,8 @@ impl RunFolder {
         }
         let mut made = MadeFolders::missing(&parent);
         fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
-        let hidden = TempDir::with_prefix_in(".run-", &parent)
+        remove_unfinished(&parent);
+        let hidden = TempDir::with_prefix_in(PREPARED, &parent)
             .map_err(|error| unwritable("write into", &parent, &error))?;
         #[cfg(unix)]
         {
@@ -151,7 +195,12 @@ impl RunFolder {
             let _ = fs::set_permissions(hidden.path(), fs::Permissions::from_mode(0o755));
         }
         let folder = Self::at(hidden.path());
-        let shown = |error| show_at(error, folder.path(), &first);
+        let shown = |error| {
+            with_remedy(
+                show_at(error, folder.path(), &first),
+                "free some, or name another place with --run DIR",
+            )
+        };
         let lock = folder.lock().map_err(shown)?;
         fill(&folder).map_err(shown)?;
         sync_folder(hidden.path());
@@ -186,7 +235,7 @@ impl RunFolder {
     /// # Errors
     /// If a living process has it.
     pub fn lock(&self) -> Result<Lock> {
-        let path = self.path.join("lock");
+        let path = self.path.join(LOCK);
         let io = |error| Error::io("write", &path, error);
         let mut file =
             File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
@@ -293,7 +342,11 @@ impl Drop for Lock {
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(parent).map_err(io)?;
+    // Without the path that the error carries: it is that of the hidden file.
+    let mut file = tempfile::Builder::new()
+        .prefix(".writing-")
+        .tempfile_in(parent)
+        .map_err(|error| io(error.kind().into()))?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -337,6 +390,21 @@ mod tests {
             matches!(RunFolder::create(&target, |_| Ok(())), Err(Error::Input(_))),
             "a folder that exists is not touched"
         );
+    }
+
+    #[test]
+    fn what_a_killed_process_prepared_is_removed_by_the_next_run() {
+        let place = tempfile::tempdir().unwrap();
+        let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED}{name}")));
+        for name in ["living", "dead", "young"] {
+            fs::create_dir(hidden(name).path()).unwrap();
+        }
+        let living = hidden("living").lock().unwrap();
+        drop(hidden("dead").lock().unwrap());
+        RunFolder::create(&Target::Folder(place.path().join("run")), |_| Ok(())).unwrap();
+        let left = ["living", "dead", "young"].map(|name| hidden(name).path().exists());
+        assert_eq!(left, [true, false, true], "only what nobody works on");
+        drop(living);
     }
 
     #[test]

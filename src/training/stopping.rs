@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::{TrainingConfig, Watch};
+use super::history::{Row, Split};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,42 +40,62 @@ impl Ended {
 /// What early stopping has seen so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EarlyStopping {
-    /// The best value of the watched metric.
+    /// The metric that was watched.
+    #[serde(default)]
+    pub watch: Watch,
+    /// Its best value.
     pub best: Option<f64>,
     /// Validations since.
     pub stale: usize,
 }
 
-/// The values of one validation that can be watched.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Watched {
-    /// Mean validation loss in nats.
-    pub valid_loss: f64,
-    /// Share of the validation's targets that were predicted.
-    pub valid_accuracy: f64,
-    /// Mean training loss since the validation before, in nats.
-    pub train_loss: f64,
+impl Watch {
+    /// What there is to see at a validation, the last of `rows`; none where training wrote no row since
+    /// the validation before.
+    fn value(self, rows: &[Row]) -> Option<f64> {
+        let (validation, before) = rows.split_last()?;
+        let mean = |value: fn(&Row) -> Option<f64>| {
+            let since = before.iter().rev().take_while(|row| row.split == Split::Train);
+            let values = since.filter_map(value).collect::<Vec<_>>();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        match self {
+            Watch::ValidLoss => Some(validation.loss),
+            Watch::ValidAccuracy => Some(validation.accuracy),
+            Watch::TrainLoss => mean(|row| Some(row.loss)),
+            Watch::TrainAccuracy => mean(|row| Some(row.accuracy)),
+            Watch::GradientNorm => mean(|row| row.gradient_norm),
+        }
+    }
+
+    /// By how much `value` is better than `other`.
+    fn gain(self, value: f64, other: f64) -> f64 {
+        match self {
+            Watch::ValidLoss | Watch::TrainLoss | Watch::GradientNorm => other - value,
+            Watch::ValidAccuracy | Watch::TrainAccuracy => value - other,
+        }
+    }
 }
 
 impl EarlyStopping {
-    /// Takes in a validation; true when the run should stop.
-    pub fn observe(&mut self, values: Watched, config: &TrainingConfig) -> bool {
-        // Lower is better for all: an accuracy counts downwards.
-        let value = match config.watch {
-            Watch::ValidLoss => values.valid_loss,
-            Watch::ValidAccuracy => -values.valid_accuracy,
-            Watch::TrainLoss => values.train_loss,
-        };
-        match self.best {
-            Some(best) if value >= best - config.min_delta => self.stale += 1,
-            _ => *self = Self { best: Some(value), stale: 0 },
+    /// Takes in a validation, the last of `rows`; true when the run should stop.
+    pub fn observe(&mut self, rows: &[Row], config: &TrainingConfig) -> bool {
+        if self.watch != config.watch {
+            // What another metric was says nothing of this one.
+            *self = Self { watch: config.watch, ..Self::default() };
+        }
+        if let Some(value) = self.watch.value(rows) {
+            match self.best {
+                Some(best) if self.watch.gain(value, best) <= config.min_delta => self.stale += 1,
+                _ => (self.best, self.stale) = (Some(value), 0),
+            }
         }
         self.is_stale(config)
     }
 
     /// Whether patience is at its end.
     pub fn is_stale(&self, config: &TrainingConfig) -> bool {
-        config.patience > 0 && self.stale >= config.patience
+        self.watch == config.watch && config.patience > 0 && self.stale >= config.patience
     }
 }
 
@@ -82,28 +103,64 @@ impl EarlyStopping {
 mod tests {
     use super::*;
 
+    fn row(split: Split, loss: f64, accuracy: f64) -> Row {
+        let gradient_norm = (split == Split::Train).then_some(loss + 5.0);
+        let (step, epoch, learning_rate, tokens, seconds, clip_rate) = (1, 1, 0.1, 1, 1.0, None);
+        Row { step, epoch, split, loss, accuracy, learning_rate, gradient_norm, tokens, seconds, clip_rate }
+    }
+
+    /// The validation at which values of the watched metric, each beside worse ones of the others, end a
+    /// run.
     fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
         let mut stopping = EarlyStopping::default();
-        let watched = |value| Watched { valid_loss: value, valid_accuracy: -value, train_loss: value };
-        values.iter().position(|&value| stopping.observe(watched(value), config))
+        let mut rows = Vec::new();
+        values.iter().enumerate().position(|(at, &value)| {
+            let other = at as f64;
+            let (train, valid) = match config.watch {
+                Watch::ValidLoss => ([(other, -other); 2], (value, -other)),
+                Watch::ValidAccuracy => ([(other, -other); 2], (other, -value)),
+                // Two rows, of which the mean is the value.
+                Watch::TrainLoss | Watch::GradientNorm => {
+                    ([(value - 0.5, -other), (value + 0.5, -other)], (other, -other))
+                }
+                Watch::TrainAccuracy => ([(other, 0.5 - value), (other, -0.5 - value)], (other, -other)),
+            };
+            rows.extend(train.map(|(loss, accuracy)| row(Split::Train, loss, accuracy)));
+            rows.push(row(Split::Valid, valid.0, valid.1));
+            stopping.observe(&rows, config)
+        })
     }
 
     #[test]
-    fn patience_counts_validations_without_enough_improvement() {
-        let config = TrainingConfig { patience: 2, min_delta: 0.1, ..Default::default() };
-        assert_eq!(
-            stops_at(&[3.0, 2.0, 1.95, 1.91, 1.0], &config),
-            Some(3),
-            "0.05 and 0.09 are no improvement"
-        );
-        assert_eq!(
-            stops_at(&[3.0, 2.0, 1.95, 1.8, 1.75, 1.75], &config),
-            Some(5),
-            "an improvement starts anew"
-        );
-        let accuracy = TrainingConfig { watch: Watch::ValidAccuracy, ..config };
-        assert_eq!(stops_at(&[3.0, 2.0, 1.95, 1.91, 1.0], &accuracy), Some(3));
-        let off = TrainingConfig::default();
-        assert_eq!(stops_at(&[1.0; 50], &off), None);
+    fn patience_counts_validations_without_enough_improvement_of_any_metric() {
+        use Watch::{GradientNorm, TrainAccuracy, TrainLoss, ValidAccuracy, ValidLoss};
+        for watch in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
+            let config = TrainingConfig { patience: 2, min_delta: 0.1, watch, ..Default::default() };
+            let small = [3.0, 2.0, 1.95, 1.91, 1.0];
+            assert_eq!(stops_at(&small, &config), Some(3), "{watch:?}: 0.05 and 0.09 are no improvement");
+            let anew = [3.0, 2.0, 1.95, 1.8, 1.75, 1.75];
+            assert_eq!(stops_at(&anew, &config), Some(5), "{watch:?}: an improvement starts anew");
+        }
+        assert_eq!(stops_at(&[1.0; 50], &TrainingConfig::default()), None);
+    }
+
+    #[test]
+    fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
+        let accuracy = TrainingConfig { patience: 1, watch: Watch::ValidAccuracy, ..Default::default() };
+        let mut stopping = EarlyStopping::default();
+        for _ in 0..2 {
+            stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &accuracy);
+        }
+        assert!(stopping.is_stale(&accuracy));
+        let loss = TrainingConfig { watch: Watch::ValidLoss, ..accuracy.clone() };
+        assert!(!stopping.is_stale(&loss), "nothing is known of the loss");
+        assert!(!stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &loss), "the first value is the best");
+        assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
+
+        let train = TrainingConfig { watch: Watch::TrainLoss, ..accuracy };
+        let mut stopping = EarlyStopping::default();
+        let rows = [row(Split::Train, 2.0, 0.5), row(Split::Valid, 2.0, 0.5), row(Split::Valid, 2.0, 0.5)];
+        assert!(!stopping.observe(&rows[..2], &train) && !stopping.observe(&rows, &train));
+        assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
     }
 }

@@ -36,6 +36,9 @@ pub struct Summary {
     pub tokens: u64,
     /// Seconds of training, validations and checkpoints apart.
     pub seconds: f64,
+    /// Seconds of writing checkpoints.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
     /// Targets trained on in a second.
     pub tokens_per_second: f64,
     /// Share of all steps whose gradients were clipped.
@@ -69,6 +72,7 @@ impl Summary {
             steps_per_epoch: run.steps_per_epoch,
             tokens: state.tokens,
             seconds: state.seconds,
+            checkpoint_seconds: state.checkpoint_seconds,
             tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
             clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
             backend: run.device.backend.name().to_string(),

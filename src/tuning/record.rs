@@ -246,6 +246,7 @@ mod tests {
             steps_per_epoch: 3.0,
             tokens: steps as u64 * 7,
             seconds: 2.0,
+            checkpoint_seconds: 0.0,
             tokens_per_second: 1.0,
             clip_rate: 0.0,
             backend: "ndarray".into(),

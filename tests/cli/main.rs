@@ -2,6 +2,8 @@
 
 mod backends;
 mod generate;
+mod killed;
+mod own_data;
 mod resume;
 mod seeing;
 mod tasks;
@@ -10,7 +12,7 @@ mod weights;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -49,6 +51,25 @@ fn small_run(folder: &Path, sets: &[&str], name: &str) -> PathBuf {
     let output = train(folder, &sets, &["--run", name]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     folder.join(name)
+}
+
+fn resume(folder: &Path, run: &str) -> Command {
+    let mut command = program(folder);
+    command.args(["train", "--backend", "ndarray", "--resume", run]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn summary(run: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap()
+}
+
+fn assert_same_end(run: &Path, undisturbed: &Path) {
+    let weights = |run: &Path| fs::read(run.join("model.safetensors")).unwrap();
+    assert!(weights(run) == weights(undisturbed), "the weights agree byte for byte");
+    assert_eq!(rows(run), rows(undisturbed));
+    assert_eq!(summary(run)["ended"], "completed");
+    assert_eq!(summary(run)["best_step"], summary(undisturbed)["best_step"]);
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -250,17 +271,26 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
 #[test]
 fn evaluate_says_exactly_what_training_said_of_the_best_weights() {
     let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=40", "training.validate_every=7"], "run");
-    let summary: serde_json::Value =
-        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
-    let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["loss"], summary["best_valid_loss"]);
-    assert_eq!(said["accuracy"], summary["accuracy"]);
-    assert_eq!(said["determined_accuracy"], summary["determined_accuracy"]);
-    assert_eq!(said["floor"], summary["floor"]);
-    assert_eq!(said["loss_by_position"].as_array().unwrap().len(), 12);
+    for kernels in ["fused", "composed"] {
+        let chosen = format!("training.kernels={kernels}");
+        let sets = ["training.steps=40", "training.validate_every=7", "training.threads=1", chosen.as_str()];
+        let run = small_run(place.path(), &sets, kernels);
+        let summary = summary(&run);
+        let output = program(place.path()).args(["evaluate", kernels, "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["loss"], summary["best_valid_loss"], "{kernels}");
+        assert_eq!(said["accuracy"], summary["accuracy"]);
+        assert_eq!(said["determined_accuracy"], summary["determined_accuracy"]);
+        assert_eq!(said["floor"], summary["floor"]);
+        let by_position = |key: &str| -> Vec<f64> {
+            said[key].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+        };
+        assert_eq!(by_position("loss_by_position").len(), 12);
+        let floor = by_position("floor_by_position");
+        let mean = floor.iter().sum::<f64>() / 12.0;
+        assert!((mean - summary["floor"].as_f64().unwrap()).abs() < 1e-9, "{floor:?}");
+    }
 }
 
 #[test]
@@ -300,6 +330,7 @@ fn shipped_experiments_are_valid_and_say_what_they_take() {
         assert!(output.status.success(), "{config}: {}", text(&output.stderr));
         let said = text(&output.stdout);
         assert!(said.contains("parameters") && said.contains("learning rate"), "{config}: {said}");
+        assert!(said.contains("  time        about "), "{config}: {said}");
         assert!(!place.path().join("runs").exists(), "nothing is trained");
         let output = program(place.path()).args(["data", config]).output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty(), "{config}: {}", text(&output.stderr));

@@ -1,162 +1,206 @@
-//! Runs that are killed, interrupted or damaged end as if nothing had happened.
+//! Runs that are stopped or damaged go on as if nothing had happened, or are refused and not touched.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{SMALL, program, rows, small_run, text, train};
+use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
 
-/// A run long enough to be killed in the middle, dropout on.
-const LONG: [&str; 5] = [
-    "training.steps=260",
+/// A run that can be made longer without another course of its steps, dropout on.
+const GROWING: [&str; 7] = [
+    "training.schedule=constant",
+    "training.warmup=10",
     "training.validate_every=40",
     "training.checkpoint_every=15",
     "training.accumulate=2",
     "model.dropout=0.2",
+    "analysis.every=60",
 ];
 
-fn long_run(folder: &Path, name: &str) -> PathBuf {
-    small_run(folder, &LONG, name)
+fn growing_run(folder: &Path, name: &str, steps: usize) -> PathBuf {
+    let steps = format!("training.steps={steps}");
+    small_run(folder, &[&GROWING[..], &[&steps]].concat(), name)
 }
 
-fn resume(folder: &Path, run: &str) -> Command {
-    let mut command = program(folder);
-    command.args(["train", "--backend", "ndarray", "--resume", run]);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    command
-}
-
-fn assert_same_end(run: &Path, undisturbed: &Path) {
-    let weights = |run: &Path| fs::read(run.join("model.safetensors")).unwrap();
-    assert!(weights(run) == weights(undisturbed), "the weights agree byte for byte");
-    assert_eq!(rows(run), rows(undisturbed));
-    let summary: serde_json::Value =
-        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
-    assert_eq!(summary["ended"], "completed");
-}
-
-/// Moments in milliseconds, drawn once (the fraction of multiples of the golden ratio).
-fn moments(count: usize) -> impl Iterator<Item = u64> {
-    (1..=count).map(|index| 40 + ((index as f64 * 0.618_033_988_75).fract() * 360.0) as u64)
-}
-
-#[test]
-fn a_run_killed_at_twenty_moments_ends_as_the_undisturbed_one() {
-    let place = TempDir::new().unwrap();
-    let undisturbed = long_run(place.path(), "undisturbed");
-    let run = place.path().join("killed");
-    let start = || {
-        let mut command = program(place.path());
-        command.args(["train", "--backend", "ndarray", "--run", "killed"]);
-        for set in SMALL.iter().chain(&LONG) {
-            command.args(["--set", set]);
-        }
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    };
-    for moment in moments(20) {
-        let mut command = if run.exists() { resume(place.path(), "killed") } else { start() };
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(moment));
-        let _ = child.kill();
-        child.wait().unwrap();
-        let leftovers = fs::read_dir(place.path()).unwrap().filter_map(Result::ok);
-        let visible = leftovers.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).count();
-        assert!(visible <= 2, "a kill leaves nothing, or a run");
+/// Resumes `run` with some keys changed, and returns what it said on standard error.
+fn goes_on(folder: &Path, sets: &[&str]) -> String {
+    let mut command = resume(folder, "run");
+    for set in sets {
+        command.args(["--set", set]);
     }
-    let end = resume(place.path(), "killed").output().unwrap();
-    assert!(end.status.success() || text(&end.stderr).contains("is complete"), "{}", text(&end.stderr));
-    assert_same_end(&run, &undisturbed);
+    let ended = command.output().unwrap();
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    said
 }
 
-#[cfg(unix)]
-#[test]
-fn an_interrupted_run_saves_draws_and_goes_on() {
-    let place = TempDir::new().unwrap();
-    let undisturbed = long_run(place.path(), "undisturbed");
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let name = format!("stopped-by-{signal}");
-        let mut command = program(place.path());
-        command.args(["train", "--backend", "ndarray", "--run", &name]);
-        for set in SMALL.iter().chain(&LONG) {
-            command.args(["--set", set]);
-        }
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let run = place.path().join(&name);
-        while !run.exists() {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        std::thread::sleep(Duration::from_millis(150));
-        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
-        let ended = child.wait().unwrap();
-        assert_eq!(ended.code(), Some(code));
-        assert!(run.join("plots/loss.png").is_file(), "the pictures are drawn");
-        let summary: serde_json::Value =
-            serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
-        assert_eq!(summary["ended"], "interrupted");
-        let end = resume(place.path(), &name).output().unwrap();
-        assert!(end.status.success(), "{}", text(&end.stderr));
-        assert_same_end(&run, &undisturbed);
-    }
+fn checkpoints(run: &Path) -> Vec<String> {
+    let entries = fs::read_dir(run.join("checkpoints")).unwrap();
+    let mut names = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_start_matches("step-0000").to_string())
+        .collect::<Vec<_>>();
+    names.sort();
+    names
+}
+
+fn weights_of(run: &Path, step: &str) -> PathBuf {
+    run.join(format!("checkpoints/step-0000{step}/model.safetensors"))
+}
+
+fn cut_in_half(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
 }
 
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let place = TempDir::new().unwrap();
-    let undisturbed = long_run(place.path(), "undisturbed");
-    let sets = [&LONG[..], &["training.max_minutes=0.003"]].concat();
-    let run = small_run(place.path(), &sets, "damaged");
-    let mut checkpoints =
-        fs::read_dir(run.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    checkpoints.sort();
-    let newest = checkpoints.last().unwrap().join("model.safetensors");
-    let bytes = fs::read(&newest).unwrap();
-    fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
+    let undisturbed = TempDir::new().unwrap();
+    let undisturbed = growing_run(undisturbed.path(), "run", 200);
+    let run = growing_run(place.path(), "run", 120);
+    assert_eq!(checkpoints(&run), ["0040", "0105", "0120"], "the last two, and the best that each knows");
+    cut_in_half(&weights_of(&run, "0120"));
 
-    let end = resume(place.path(), "damaged").args(["--set", "training.max_minutes=0"]).output().unwrap();
-    let said = text(&end.stderr);
-    assert!(end.status.success(), "{said}");
-    let named = newest.strip_prefix(place.path()).unwrap().to_string_lossy().into_owned();
-    assert!(said.contains(&named), "the damaged file is named: {said}");
+    let said = goes_on(place.path(), &["training.steps=200", "training.max_minutes=1e-9"]);
+    assert!(said.contains("checkpoints/step-00000120/model.safetensors: is damaged"), "{said}");
+    assert!(
+        said.contains("going on from run/checkpoints/step-00000105") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert_eq!(checkpoints(&run), ["0040", "0105", "0106"], "the damaged one is gone, the new one is kept");
+    assert_eq!((&summary(&run)["steps"], &summary(&run)["best_step"]), (&106.into(), &40.into()));
+    let model = || fs::read(run.join("model.safetensors")).unwrap();
+    assert!(
+        model() == fs::read(weights_of(&run, "0040")).unwrap(),
+        "the best weights are those of the best step"
+    );
+
+    let said = goes_on(place.path(), &["training.max_minutes=0"]);
+    assert_eq!(said, "");
     assert_same_end(&run, &undisturbed);
 
     for checkpoint in fs::read_dir(run.join("checkpoints")).unwrap() {
         fs::write(checkpoint.unwrap().path().join("state.json"), "{}").unwrap();
     }
-    let refused = resume(place.path(), "damaged").args(["--set", "training.steps=300"]).output().unwrap();
+    let refused = resume(place.path(), "run").args(["--set", "training.steps=300"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("damaged"), "{}", text(&refused.stderr));
 }
 
 #[test]
+fn damaged_best_weights_are_named_and_never_replace_good_ones() {
+    let place = TempDir::new().unwrap();
+    let run = growing_run(place.path(), "run", 120);
+    let a_step = ["training.steps=200", "training.max_minutes=1e-9"];
+    for _ in 0..2 {
+        goes_on(place.path(), &a_step);
+    }
+    assert_eq!(checkpoints(&run), ["0120", "0121", "0122"]);
+    let good = fs::read(run.join("model.safetensors")).unwrap();
+    cut_in_half(&weights_of(&run, "0120"));
+    let said = goes_on(place.path(), &a_step);
+    assert!(
+        said.contains("step-00000120/model.safetensors: is damaged") && said.contains("is kept"),
+        "{said}"
+    );
+    assert!(fs::read(run.join("model.safetensors")).unwrap() == good);
+    assert_eq!(summary(&run)["best_step"], 120);
+
+    // Lost in both places: the next validation finds new ones.
+    cut_in_half(&run.join("model.safetensors"));
+    let said = goes_on(place.path(), &a_step);
+    assert!(said.contains("is damaged") && said.contains("the next validation decides"), "{said}");
+    assert!(summary(&run)["best_step"].is_null());
+    assert!(fs::read(run.join("model.safetensors")).unwrap() == fs::read(weights_of(&run, "0124")).unwrap());
+    goes_on(place.path(), &["training.max_minutes=0"]);
+    assert!(summary(&run)["best_step"].as_u64().unwrap() >= 160);
+}
+
+#[test]
+fn a_run_that_was_never_validated_has_its_newest_weights() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=9", "training.max_minutes=1e-9"], "run");
+    let has_newest = |step: &str| {
+        assert_eq!(summary(&run)["ended"], "time_limit");
+        fs::read(run.join("model.safetensors")).unwrap() == fs::read(weights_of(&run, step)).unwrap()
+    };
+    assert!(
+        has_newest("0001") && !run.join("plots/gradients.png").exists() && run.join("report.html").exists()
+    );
+    goes_on(place.path(), &[]);
+    assert!(has_newest("0002"));
+}
+
+#[test]
+fn a_picture_that_fails_does_not_change_how_a_run_ended() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=9", "training.max_minutes=1e-9"], "run");
+    fs::remove_dir_all(run.join("plots")).unwrap();
+    fs::write(run.join("plots"), "in the way").unwrap();
+    let said = goes_on(place.path(), &["training.max_minutes=0"]);
+    assert!(said.starts_with("warning: the run is saved") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("run/plots") && said.contains("`plot run`"), "{said}");
+    assert_eq!(summary(&run)["ended"], "completed");
+}
+
+/// Every file of a folder, with what it holds.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
+    let files = files.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path);
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Refuses to resume `run` in one line, and leaves every file as it is.
+fn refuses(folder: &Path, sets: &[&str], parts: &[&str]) {
+    let before = contents(&folder.join("run"));
+    let mut command = resume(folder, "run");
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    let refused = command.output().unwrap();
+    let said = text(&refused.stderr);
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1), "{sets:?}: {said}");
+    assert!(parts.iter().all(|part| said.contains(part)), "{sets:?} should say {parts:?}: {said}");
+    let after = contents(&folder.join("run"));
+    let names = |files: &BTreeMap<PathBuf, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&before), names(&after), "{sets:?}");
+    assert!(before == after, "{sets:?} changes no file");
+}
+
+#[test]
 fn a_run_that_cannot_go_on_is_refused_and_not_touched() {
     let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=6"], "run");
-    let before = fs::read(run.join("metrics.csv")).unwrap();
-    let cases: [(&[&str], &str); 4] = [
+    let run = growing_run(place.path(), "run", 60);
+    let cases: [(&[&str], &str); 6] = [
         (&[], "is complete"),
-        (&["--set", "model.d_model=32"], "`model.d_model` = 32"),
-        (&["--set", "data.task=random"], "`data.task`"),
-        (&["--set", "run.seed=7"], "`run.seed` = 7"),
+        (&["model.d_model=32"], "`model.d_model` = 32"),
+        (&["data.task=random"], "`data.task`"),
+        (&["run.seed=7"], "`run.seed` = 7"),
+        (&["training.steps=3"], "`training.steps` = 3 leaves nothing to do: the run `run` has done 60 steps"),
+        (&["training.epochs=1"], "`training.epochs` = 1 leaves nothing to do"),
     ];
-    for (arguments, part) in cases {
-        let refused = resume(place.path(), "run").args(arguments).output().unwrap();
-        let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+    for (sets, part) in cases {
+        refuses(place.path(), sets, &[part]);
     }
-    assert_eq!(fs::read(run.join("metrics.csv")).unwrap(), before);
-
-    let longer = resume(place.path(), "run").args(["--set", "training.steps=9"]).output().unwrap();
-    assert!(longer.status.success(), "{}", text(&longer.stderr));
-    assert!(
-        fs::read_to_string(run.join("config.toml")).unwrap().contains("steps = 9"),
-        "the change is recorded"
-    );
+    // What is damaged is found before anything is written, though the config would change.
+    let longer = ["training.steps=63", "training.learning_rate=1e-4"];
+    for (file, damage) in [("head_scores.csv", "step,layer\n1,x\n"), ("metrics.csv", "step,epoch\n")] {
+        let good = fs::read(run.join(file)).unwrap();
+        fs::write(run.join(file), damage).unwrap();
+        refuses(place.path(), &longer, &[file]);
+        fs::write(run.join(file), good).unwrap();
+    }
+    goes_on(place.path(), &longer);
+    let config = fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(config.contains("steps = 63"), "the change is recorded");
     assert!(train(place.path(), &SMALL, &["--run", "run"]).status.code() == Some(2), "the folder is taken");
+
+    // A folder that no run ever wrote a checkpoint into.
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    fs::remove_file(run.join("lock")).unwrap();
+    refuses(place.path(), &["training.steps=99"], &["has no checkpoint to go on from"]);
 }
 
 #[test]
@@ -165,19 +209,36 @@ fn early_stopping_and_accumulation_do_what_they_say() {
     let sets =
         ["training.steps=400", "training.validate_every=5", "training.patience=2", "training.min_delta=10"];
     let run = small_run(place.path(), &sets, "early");
-    let summary: serde_json::Value =
-        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
-    assert_eq!(summary["ended"], "early_stopped");
-    assert_eq!(summary["steps"], 15, "the first validation is the best, and two more do not improve on it");
+    assert_eq!(summary(&run)["ended"], "early_stopped");
+    assert_eq!(
+        summary(&run)["steps"],
+        15,
+        "the first validation is the best, and two more do not improve on it"
+    );
 
-    let whole = small_run(place.path(), &["training.steps=12", "training.batch_size=32"], "whole");
-    let parts = small_run(place.path(), &["training.steps=12", "training.accumulate=4"], "parts");
-    let losses = |run: &Path| {
-        let rows = rows(run).into_iter().filter(|row| row.contains(",train,"));
-        rows.map(|row| row.split(',').nth(3).unwrap().parse::<f64>().unwrap()).collect::<Vec<_>>()
-    };
-    for (whole, parts) in losses(&whole).into_iter().zip(losses(&parts)) {
-        assert!((whole - parts).abs() < 1e-5 * whole, "{whole} and {parts}");
+    // Of 96 sequences and of 100, whose last step has what is left; and of windows, which lie anywhere.
+    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(30))
+        .unwrap();
+    let uneven = ["data.train_samples=100", "training.epochs=3", "training.log_every=1"];
+    let windows = ["data.source=text", "data.path=words.txt", "training.epochs=3", "training.log_every=1"];
+    let cases = [("even", &["training.steps=12"][..], 12), ("uneven", &uneven, 12), ("windows", &windows, 9)];
+    for (name, sets, steps) in cases {
+        let run = |kind: &str, more: &[&str]| {
+            small_run(place.path(), &[sets, more].concat(), &format!("{name}-{kind}"))
+        };
+        let whole = run("whole", &["training.batch_size=32"]);
+        let parts = run("parts", &["training.accumulate=4"]);
+        assert_eq!(summary(&whole)["steps"], steps, "{name}");
+        assert_eq!(summary(&whole)["tokens"], summary(&parts)["tokens"], "{name}");
+        let losses = |run: &Path| {
+            let rows = rows(run).into_iter().filter(|row| row.contains(",train,"));
+            rows.map(|row| row.split(',').nth(3).unwrap().parse::<f64>().unwrap()).collect::<Vec<_>>()
+        };
+        let (whole, parts) = (losses(&whole), losses(&parts));
+        assert_eq!(whole.len(), parts.len(), "{name}");
+        for (whole, parts) in whole.into_iter().zip(parts) {
+            assert!((whole - parts).abs() < 1e-5 * whole, "{name}: {whole} and {parts}");
+        }
     }
 }
 
@@ -186,21 +247,18 @@ fn a_run_does_not_go_on_with_other_data() {
     let place = TempDir::new().unwrap();
     let text_file = place.path().join("words.txt");
     fs::write(&text_file, "to be or not to be, that is the question. ".repeat(40)).unwrap();
-    let sets =
-        ["data.source=text", "data.path=words.txt", "training.steps=400", "training.max_minutes=0.002"];
-    let run = small_run(place.path(), &sets, "run");
-    let before = fs::read(run.join("metrics.csv")).unwrap();
-    let refuses = |part: &str| {
-        let refused = resume(place.path(), "run").output().unwrap();
-        let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
-        assert_eq!(fs::read(run.join("metrics.csv")).unwrap(), before);
-    };
+    let sets = ["data.source=text", "data.path=words.txt", "training.max_minutes=1e-9"];
+    small_run(place.path(), &sets, "run");
+    let evaluated = || program(place.path()).args(["evaluate", "run"]).output().unwrap();
+    assert_eq!(text(&evaluated().stderr), "");
     fs::write(&text_file, "to be or not to be, that is his question. ".repeat(40)).unwrap();
-    refuses("changed");
+    refuses(place.path(), &[], &["changed"]);
+    let warned = evaluated();
+    assert!(warned.status.success(), "it can be read all the same");
+    let said = text(&warned.stderr);
+    assert!(said.starts_with("warning: the data has changed") && said.lines().count() == 1, "{said}");
     fs::remove_file(&text_file).unwrap();
-    refuses("words.txt");
+    refuses(place.path(), &[], &["words.txt"]);
 }
 
 #[test]
@@ -256,11 +314,20 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let output = train(disk.0.path(), &sets, &["--run", "run"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("cannot write `") && said.contains("No space left"), "{said}");
+    assert!(said.contains("cannot write `run/") && said.contains("no space is left on the disk"), "{said}");
+    assert!(said.contains("`train --resume run`") && !said.contains("/."), "{said}");
 
-    fs::remove_file(filler).unwrap();
+    fs::remove_file(&filler).unwrap();
     let output = train(disk.0.path(), &[], &["--resume", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let weights = |place: &Path| fs::read(place.join("run/model.safetensors")).unwrap();
     assert!(weights(disk.0.path()) == weights(undisturbed.path()), "as if it had never been full");
+
+    // Pictures say so too.
+    fs::remove_dir_all(disk.0.path().join("run/plots")).unwrap();
+    let _ = fs::write(&filler, vec![1; 4 << 20]);
+    let output = program(disk.0.path()).args(["plot", "run"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("run/plots") && said.contains("No space left on device"), "{said}");
 }

@@ -1,7 +1,8 @@
 //! The kinds of value that keys of `[data]` take.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -33,6 +34,18 @@ pub enum Tokens {
 }
 
 impl Source {
+    /// What reads the file or folder at `path`: as its name says, or else as text; none reads nothing.
+    pub fn of(path: &Path) -> Self {
+        if path.as_os_str().is_empty() {
+            return Source::Sequences;
+        }
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
+        match extension.as_str() {
+            "csv" | "tsv" | "jsonl" | "ndjson" | "json" => Source::Table,
+            _ => Source::Text,
+        }
+    }
+
     /// The name in a config.
     pub fn name(self) -> &'static str {
         match self {

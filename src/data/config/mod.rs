@@ -28,14 +28,17 @@ const MOST_IDS: usize = 1 << 28;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Where sequences come from: `"sequences"`, unless a file is named.
+    /// Where sequences come from: `"sequences"`, unless a file is named; then as its name says, a table
+    /// for csv, tsv, json, jsonl and ndjson, and else a text. Naming it on the command line overrides the
+    /// source of a config that draws a task.
     pub source: Source,
     /// The sequence task. `repeat` by default: the smallest task that attention solves and
     /// nothing simpler does, by heads that a picture shows.
     pub task: Task,
     /// Different symbols. `"auto"` for what suits the data: 16 for a task, few enough to learn in a
     /// minute and many enough that a chance match is rare (a task may add a separator); what a
-    /// file has for characters and tables.
+    /// file has for characters and tables. Overriding the source on the command line brings it back to
+    /// that.
     pub vocab: Count,
     /// Positions that a model sees at once: the targets of a sample, or the longest source for an
     /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a sequence a line, have lengths of
@@ -121,11 +124,6 @@ impl DataConfig {
                         let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are \
                                        the 256 bytes; try 1024, or \"auto\"";
                         Err(Error::key("data.vocab", vocab, problem))
-                    }
-                    (Tokens::File(path), _) if !path.is_file() => {
-                        let problem = "must be \"characters\", \"bpe\" or the path of a tokenizer.json, \
-                                       and there is no such file";
-                        Err(Error::key("data.tokens", path.display(), problem))
                     }
                     (Tokens::Characters | Tokens::Bpe | Tokens::File(_), _) => Ok(()),
                 }

@@ -9,6 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::delimited::not_utf8;
 use super::row::{Layout, Row};
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
 /// Reads lines of JSON.
@@ -68,6 +69,7 @@ impl<'a> JsonLines<'a> {
             // The position is said already, and serde_json counts each line as the first.
             let message = error.to_string();
             let message = message.split(" at line ").next().unwrap_or(&message);
+            let message = in_short(message);
             let wanted = match self.member {
                 None => "one array of values a line".to_string(),
                 Some(name) => format!("one object a line, with a value named `{name}`"),
@@ -75,6 +77,17 @@ impl<'a> JsonLines<'a> {
             let problem = format!("cannot be read: {message}; JSON Lines has {wanted}");
             Error::file(self.path, Some(line), Some(error.column().max(1)), problem)
         })
+    }
+}
+
+/// What serde_json says, of which a long string that it quotes is cut.
+fn in_short(message: &str) -> String {
+    match (message.find('"'), message.rfind('"')) {
+        (Some(first), Some(last)) if first < last => {
+            let quoted = excerpt(&message[first + 1..last]);
+            format!("{}{quoted}{}", &message[..=first], &message[last..])
+        }
+        _ => message.to_string(),
     }
 }
 

@@ -25,6 +25,7 @@ use self::row::{Layout, Row, problem_at};
 use self::values::Encoder;
 use super::Dataset;
 use super::config::{Column, DataConfig, LARGEST};
+use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::{Notation, Vocabulary};
@@ -109,6 +110,13 @@ impl Table<'_> {
         };
         self.line.clear();
         for index in values {
+            if let (Layout::Delimited(_), true) = (reader.layout(), row.value(index).contains('\n')) {
+                let problem = format!(
+                    "`{}` goes on over several lines: close its quote, or write the value in one line",
+                    excerpt(row.value(index))
+                );
+                return Err(problem_at(path, row, index, reader.layout(), problem));
+            }
             match self.encoder.id(row.value(index), self.config) {
                 Ok(id) => self.line.push(id),
                 Err(problem) => return Err(problem_at(path, row, index, reader.layout(), problem)),

@@ -7,6 +7,7 @@ use super::delimited::Delimited;
 use super::json_lines::JsonLines;
 use super::row::{Layout, Row};
 use crate::data::config::{Column, DataConfig, Values};
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
 /// Reads a table line by line.
@@ -74,7 +75,10 @@ pub(super) fn header(
     if let Column::Name(name) = &config.column {
         let found = first.values().position(|value| value == name).map(Some);
         return Some(found.ok_or_else(|| {
-            let columns: Vec<&str> = first.values().collect();
+            /// Columns that are named.
+            const MOST: usize = 20;
+            let mut columns: Vec<String> = first.values().take(MOST).map(excerpt).collect();
+            columns.extend((first.len() > MOST).then(|| format!("{} more", first.len() - MOST)));
             let problem =
                 format!("is no column of {}, which has {}", config.path.display(), columns.join(", "));
             Error::key("data.column", name, problem)

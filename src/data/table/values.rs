@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::data::config::{Count, DataConfig, LARGEST, Values};
+use crate::data::excerpt::excerpt;
 use crate::data::ids::Ids;
 use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::Result;
@@ -67,6 +68,7 @@ impl<'a> Encoder<'a> {
                 }
             },
             Encoder::Given(vocabulary) => vocabulary.word(value).ok_or_else(|| {
+                let value = excerpt(value);
                 format!("`{value}` is not in the vocabulary of {vocabulary} that the weights were trained on")
             }),
         }
@@ -105,18 +107,19 @@ impl<'a> Encoder<'a> {
 
 fn integer(value: &str, vocab: usize, is_asked_for: bool) -> Result<u32, String> {
     let last = vocab - 1;
+    let shown = excerpt(value);
     match value.parse::<i128>() {
         Ok(integer @ 0..) if integer <= last as i128 => Ok(integer as u32),
         Ok(integer) if integer < 0 || !is_asked_for => Err(format!(
-            "`{value}` is outside the vocabulary: ids run from 0 to {last}; \
+            "`{shown}` is outside the vocabulary: ids run from 0 to {last}; \
              set `data.values` = \"symbols\" to number the integers that there are"
         )),
         Ok(_) => Err(format!(
-            "`{value}` is outside the vocabulary: ids run from 0 to {last}; \
+            "`{shown}` is outside the vocabulary: ids run from 0 to {last}; \
              raise `data.vocab` = {vocab}, or set it to \"auto\""
         )),
         Err(_) => Err(format!(
-            "`{value}` is no integer; mend it, or set `data.values` = \"symbols\" to read each value as a name"
+            "`{shown}` is no integer; mend it, or set `data.values` = \"symbols\" to read each value as a name"
         )),
     }
 }

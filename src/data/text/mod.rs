@@ -58,6 +58,11 @@ fn vocabulary(config: &DataConfig, files: &[PathBuf]) -> Result<Vocabulary> {
             };
             Vocabulary::tokenizer(bpe::train(files, train as u64, vocab)?)
         }
+        Tokens::File(path) if !path.is_file() => {
+            let problem =
+                "must be \"characters\", \"bpe\" or the path of a tokenizer.json, and there is no such file";
+            Err(Error::key("data.tokens", path.display(), problem))
+        }
         Tokens::File(path) => tokenizer(path),
     }
 }
@@ -90,6 +95,7 @@ fn encode(files: &[PathBuf], vocabulary: &Vocabulary) -> Result<Ids> {
     const PIECES: usize = 32;
     let mut ids = Ids::default();
     let end = vocabulary.end().filter(|_| files.len() > 1);
+    let mut dropped = vocabulary.dropped();
     let mut texts = Vec::new();
     let mut pieces = Pieces::new(files);
     loop {
@@ -103,32 +109,53 @@ fn encode(files: &[PathBuf], vocabulary: &Vocabulary) -> Result<Ids> {
             }
         }
         match piece {
-            Some(Piece::Text(text)) => texts.push(text),
+            Some(Piece::Text(text)) => {
+                if let Some((_, character)) = dropped.as_mut().and_then(|dropped| dropped.first(&text)) {
+                    return Err(first(files, character, vocabulary));
+                }
+                texts.push(text);
+            }
             Some(Piece::End) => ids.extend(end.as_slice()),
             None => return Ok(ids),
         }
     }
 }
 
-/// The first character of the files that a given vocabulary does not have.
+/// The first character of the files that a vocabulary of characters does not have.
 fn unknown(files: &[PathBuf], vocabulary: &Vocabulary) -> Option<Error> {
+    let is_unknown = |&character: &char| vocabulary.encode(character.encode_utf8(&mut [0; 4])).is_err();
+    let is_characters = vocabulary.notation() == Notation::Characters;
+    let mut texts = files.iter().flat_map(|path| Pieces::new(std::slice::from_ref(path)));
+    let character = texts.find_map(|piece| match piece {
+        Ok(Piece::Text(text)) if is_characters => text.chars().find(is_unknown),
+        _ => None,
+    });
+    Some(first(files, character?, vocabulary))
+}
+
+/// Says of a character that the vocabulary does not have it, and where in the files it stands first.
+fn first(files: &[PathBuf], character: char, vocabulary: &Vocabulary) -> Error {
+    let shown = character.escape_debug();
+    let problem = match vocabulary.notation() {
+        Notation::Text => format!(
+            "`{shown}` is not in the vocabulary of {vocabulary}: remove it, or take a tokenizer with a token for the \
+             unknown"
+        ),
+        _ => format!("`{shown}` is not in the vocabulary of {vocabulary} that the weights were trained on"),
+    };
     for path in files {
         let (mut line, mut column) = (1, 1);
         for piece in Pieces::new(std::slice::from_ref(path)) {
             let Ok(Piece::Text(text)) = piece else { break };
-            for character in text.chars() {
-                if vocabulary.encode(character.encode_utf8(&mut [0; 4])).is_err() {
-                    let problem = format!(
-                        "`{}` is not in the vocabulary of {vocabulary} that the weights were trained on",
-                        character.escape_debug()
-                    );
-                    return Some(Error::file(path, Some(line), Some(column), problem));
+            for here in text.chars() {
+                if here == character {
+                    return Error::file(path, Some(line), Some(column), problem);
                 }
-                (line, column) = if character == '\n' { (line + 1, 1) } else { (line, column + 1) };
+                (line, column) = if here == '\n' { (line + 1, 1) } else { (line, column + 1) };
             }
         }
     }
-    None
+    Error::Input(problem)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! From text to ids and back, and the labels that pictures put on axes.
 
+use super::tokenizer::Dropped;
 use super::{Kind, NO_ID, Vocabulary};
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
 impl Vocabulary {
@@ -19,21 +21,27 @@ impl Vocabulary {
                     match ids.get(character as usize) {
                         Some(&id) if id != NO_ID => encoded.push(id),
                         _ => {
-                            let shown = character.escape_debug().to_string();
+                            let shown = character.to_string();
                             return Err(self.unknown(&shown, "character", encoded.len() + 1));
                         }
                     }
                 }
                 Ok(encoded)
             }
-            Kind::Tokenizer { tokenizer, .. } => match tokenizer.encode_fast(text, false) {
-                Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-                Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
-            },
+            Kind::Tokenizer { tokenizer, .. } => {
+                if let Some((place, character)) = Dropped::new(tokenizer).first(text) {
+                    return Err(self.unknown(&character.to_string(), "character", place + 1));
+                }
+                match tokenizer.encode_fast(text, false) {
+                    Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+                    Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
+                }
+            }
         }
     }
 
-    /// The ids of each text, by a tokenizer in parallel.
+    /// The ids of each text, by a tokenizer in parallel, without a look at what it
+    /// [leaves out](Self::dropped).
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -79,6 +87,7 @@ impl Vocabulary {
     }
 
     fn unknown(&self, what: &str, unit: &str, position: usize) -> Error {
+        let what = excerpt(what);
         Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
     }
 

@@ -2,6 +2,7 @@
 
 mod coding;
 mod stored;
+mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::stored::Stored;
-
+use self::tokenizer::Dropped;
+use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.
@@ -100,7 +102,10 @@ impl Vocabulary {
         let mut ids = HashMap::with_capacity(symbols.len());
         for (symbol, id) in symbols.iter().zip(0..) {
             if ids.insert(symbol.clone(), id).is_some() {
-                return Err(Error::Input(format!("the symbol `{symbol}` stands twice in the vocabulary")));
+                return Err(Error::Input(format!(
+                    "the symbol `{}` stands twice in the vocabulary",
+                    excerpt(symbol)
+                )));
             }
         }
         if symbols.is_empty() {
@@ -133,19 +138,16 @@ impl Vocabulary {
     /// The tokens of a tokenizer.
     ///
     /// # Errors
-    /// When it has none, or cannot be stored.
+    /// When it has none, numbers them with large holes, or cannot be stored.
     pub fn tokenizer(mut tokenizer: Tokenizer) -> Result<Self> {
-        // Texts are read whole; how long a sequence is, the model says.
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
+        tokenizer::prepare(&mut tokenizer)?;
         let json = serde_json::to_value(&tokenizer)
             .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         let tokens = tokenizer.get_vocab(true);
-        // Ids need not be dense: a model must have room for the largest.
-        let Some(largest) = tokens.values().max() else {
+        let Some(&largest) = tokens.values().max() else {
             return Err(Error::Input("the tokenizer has no tokens".into()));
         };
-        let size = *largest as usize + 1;
+        let size = tokenizer::size(tokens.len(), largest)?;
         let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
         Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), json, size, end })))
     }
@@ -157,6 +159,14 @@ impl Vocabulary {
             Kind::Characters { characters, .. } => characters.len(),
             Kind::Symbols { symbols, .. } => symbols.len(),
             Kind::Tokenizer { size, .. } => *size,
+        }
+    }
+
+    /// What finds the characters that are left out of a text without a word, by a tokenizer that does so.
+    pub(crate) fn dropped(&self) -> Option<Dropped<'_>> {
+        match &*self.0 {
+            Kind::Tokenizer { tokenizer, .. } => Some(Dropped::new(tokenizer)),
+            Kind::Integers { .. } | Kind::Characters { .. } | Kind::Symbols { .. } => None,
         }
     }
 
@@ -267,6 +277,42 @@ mod tests {
         assert_eq!(vocabulary.end(), Some(6));
         assert_eq!(vocabulary.token(5), "\u{fffd}");
         assert_eq!(vocabulary.token(4), "␣");
+    }
+
+    /// A tokenizer of these tokens, with more keys in its model.
+    fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
+        let json = format!(
+            r#"{{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
+                "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
+                "model": {{"type": "BPE", "vocab": {{{vocab}}}, "merges": [["a", "b"]]{more}}}}}"#
+        );
+        Vocabulary::tokenizer_json(serde_json::from_str(&json).unwrap())
+    }
+
+    const AB: &str = r#""a": 0, "b": 1, "ab": 2"#;
+
+    #[test]
+    fn a_tokenizer_reads_the_same_each_time_though_its_merges_drop_out() {
+        let vocabulary = pairs(AB, r#", "dropout": 0.5"#).unwrap();
+        assert!((0..50).all(|_| vocabulary.encode("abab").unwrap() == [2, 2]));
+    }
+
+    #[test]
+    fn a_character_that_a_tokenizer_would_leave_out_is_named() {
+        let vocabulary = pairs(AB, "").unwrap();
+        assert_eq!(vocabulary.encode("a ab").unwrap(), [0, 2], "what cuts words is no part of them");
+        assert_eq!(
+            vocabulary.encode("ab aéb").unwrap_err().to_string(),
+            "`é` (character 5) is not in the vocabulary of 3 tokens"
+        );
+        let with_unknown = pairs(&format!(r#"{AB}, "?": 3"#), r#", "unk_token": "?""#).unwrap();
+        assert_eq!(with_unknown.encode("aéb").unwrap(), [0, 3, 1]);
+    }
+
+    #[test]
+    fn ids_with_large_holes_are_refused() {
+        let error = pairs(r#""a": 0, "b": 1, "ab": 4000000000"#, "").unwrap_err().to_string();
+        assert!(error.contains("numbers its 3 tokens up to 4000000000"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! A value of a file, as an error shows it.
+
+/// Characters that are shown.
+const MOST: usize = 40;
+
+/// The value in one line, of which a long one is cut.
+pub(crate) fn excerpt(value: &str) -> String {
+    let mut shown: String = value.chars().take(MOST).flat_map(char::escape_debug).collect();
+    // What is quoted already is not doubled.
+    shown = shown.replace("\\\"", "\"").replace("\\'", "'");
+    if value.chars().nth(MOST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_shown_in_one_line_and_cut() {
+        assert_eq!(excerpt("1\n\"2\"\t'ä'"), "1\\n\"2\"\\t'ä'");
+        assert_eq!(excerpt(&"ä\n".repeat(1000)), "ä\\n".repeat(20) + "…");
+        assert_eq!(excerpt(&"x".repeat(40)), "x".repeat(40));
+    }
+}

@@ -1,0 +1,96 @@
+//! A tokenizer as a vocabulary needs it: the same ids each time, dense ones, and no character of a text
+//! left out without a word.
+
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
+    PreTokenizer, Tokenizer,
+};
+
+use crate::error::{Error, Result};
+
+/// Takes from a tokenizer what belongs to the training of another model: padding, truncation, and the
+/// dropout of merges, by which a text would read differently each time.
+pub(super) fn prepare(tokenizer: &mut Tokenizer) -> Result<()> {
+    // Texts are read whole; how long a sequence is, the model says.
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
+    if let ModelWrapper::BPE(model) = tokenizer.get_model()
+        && model.dropout.is_some()
+    {
+        let mut model = model.clone();
+        model.dropout = None;
+        tokenizer.with_model(model);
+    }
+    Ok(())
+}
+
+/// The number that all ids are below, of a tokenizer with `count` tokens of which one has the id
+/// `largest`. Some holes are usual, and a model has room for them.
+pub(super) fn size(count: usize, largest: u32) -> Result<usize> {
+    let size = largest as usize + 1;
+    if size > 2 * count {
+        return Err(Error::Input(format!(
+            "the tokenizer numbers its {count} tokens up to {largest}: a model would have room for all that is between, so \
+             number them from 0 without holes"
+        )));
+    }
+    Ok(size)
+}
+
+/// Finds the characters that a tokenizer leaves out: byte pair encoding without a token for the unknown
+/// drops what it has no token for.
+pub(crate) struct Dropped<'a> {
+    tokenizer: &'a Tokenizer,
+    /// None where nothing is ever dropped.
+    model: Option<&'a BPE>,
+    /// Whether a character, by its code point, is known not to be dropped.
+    known: Vec<bool>,
+}
+
+impl<'a> Dropped<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+        let model = match tokenizer.get_model() {
+            ModelWrapper::BPE(model) if model.unk_token.is_none() => Some(model),
+            _ => None,
+        };
+        // These are found before the model reads what is between them.
+        let added = tokenizer.get_added_tokens_decoder();
+        let mut known = vec![false; char::MAX as usize + 1];
+        for character in added.values().flat_map(|token| token.content.chars()) {
+            known[character as usize] = true;
+        }
+        Self { tokenizer, model, known }
+    }
+
+    /// The first character of `text` that is left out, and its place, from 0.
+    pub(crate) fn first(&mut self, text: &str) -> Option<(usize, char)> {
+        let model = self.model?;
+        text.chars().enumerate().find(|&(_, character)| {
+            let place = character as usize;
+            self.known[place] = self.known[place] || !self.is_dropped(model, character);
+            !self.known[place]
+        })
+    }
+
+    /// Whether the model has no token for something that normalizer and pre-tokenizer leave of it.
+    fn is_dropped(&self, model: &BPE, character: char) -> bool {
+        let mut text = NormalizedString::from(character.to_string());
+        let normalizer = self.tokenizer.get_normalizer();
+        if normalizer.is_some_and(|normalizer| normalizer.normalize(&mut text).is_err()) {
+            return false;
+        }
+        let mut words = PreTokenizedString::from(text);
+        let cutter = self.tokenizer.get_pre_tokenizer();
+        if cutter.is_some_and(|cutter| cutter.pre_tokenize(&mut words).is_err()) {
+            return false;
+        }
+        let words = words.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        // Three of them: as the beginning, the middle and the end of a word.
+        let is_unknown = |part: char| {
+            let word = part.to_string().repeat(3);
+            model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
+        };
+        words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
+    }
+}

@@ -1,0 +1,187 @@
+//! Runs that are killed or interrupted at any moment end as if nothing had happened.
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{SMALL, assert_same_end, program, resume, small_run, summary, text};
+
+/// A run so long that twenty pieces of it do not make the whole, dropout on.
+const LONG: [&str; 5] = [
+    "training.steps=3000",
+    "training.validate_every=40",
+    "training.checkpoint_every=15",
+    "training.accumulate=2",
+    "model.dropout=0.2",
+];
+
+/// Steps without an end, a row or a validation.
+const ENDLESS: [&str; 4] = [
+    "training.steps=100000000",
+    "training.log_every=100000000",
+    "training.validate_every=100000000",
+    "training.checkpoint_every=0",
+];
+
+fn start(folder: &Path, name: &str, sets: &[&str]) -> Command {
+    let mut command = program(folder);
+    command.args(["train", "--backend", "ndarray", "--run", name]);
+    for set in SMALL.iter().chain(sets) {
+        command.args(["--set", set]);
+    }
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Sends signals to a process, one right after the other.
+fn send(child: &Child, signals: &[&str]) {
+    let id = child.id();
+    let script = signals.iter().map(|signal| format!("kill -{signal} {id}")).collect::<Vec<_>>().join("; ");
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+}
+
+/// When a run is hit: so long after its start, or so many bytes of rows after those that it began with.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    After(Duration),
+    Written(u64),
+}
+
+/// Moments drawn once (the fractions of multiples of the golden ratio): every other one in the first
+/// milliseconds, when a run is being prepared, the rest among its steps.
+fn moments() -> impl Iterator<Item = Moment> {
+    (1..=20).map(|index: u32| {
+        let part = (f64::from(index) * 0.618_033_988_75).fract();
+        match index.is_multiple_of(2) {
+            true => Moment::After(Duration::from_micros((60_000.0 * part) as u64)),
+            false => Moment::Written((part * 2_000.0) as u64),
+        }
+    })
+}
+
+fn wait_for(moment: Moment, child: &mut Child, run: &Path) {
+    let begun = Instant::now();
+    let written = || fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
+    let mut least = written();
+    while child.try_wait().unwrap().is_none() {
+        // What lies behind the checkpoint is dropped first.
+        least = least.min(written());
+        let is_now = match moment {
+            Moment::After(time) => begun.elapsed() >= time,
+            Moment::Written(bytes) => run.exists() && written() > least + bytes,
+        };
+        if is_now {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// Hits a run at every moment with a signal, resumes it each time, and at last lets it end.
+fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(ExitStatus) -> bool) -> PathBuf {
+    let run = folder.join(name);
+    for moment in moments() {
+        let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
+        let mut child = command.spawn().unwrap();
+        wait_for(moment, &mut child, &run);
+        send(&child, &[signal]);
+        let ended = child.wait_with_output().unwrap();
+        assert!(
+            is_hit(ended.status),
+            "{moment:?} met no living run: {} {}",
+            ended.status,
+            text(&ended.stderr)
+        );
+        let leftovers = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let visible = leftovers.filter(|name| !name.to_string_lossy().starts_with('.')).count();
+        assert!(visible <= 1, "a kill leaves nothing, or a run");
+    }
+    let end = resume(folder, name).output().unwrap();
+    assert!(end.status.success(), "{}", text(&end.stderr));
+    for place in [folder.to_path_buf(), run.clone(), run.join("checkpoints")] {
+        let hidden = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
+        let hidden = hidden.filter(|name| name.to_string_lossy().starts_with('.')).collect::<Vec<_>>();
+        assert!(hidden.is_empty(), "nothing unfinished is left in {}: {hidden:?}", place.display());
+    }
+    run
+}
+
+#[test]
+fn a_run_killed_or_interrupted_at_twenty_moments_ends_as_the_undisturbed_one() {
+    let undisturbed = TempDir::new().unwrap();
+    let undisturbed = small_run(undisturbed.path(), &LONG, "run");
+    let killed = TempDir::new().unwrap();
+    let run = hit_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
+    assert_same_end(&run, &undisturbed);
+    let stopped = TempDir::new().unwrap();
+    // The very first milliseconds are before the program listens.
+    let run = hit_twenty_times(stopped.path(), "stopped", "INT", |status| {
+        status.code() == Some(130) || status.signal() == Some(2)
+    });
+    assert_same_end(&run, &undisturbed);
+}
+
+/// Starts a run and waits for its folder: it listens to signals by then.
+fn started(folder: &Path, name: &str) -> Child {
+    let mut child = start(folder, name, &ENDLESS).spawn().unwrap();
+    while !folder.join(name).exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
+    let place = TempDir::new().unwrap();
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let child = started(place.path(), signal);
+        send(&child, &[signal]);
+        let ended = child.wait_with_output().unwrap();
+        let said = text(&ended.stderr);
+        assert_eq!((ended.status.code(), said.as_str()), (Some(code), ""), "{signal}");
+        let run = place.path().join(signal);
+        assert_eq!(summary(&run)["ended"], "interrupted");
+        assert!(run.join("report.html").is_file() && run.join("plots/attention.png").is_file(), "{signal}");
+        assert!(!run.join("plots/gradients.png").exists(), "there is no gradient to show");
+    }
+}
+
+#[test]
+fn a_second_signal_of_any_kind_ends_the_program_at_once() {
+    let place = TempDir::new().unwrap();
+    for (name, signals, code) in
+        [("twice", ["INT", "INT"], 130), ("kinds", ["INT", "TERM"], 143), ("back", ["TERM", "INT"], 130)]
+    {
+        let child = started(place.path(), name);
+        // The system hands out the lower number first where both wait.
+        send(&child, &signals[..1]);
+        send(&child, &signals[1..]);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{name}: {}", text(&ended.stderr));
+        assert!(!place.path().join(name).join("summary.json").exists(), "{name}: it waited for nothing");
+    }
+}
+
+#[test]
+fn a_resumed_run_that_is_killed_has_no_summary_of_how_it_ended_before() {
+    let place = TempDir::new().unwrap();
+    let sets = ["training.max_minutes=1e-9", "training.steps=50", "training.validate_every=100"];
+    let run = small_run(place.path(), &sets, "run");
+    assert_eq!(summary(&run)["ended"], "time_limit");
+    let mut command = resume(place.path(), "run");
+    for set in ENDLESS.iter().chain(&["training.max_minutes=0"]) {
+        command.args(["--set", set]);
+    }
+    let mut child = command.spawn().unwrap();
+    while run.join("summary.json").exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9), "it was running");
+    assert!(!run.join("summary.json").exists());
+}
