@@ -22,6 +22,7 @@ SHAPES = {
     "small": (65, 128, 4, 4, 12, 64, 20),
     "medium": (65, 384, 6, 6, 8, 256, 3),
     "long": (65, 384, 6, 6, 1, 4096, 1),
+    "default": (64, 64, 4, 2, 32, 64, 50),  # config.toml
 }
 
 
@@ -83,11 +84,13 @@ def main():
     arguments.add_argument("--compile", action="store_true")
     arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--steps", type=int, help="steps in a round, the shape's own by default")
     arguments = arguments.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
 
     vocab, d_model, heads, layers, batch, length, steps = SHAPES[arguments.shape]
+    steps = arguments.steps or steps
     model = Decoder(vocab, d_model, heads, layers, length)
     forward = torch.compile(model) if arguments.compile else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -104,7 +107,7 @@ def main():
             loss.item()
         return (time.perf_counter() - begun) / count * 1e3
 
-    milliseconds(max(3, steps // 5))
+    milliseconds(min(max(3, steps // 5), 50))
     middle = statistics.median(milliseconds(steps) for _ in range(arguments.rounds))
     print(
         json.dumps(

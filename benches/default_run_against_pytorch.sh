@@ -1,0 +1,32 @@
+#!/bin/sh
+# The whole default run, from the start to the last picture, beside PyTorch's import and as many training
+# steps on a batch of the same model: pair by pair, so that whatever else the machine does falls on
+# both. PyTorch neither validates nor saves nor draws. Prints seconds and ratios (below 1: faster).
+#
+#     benches/default_run_against_pytorch.sh
+#
+# Needs python3 with torch (PYTHON names another) and a C++ compiler, which torch.compile calls.
+# ROUNDS pairs (3), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+threads=${THREADS:-2}
+compile=--compile
+[ -z "${EAGER:-}" ] || compile=
+
+"$python" -c 'import torch' || { echo "$python has no torch: pip install torch, or set PYTHON" >&2; exit 2; }
+cargo build --release --quiet
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+now() { date +%s.%N; }
+for round in $(seq "${ROUNDS:-3}"); do
+    a=$(now)
+    target/release/causal-attention train config.toml --run "$work/$round" --progress none \
+        --set training.threads="$threads" >"$work/ours"
+    b=$(now)
+    "$python" benches/pytorch_step.py default $compile --threads "$threads" --steps 4000 --rounds 1 >"$work/theirs"
+    c=$(now)
+    awk "BEGIN { ours = $b - $a; theirs = $c - $b
+        printf \"$round: %.1f s to %.1f s, %.3f\n\", ours, theirs, ours / theirs }"
+done
