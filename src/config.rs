@@ -5,6 +5,7 @@
 
 mod source;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use crate::data::{DataConfig, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 use crate::training::{Experiment, RunFolder, TrainingConfig};
+use crate::tuning::{Space, TuneConfig};
 use source::Values;
 
 /// The file that `train` reads when none is named.
@@ -39,7 +41,7 @@ pub struct Config {
     pub analysis: AnalysisConfig,
     /// The search space of `tune`; `train` lets it stand.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tune: Option<toml::Table>,
+    pub tune: Option<TuneConfig>,
 }
 
 /// Name and seed of a run.
@@ -115,7 +117,31 @@ impl Config {
         self.data.check()?;
         self.model.check()?;
         self.training.check()?;
-        self.analysis.check(self.model.heads)
+        self.analysis.check(self.model.heads)?;
+        match &self.tune {
+            Some(tune) => tune.check().and_then(|()| Space::new(self).map(drop)),
+            None => Ok(()),
+        }
+    }
+
+    /// This config with other values for some keys, each named with its section.
+    ///
+    /// # Errors
+    /// If a value cannot be used, or does not fit the others.
+    pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
+        let mut values = Values::of(self);
+        for (key, value) in changes {
+            values.put(key, value.clone());
+        }
+        let config = values.deserialize()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The value of a key, named with its section, as TOML says it; none where it is left out.
+    pub fn value(&self, key: &str) -> Option<toml::Value> {
+        let (section, name) = key.split_once('.')?;
+        self.to_table().get(section)?.get(name).cloned()
     }
 
     /// All of it that decides what a run does.
@@ -128,35 +154,42 @@ impl Config {
             training: self.training.clone(),
             analysis: self.analysis.clone(),
             toml: self.anchored().to_toml(),
+            pause_at: None,
         }
     }
 
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
-        let sections =
-            |config: &Self| toml::Table::try_from(config).expect("a config holds only what TOML can say");
-        let (new, old) = (sections(&self.anchored()), sections(&made_with.anchored()));
-        let none = toml::Value::Table(toml::Table::new());
-        for section in ["run", "data", "model"] {
-            let (new, old) = (new.get(section).unwrap_or(&none), old.get(section).unwrap_or(&none));
-            let keys = new.as_table().into_iter().chain(old.as_table()).flat_map(toml::Table::keys);
-            for key in keys {
-                if new.get(key) != old.get(key) {
-                    let shown = |value: Option<&toml::Value>| {
-                        value.map_or("nothing".to_string(), ToString::to_string)
-                    };
-                    let problem = format!(
-                        "differs from the {} that the run `{}` was made with: only the keys of [training] and \
-                         [analysis] may change",
-                        shown(old.get(key)),
-                        folder.path().display()
-                    );
-                    return Err(Error::key(format!("{section}.{key}"), shown(new.get(key)), problem));
-                }
+        match self.anchored().difference(&made_with.anchored(), &["run", "data", "model"]) {
+            None => Ok(()),
+            Some(Difference { key, here, there }) => {
+                let problem = format!(
+                    "differs from the {there} that the run `{}` was made with: only the keys of [training] and \
+                     [analysis] may change",
+                    folder.path().display()
+                );
+                Err(Error::key(key, here, problem))
             }
         }
-        Ok(())
+    }
+
+    /// The first key in some sections that has another value in `other`.
+    pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
+        let (here, there) = (self.to_table(), other.to_table());
+        let none = toml::Value::Table(toml::Table::new());
+        sections.iter().find_map(|&section| {
+            let (here, there) = (here.get(section).unwrap_or(&none), there.get(section).unwrap_or(&none));
+            let mut keys = here.as_table().into_iter().chain(there.as_table()).flat_map(toml::Table::keys);
+            let key = keys.find(|&key| here.get(key) != there.get(key))?;
+            let shown =
+                |value: Option<&toml::Value>| value.map_or("nothing".to_string(), ToString::to_string);
+            Some(Difference {
+                key: format!("{section}.{key}"),
+                here: shown(here.get(key)),
+                there: shown(there.get(key)),
+            })
+        })
     }
 
     /// The config with the whole path of each file that it names, so that its run can be used from any
@@ -194,10 +227,25 @@ impl Config {
         }
     }
 
+    fn to_table(&self) -> toml::Table {
+        toml::Table::try_from(self).expect("a config holds only what TOML can say")
+    }
+
     /// The config as TOML, every key as used.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a config holds only what TOML can say")
     }
+}
+
+/// A key with other values in two configs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The key with its section.
+    pub key: String,
+    /// Its value in the first; "nothing" where it has none.
+    pub here: String,
+    /// Its value in the other.
+    pub there: String,
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -17,6 +17,7 @@ pub mod pictures;
 pub mod position;
 pub mod report;
 pub mod training;
+pub mod tuning;
 pub mod weights;
 
 pub use error::{Error, Result};

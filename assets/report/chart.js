@@ -29,6 +29,7 @@ const BORDER = { left: 52, right: 58, top: 8, bottom: 42 };
 /**
  * Draws a chart into an SVG element. `spec` has the ranges `x` and `y`, the `title` of the y axis and
  * its `curves`: `{ x, y, color, width, dash, right }`, where `right` is a range of its own on the right.
+ * The x axis counts steps, unless `spec` has `xTitle`; `xTicks` and `yTicks` are ticks of its own.
  * Returns how places and values turn into each other.
  */
 function drawChart(svg, spec) {
@@ -44,19 +45,19 @@ function drawChart(svg, spec) {
   };
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  for (const { value, label } of ticks(spec.y, Math.floor(inner.height / 42))) {
+  for (const { value, label } of spec.yTicks ?? ticks(spec.y, Math.floor(inner.height / 42))) {
     const y = place.y(value);
     svg.append(shape("line", { class: "grid", x1: BORDER.left, x2: BORDER.left + inner.width, y1: y, y2: y }));
     svg.append(shape("text", { x: BORDER.left - 7, y: y + 4, "text-anchor": "end" }, label));
   }
-  for (const { value, label } of ticks(spec.x, Math.floor(inner.width / 80))) {
-    if (!Number.isInteger(value)) continue;
+  for (const { value, label } of spec.xTicks ?? ticks(spec.x, Math.floor(inner.width / 80))) {
+    if (!spec.xTicks && !Number.isInteger(value)) continue;
     const x = place.x(value);
     svg.append(shape("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 }));
     svg.append(shape("text", { x, y: bottom + 18, "text-anchor": "middle" }, label));
   }
   svg.append(shape("line", { class: "axis", x1: BORDER.left, x2: BORDER.left + inner.width, y1: bottom, y2: bottom }));
-  svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 36, "text-anchor": "middle" }, "step"));
+  svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 36, "text-anchor": "middle" }, spec.xTitle ?? "step"));
   const turned = `translate(12 ${BORDER.top + inner.height / 2}) rotate(-90)`;
   svg.append(shape("text", { transform: turned, "text-anchor": "middle" }, spec.title));
 
@@ -78,7 +79,7 @@ function drawChart(svg, spec) {
     if (curve.dots || curve.x.length === 1) {
       curve.x.forEach((step, i) => {
         if (curve.y[i] === null) return;
-        curves.append(shape("circle", { cx: place.x(step), cy: place.y(curve.y[i], curve.right), r: 3, fill: curve.color }));
+        curves.append(shape("circle", { cx: place.x(step), cy: place.y(curve.y[i], curve.right), r: curve.radius ?? 3, fill: curve.color }));
       });
     }
     if (curve.right) rightAxis(svg, place, curve, BORDER.left + inner.width, inner.height);

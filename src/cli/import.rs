@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::data::{Count, DataConfig, Task, Vocabulary};
+use crate::data::{Count, DataConfig, Source, Task};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::ops;
@@ -122,15 +122,14 @@ fn name(path: &Path) -> String {
 
 /// The config of the run: that beside a native file, or one made for the model.
 ///
-/// Its data are a task over the same ids, unless --set says better: another program's weights do
-/// not say what they learned from.
+/// It names no data, unless --set does: another program's weights do not say what they learned from.
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let beside = args.files[0].with_file_name("config.toml");
     let config = match args.format == Naming::Native && beside.is_file() {
         true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
         false => Config {
-            data: task(description.model.architecture, sizes.context, &imported.vocabulary),
+            data: data(description.model.architecture, sizes.context, imported),
             model: description.model.clone(),
             ..Config::default()
         },
@@ -144,17 +143,21 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     Ok(config)
 }
 
-/// A task over the ids of a vocabulary, in sequences that fit the context.
-fn task(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
-    let symbols = vocabulary.size();
-    let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
+/// Data that are still to be named, in sequences as long as the context; what an encoder-decoder learns
+/// is drawn.
+fn data(architecture: Architecture, context: usize, imported: &Imported) -> DataConfig {
+    let data = DataConfig { length: context, ..DataConfig::default() };
     match architecture {
         // Answers begin and end with a token of their own.
-        Architecture::EncoderDecoder => {
-            let length = context.saturating_sub(1).max(1);
-            DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
+        Architecture::EncoderDecoder => DataConfig {
+            task: Task::Reverse,
+            vocab: Count::Of(imported.vocabulary.size() - 1),
+            length: context.saturating_sub(1).max(1),
+            ..data
+        },
+        Architecture::OneLayer | Architecture::Decoder => {
+            let source = if imported.has_vocabulary { Source::Text } else { Source::Table };
+            DataConfig { source, ..data }
         }
-        Architecture::OneLayer | Architecture::Decoder if data.check().is_ok() => data,
-        Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
     }
 }

@@ -14,6 +14,8 @@ mod report;
 mod score;
 mod signals;
 mod train;
+mod trial;
+mod tune;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -35,6 +37,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Args),
+    Tune(tune::Args),
+    #[command(hide = true)]
+    Trial(trial::Args),
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Report(report::Args),
@@ -88,6 +93,8 @@ fn in_one_line(message: &str) -> String {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Train(args) => train::run(args),
+        Command::Tune(args) => tune::run(args),
+        Command::Trial(args) => trial::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
         Command::Report(args) => report::run(args),

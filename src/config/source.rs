@@ -14,6 +14,7 @@ use crate::data::{DataConfig, Source};
 use crate::error::{Error, Origin, Place, Result};
 use crate::model::ModelConfig;
 use crate::training::TrainingConfig;
+use crate::tuning::{TuneConfig, flatten};
 
 /// The values of a config before they are typed, each with the place where it was written.
 pub(super) struct Values {
@@ -51,15 +52,50 @@ impl Values {
         };
         for (section, inner) in spans.get_ref() {
             note(section.get_ref().to_string(), section.span().start);
-            if let DeValue::Table(table) = inner.get_ref() {
-                for key in table.keys() {
-                    note(format!("{}.{}", section.get_ref(), key.get_ref()), key.span().start);
+            let mut tables = vec![(section.get_ref().to_string(), inner.get_ref())];
+            while let Some((path, table)) = tables.pop() {
+                let DeValue::Table(table) = table else { continue };
+                for (key, value) in table {
+                    let path = format!("{path}.{}", key.get_ref());
+                    note(path.clone(), key.span().start);
+                    tables.push((path, value.get_ref()));
                 }
             }
         }
         let source = Self { values, origins, typed: HashMap::new() };
         source.check_keys()?;
         Ok(source)
+    }
+
+    /// The values of a whole config, written nowhere.
+    pub(super) fn of(config: &Config) -> Self {
+        Self { values: config.to_table(), origins: HashMap::new(), typed: HashMap::new() }
+    }
+
+    /// Gives a key, named with its section, another value.
+    pub(super) fn put(&mut self, key: &str, value: toml::Value) {
+        let (section, name) = key.split_once('.').unwrap_or((key, ""));
+        let table = self.values.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        // The space of a search is a table in its section.
+        let (table, name) = match (section, name.strip_prefix("search.")) {
+            ("tune", Some(searched)) => match table {
+                toml::Value::Table(table) => {
+                    let space = || toml::Value::Table(toml::Table::new());
+                    (table.entry("search").or_insert_with(space), searched.trim_matches('"'))
+                }
+                _ => return,
+            },
+            _ => (table, name),
+        };
+        if let toml::Value::Table(table) = table {
+            table.insert(name.to_string(), value);
+            // The two say the same thing, so the later word holds.
+            match (section, name) {
+                ("training", "steps") => table.remove("epochs"),
+                ("training", "epochs") => table.remove("steps"),
+                _ => None,
+            };
+        }
     }
 
     /// One override: `section.key=value`, the value in TOML's notation or a bare word.
@@ -70,29 +106,20 @@ impl Values {
             )));
         };
         let (key, value) = (key.trim(), value.trim());
-        let Some((section, name)) = key.split_once('.') else {
+        if !key.contains('.') {
             return Err(Error::Input(format!(
                 "--set {assignment}: `{key}` names no section: write it as section.key"
             )));
-        };
+        }
         let parsed = format!("value = {value}")
             .parse::<toml::Table>()
             .ok()
             .and_then(|mut table| table.remove("value"));
         let parsed = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
 
-        self.origins.insert(key.to_string(), Origin::CommandLine);
+        self.origins.insert(key.replace('"', ""), Origin::CommandLine);
         self.typed.insert(key.to_string(), value.to_string());
-        let table = self.values.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        if let toml::Value::Table(table) = table {
-            table.insert(name.to_string(), parsed);
-            // The two say the same thing, so the later word holds.
-            match (section, name) {
-                ("training", "steps") => table.remove("epochs"),
-                ("training", "epochs") => table.remove("steps"),
-                _ => None,
-            };
-        }
+        self.put(key, parsed);
         self.check_keys()
     }
 
@@ -144,10 +171,6 @@ impl Values {
                 }
                 return Err(self.unknown(section, section, sections, ""));
             }
-            // A search space has keys of its own.
-            if section == "tune" {
-                continue;
-            }
             let known = keys_of(section);
             let toml::Value::Table(table) = value else {
                 let problem = format!("must be a section: write [{section}] above its keys");
@@ -156,6 +179,27 @@ impl Values {
             if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
                 return Err(self.unknown(&format!("{section}.{key}"), key, known, &format!("{section}.")));
             }
+        }
+        self.check_searched_keys()
+    }
+
+    /// The keys of a search space are those of the other sections.
+    fn check_searched_keys(&self) -> Result<()> {
+        let search = self.values.get("tune").and_then(|tune| tune.get("search"));
+        let Some(toml::Value::Table(search)) = search else { return Ok(()) };
+        for (searched, value) in flatten(search) {
+            let (section, key) = searched.split_once('.').unwrap_or((&searched, ""));
+            if keys_of(section).contains(&key) {
+                continue;
+            }
+            let sections = fields_of::<Config>().iter();
+            let known = sections.flat_map(|section| keys_of(section).iter().map(move |key| (section, key)));
+            let likeness = |known: &str| strsim::jaro_winkler(&searched, known);
+            let nearest = known.map(|(section, key)| format!("{section}.{key}"));
+            let nearest = nearest.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+            let remedy = format!("is no known key: did you mean `{nearest}`?");
+            let value = value.to_string().replace('\n', "");
+            return Err(self.locate(Error::key(format!("tune.search.{searched}"), value, remedy)));
         }
         Ok(())
     }
@@ -248,6 +292,7 @@ fn keys_of(section: &str) -> &'static [&'static str] {
         "model" => fields_of::<ModelConfig>(),
         "training" => fields_of::<TrainingConfig>(),
         "analysis" => fields_of::<AnalysisConfig>(),
+        "tune" => fields_of::<TuneConfig>(),
         _ => &[],
     }
 }

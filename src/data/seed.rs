@@ -25,6 +25,8 @@ pub enum Purpose {
     Expectation = 6,
     /// The tokens that a model writes.
     Sampling = 7,
+    /// The settings that a study tries.
+    Tuning = 8,
 }
 
 /// The generator for `purpose` at `position` (as epoch and batch) of the run with `seed`.

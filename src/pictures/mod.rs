@@ -9,10 +9,12 @@
 //! | `curves` | the course of the run |
 //! | `reading` | what the model does with one sequence |
 //! | `page` | all of it, to explore |
+//! | `study` | the trials of a study, and a sweep over learning rates |
 
 mod curves;
 mod page;
 mod reading;
+mod study;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ use crate::weights::native;
 
 pub use reading::Reading;
 use reading::{head_values, measured_on};
+pub use study::{draw_study, of_study, of_sweep};
 
 /// The most attention weights that are looked at for the pictures of one run: 256 MB of them.
 const MOST_WEIGHTS: usize = 1 << 26;

@@ -63,16 +63,27 @@ impl Plot {
 
     /// Labels of the x axis at whole numbers below the area, its title under them.
     pub fn x_axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, title: &str) -> Result<()> {
+        let ticks = self.x.whole_ticks((self.area.width / 90.0) as usize);
+        self.x_axis_at(canvas, title, &ticks, &tick_labels(&ticks))
+    }
+
+    /// The same at given values with given labels.
+    pub fn x_axis_at<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        title: &str,
+        ticks: &[f64],
+        labels: &[String],
+    ) -> Result<()> {
         let bottom = self.area.bottom();
         canvas.line(&[(self.area.left, bottom), (self.area.right(), bottom)], MUTED, 1.0)?;
-        let ticks = self.x.whole_ticks((self.area.width / 90.0) as usize);
         let look = Text::new(LABEL).color(MUTED).centered();
-        for (tick, label) in ticks.iter().zip(tick_labels(&ticks)) {
+        for (tick, label) in ticks.iter().zip(labels) {
             let (x, _) = self.place(*tick, self.y.start);
             canvas.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0)?;
             // A wide last label would be cut at the picture's edge.
-            let x = x.min(f64::from(WIDTH) - 4.0 - look.width(&label) / 2.0);
-            canvas.text(&label, (x, bottom + 14.0), &look)?;
+            let x = x.min(f64::from(WIDTH) - 4.0 - look.width(label) / 2.0);
+            canvas.text(label, (x, bottom + 14.0), &look)?;
         }
         let middle = self.area.left + self.area.width / 2.0;
         canvas.text(title, (middle, bottom + 34.0), &Text::new(12.0).centered())

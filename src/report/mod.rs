@@ -26,8 +26,10 @@
 //! | [`Predictions`], [`Generation`] | predicted tokens after true ones; a continuation that runs free |
 //! | [`LossByPosition`] | the loss at each position of the sequence, and its floor |
 //! | [`ScheduleCurve`], [`GradientCurve`] | the learning rate; the gradients and how often they are cut |
+//! | [`TrialCurves`], [`KeyEffects`], [`RateAgainstLoss`], [`CostAgainstAccuracy`] | the trials of a study |
+//! | [`SweepCurve`] | a sweep over learning rates |
 //!
-//! [`Page`] holds what `report.html` shows, and writes it.
+//! [`Page`] and [`StudyPage`] hold what `report.html` shows, and write it.
 //!
 //! | file | holds |
 //! |---|---|
@@ -39,6 +41,7 @@
 //! | `weights`, `heat_map` | binned attention; one map with its labels, and the colour bar |
 //! | `score` | the scores of heads, their names, units and ranges |
 //! | one file a picture | its data and its layout |
+//! | `study` | the pictures and the page of a study |
 //! | `page` | `report.html`, from the parts in `assets/report/` |
 
 mod attention;
@@ -61,6 +64,7 @@ mod range;
 mod schedule;
 mod score;
 mod series;
+mod study;
 mod text;
 mod token;
 mod token_row;
@@ -83,6 +87,10 @@ pub use prediction::{PredictedToken, Predictions};
 pub use schedule::ScheduleCurve;
 pub use score::{HeadValues, Score};
 pub use series::Point;
+pub use study::{
+    CostAgainstAccuracy, KeyEffects, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, SweepCurve,
+    SweepPoint, TrialCurves, TrialEnding, Value,
+};
 
 #[cfg(test)]
 mod golden;

@@ -31,6 +31,8 @@ pub struct Experiment {
     pub analysis: AnalysisConfig,
     /// The config as it is written into the run folder.
     pub toml: String,
+    /// Steps after which the run pauses, though its schedule spans more: a rung of a study. None: never.
+    pub pause_at: Option<usize>,
 }
 
 impl Experiment {

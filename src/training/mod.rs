@@ -38,7 +38,7 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State, data_fingerprint};
-pub use compute::compute_as_run;
+pub use compute::{compute, compute_as_run};
 pub use config::{OptimizerKind, TrainingConfig, Watch};
 pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
 pub use examination::{Analysis, look_at};
@@ -62,7 +62,6 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops::{self, Precision};
 use crate::weights::native;
-use compute::compute;
 use reopened::Reopened;
 use run::{Pace, Run};
 use run_folder::with_remedy;
@@ -219,6 +218,7 @@ fn go_on<B: ops::AutodiffBackend>(
         config: config.clone(),
         seed,
         total,
+        pause_at: experiment.pause_at,
         validate_every: match config.validate_every {
             0 => an_epoch,
             steps => steps,
@@ -262,7 +262,8 @@ fn go_on<B: ops::AutodiffBackend>(
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
             let summary = summarize(ended);
-            if let Some(best) = &run.state.best {
+            // A run that only pauses is looked into when it ends.
+            if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
                 look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
             }
             summary.write(&run.folder)?;

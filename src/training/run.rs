@@ -42,6 +42,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub seed: u64,
     /// Steps of the whole run.
     pub total: usize,
+    /// Steps after which it pauses.
+    pub pause_at: Option<usize>,
     /// Steps between validations.
     pub validate_every: usize,
     /// Steps an epoch.
@@ -114,6 +116,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if self.state.stopping.is_stale(&self.config) {
             return Ok(Ended::EarlyStopped);
         }
+        if self.state.step < self.total && self.is_paused() {
+            return Ok(Ended::Paused);
+        }
         let device = learner.model().devices()[0].clone();
         self.score_heads(learner, &device)?;
         for batches in train.iter() {
@@ -177,12 +182,17 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.elapsed = self.pace.elapsed_before + self.pace.start.elapsed().as_secs_f64();
     }
 
+    fn is_paused(&self) -> bool {
+        self.pause_at.is_some_and(|step| self.state.step >= step)
+    }
+
     fn should_stop(&self, interrupter: &Interrupter) -> Option<Ended> {
         let limit = self.config.max_minutes * 60.0;
         match () {
             () if self.signal.load(Ordering::Relaxed) != 0 => Some(Ended::Interrupted),
             () if interrupter.should_stop() => Some(Ended::Interrupted),
             () if limit > 0.0 && self.state.elapsed >= limit => Some(Ended::TimeLimit),
+            () if self.is_paused() => Some(Ended::Paused),
             () => None,
         }
     }

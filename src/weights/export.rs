@@ -37,7 +37,7 @@ pub type Files = Vec<(&'static str, Vec<u8>)>;
 /// A model as files.
 ///
 /// # Errors
-/// [`Error::Key`] where the format has no word for what the model computes.
+/// [`Error::Key`](crate::error::Error::Key) where the format has no word for what the model computes.
 pub fn export(
     description: &Description,
     tensors: Tensors,

@@ -279,15 +279,19 @@ fn any_number_of_threads_trains_the_same_weights() {
 }
 
 /// A small disk of its own, gone with the value; none where this user may not mount one.
-struct SmallDisk(TempDir);
+pub struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    fn new(size: &str) -> Option<Self> {
+    pub fn new(size: &str) -> Option<Self> {
         let place = TempDir::new().unwrap();
         let mut mount = std::process::Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
         mounted.then(|| Self(place))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 

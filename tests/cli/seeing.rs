@@ -178,10 +178,9 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
     let shown = &layer[most_inductive(layer)];
     assert!(shown.induction.unwrap() > 0.35, "the score finds it: {shown:?}");
     assert!(shown.ablation.unwrap() > 0.5, "and without it the loss rises: {shown:?}");
-    let others = analysis.heads.iter().flatten().filter(|head| head.induction.unwrap() < 0.2);
-    assert!(others.clone().count() > 4);
-    for head in others {
-        assert!(head.ablation < shown.ablation, "more than without a head of another kind: {head:?}");
+    // In its layer none counts as much; below it only the heads that it reads from do.
+    for head in layer {
+        assert!(head.ablation <= shown.ablation, "no other head is worth more: {head:?}");
     }
     let course = String::from_utf8(read("head_scores.csv")).unwrap();
     assert!(course.lines().count() > 8 * 12, "and how it came is kept");

@@ -140,12 +140,18 @@ impl DataConfig {
         }
     }
 
-    /// Checks the keys that any file needs.
-    fn check_file(&self) -> Result<()> {
-        if self.path.as_os_str().is_empty() {
-            let problem = "names no file; give the path of your data";
+    /// Refuses to read where no file is named: weights that were imported do not say what they learned from,
+    /// and serve without it.
+    fn check_named(&self) -> Result<()> {
+        if self.source != Source::Sequences && self.path.as_os_str().is_empty() {
+            let problem = "names no file: give the path of your data, as --set data.path=book.txt";
             return Err(Error::key("data.path", "\"\"", problem));
         }
+        Ok(())
+    }
+
+    /// Checks the keys that any file needs.
+    fn check_file(&self) -> Result<()> {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             let problem = "must be above 0 and below 1";
             return Err(Error::key("data.valid_fraction", self.valid_fraction, problem));
@@ -160,6 +166,7 @@ impl DataConfig {
     /// As [`check`](Self::check), and where a file cannot be read or understood: names the place.
     pub fn load(&self, seed: u64) -> Result<Dataset> {
         self.check()?;
+        self.check_named()?;
         match self.source {
             Source::Sequences => tasks::load(self, seed),
             Source::Text => text::load(self, None),
@@ -174,6 +181,7 @@ impl DataConfig {
     /// As [`load`](Self::load), and where the data does not fit the vocabulary.
     pub fn load_with(&self, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
         self.check()?;
+        self.check_named()?;
         match self.source {
             Source::Sequences => same(tasks::load(self, seed)?, vocabulary),
             Source::Text => text::load(self, Some(vocabulary)),

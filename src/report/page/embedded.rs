@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{Page, PageSample};
+use super::{Page, PageSample, harmless};
 use crate::error::{Error, Result};
 use crate::report::formation::ScoreHistory;
 use crate::report::range::{Range, round_up};
@@ -143,8 +143,7 @@ pub(super) fn data(page: &Page) -> Result<String> {
     };
     let json = serde_json::to_string(&data)
         .map_err(|error| Error::Failed(format!("cannot write the data of the page: {error}")))?;
-    // Within a script element only `</script` and `<!--` mean anything; without `<` there is neither.
-    Ok(json.replace('<', "\\u003c"))
+    Ok(harmless(json))
 }
 
 /// Every text once, the rest by number.

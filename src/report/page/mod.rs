@@ -109,23 +109,7 @@ impl Page {
     fn html(&self) -> Result<String> {
         self.check()?;
         let script = [&SCRIPTS[..], &[MAIN]].concat().join("\n");
-        let data = embedded::data(self)?;
-        let mut page = String::with_capacity(TEMPLATE.len() + STYLE.len() + script.len() + data.len());
-        let mut rest = TEMPLATE;
-        // In the order of the template, so that nothing filled in is ever searched for a mark.
-        for (mark, text) in [
-            ("{{title}}", escaped(&self.run)),
-            ("{{style}}", STYLE.to_string()),
-            ("{{data}}", data),
-            ("{{script}}", script),
-        ] {
-            let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
-            page.push_str(before);
-            page.push_str(&text);
-            rest = after;
-        }
-        page.push_str(rest);
-        Ok(page)
+        Ok(filled(TEMPLATE, &self.run, embedded::data(self)?, script))
     }
 
     /// The number of heads in each layer.
@@ -179,6 +163,32 @@ impl PageSample {
         }
         Ok(())
     }
+}
+
+/// A template with its title, style, data and script.
+pub(super) fn filled(template: &str, title: &str, data: String, script: String) -> String {
+    let mut page = String::with_capacity(template.len() + STYLE.len() + script.len() + data.len());
+    let mut rest = template;
+    // In the order of the template, so that nothing filled in is ever searched for a mark.
+    for (mark, text) in [
+        ("{{title}}", escaped(title)),
+        ("{{style}}", STYLE.to_string()),
+        ("{{data}}", data),
+        ("{{script}}", script),
+    ] {
+        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
+        page.push_str(before);
+        page.push_str(&text);
+        rest = after;
+    }
+    page.push_str(rest);
+    page
+}
+
+/// JSON that can stand in a script element: there only `</script` and `<!--` mean anything, and without
+/// `<` there is neither.
+pub(super) fn harmless(json: String) -> String {
+    json.replace('<', "\\u003c")
 }
 
 /// Text as HTML shows it.

@@ -1,0 +1,241 @@
+// The page of a study. Everything shown follows from `state`; every control calls `update`.
+//
+// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#trials tbody tr[data-trial]`
+// in the order of the table, the chosen one with `aria-selected="true"`; `#trials th button[data-column]`;
+// the selects `x` and `y`; `#dots circle[data-trial]`; `#reading` with `data-trial`.
+
+const { result } = data;
+const { trials, keys, floor } = result;
+const best = trials[0].trial;
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** What a trial can be sorted and drawn by. */
+const columns = [
+  { name: "trial", of: (trial) => trial.trial, text: (value) => String(value).padStart(3, "0") },
+  ...keys.map((key, i) => ({ name: key, of: (trial) => trial.values[i], key: true })),
+  { name: "loss", of: (trial) => trial.loss, digits: 4, axis: true },
+  { name: "spread over seeds", of: (trial) => trial.loss_spread, digits: 4 },
+  { name: "above the floor", of: (trial) => (floor === null || trial.loss === null ? null : trial.loss - floor), digits: 4, axis: true, log: true },
+  { name: "accuracy", of: (trial) => trial.accuracy, digits: 4, axis: true },
+  { name: "last steps", of: (trial) => trial.train_spread, digits: 4, axis: true, log: true },
+  { name: "spikes", of: (trial) => trial.spikes },
+  { name: "parameters", of: (trial) => trial.parameters, text: whole, log: true },
+  { name: "steps", of: (trial) => trial.steps, text: whole },
+  { name: "operations", of: (trial) => trial.operations, log: true },
+  { name: "seconds", of: (trial) => trial.seconds, digits: 1, log: true },
+  { name: "ended", of: (trial) => trial.ended },
+].filter((column) => column.key || trials.some((trial) => trial[column.name] !== undefined || column.of(trial) !== null));
+
+const columnOf = (name) => columns.find((column) => column.name === name);
+
+function shown(column, value) {
+  if (value === null || value === undefined) return "–";
+  if (!known(value)) return String(value);
+  if (column.text) return column.text(value);
+  return column.digits === undefined ? significant(value) : fixed(value, column.digits);
+}
+
+const state = {
+  chosen: best,
+  sort: null, // a column's name; the best first before one is chosen
+  descending: false,
+  x: keys.includes("training.learning_rate") ? "training.learning_rate" : keys[0] ?? "parameters",
+  y: floor === null ? "loss" : "above the floor",
+};
+
+const views = [
+  [["theme", "size", "chosen"], drawCurves],
+  [["theme", "size", "chosen", "x", "y"], drawDots],
+  [["sort", "descending"], drawTable],
+  [["sort", "descending", "chosen"], markRow],
+  [["chosen"], read],
+];
+
+function update(changes) {
+  const changed = Object.keys(changes).filter((part) => state[part] !== changes[part]);
+  Object.assign(state, changes);
+  draw(changed);
+}
+
+function draw(changed) {
+  for (const [parts, view] of views) if (parts.some((part) => changed.includes(part))) view();
+}
+
+/** A trial's colour, and whether it stands back. */
+function look(trial) {
+  const color = trial.trial === best ? "var(--vermilion)" : "var(--blue)";
+  const back = trial.ended !== "finished" && trial.trial !== state.chosen;
+  return back ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
+}
+
+/** An axis over values: plain, or by powers of ten where all are positive; words side by side. */
+function axis(column, values) {
+  const words = values.some((value) => value !== null && !known(value));
+  if (words) {
+    const names = [...new Set(values.filter((value) => value !== null).map(String))].sort();
+    return { at: (value) => names.indexOf(String(value)), range: [-0.5, names.length - 0.5], ticks: names.map((label, value) => ({ value, label })) };
+  }
+  const numbers = values.filter(known);
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  const log = low > 0 && high / low > 8 && (column.log || column.key);
+  const at = (value) => (log ? Math.log10(value) : value);
+  const around = (at(high) - at(low)) * 0.06 || Math.abs(at(high)) * 0.05 || 0.5;
+  const range = [at(low) - around, at(high) + around];
+  return { at, range, ticks: log ? logTicks(range) : ticks(range, 7) };
+}
+
+/** Round values of a logarithmic axis, whose range is that of decimal logarithms. */
+function logTicks([low, high]) {
+  const marks = [];
+  for (let power = Math.floor(low); power <= high; power++) {
+    for (const factor of high - low > 2.5 ? [1] : [1, 2, 5]) {
+      const value = power + Math.log10(factor);
+      if (value >= low && value <= high) marks.push({ value, label: significant(Number((factor * 10 ** power).toPrecision(3))) });
+    }
+  }
+  if (marks.length > 1) return marks;
+  return ticks([10 ** low, 10 ** high], 5).map(({ value, label }) => ({ value: Math.log10(value), label }));
+}
+
+function drawCurves() {
+  const ordered = [...trials].reverse().sort((a, b) => (a.trial === state.chosen) - (b.trial === state.chosen));
+  const height = (loss) => (floor === null ? loss : Math.log10(Math.max(loss - floor, 1e-4)));
+  const all = trials.flatMap((trial) => trial.curve.map(([, loss]) => height(loss))).sort((a, b) => a - b);
+  const [low, high] = [all[0], all[Math.floor((all.length - 1) * 0.98)]];
+  const around = (high - low) * 0.06 || 0.1;
+  const range = [low - around, high + around];
+  const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
+  at("curves-heading").replaceChildren(floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens");
+  drawChart(at("curves"), {
+    x: [0, end],
+    y: range,
+    yTicks: floor === null ? undefined : logTicks(range),
+    title: floor === null ? "loss (nats a token)" : "above the floor (nats)",
+    xTitle: "tokens trained on",
+    curves: ordered.map((trial) => ({
+      x: trial.curve.map(([tokens]) => tokens),
+      y: trial.curve.map(([, loss]) => height(loss)),
+      color: look(trial),
+      width: trial.trial === state.chosen ? 3.5 : 1.4,
+    })),
+  });
+}
+
+function drawDots() {
+  const [x, y] = [columnOf(state.x), columnOf(state.y)];
+  const drawn = trials.filter((trial) => y.of(trial) !== null && x.of(trial) !== null && x.of(trial) !== undefined);
+  const across = axis(x, drawn.map(x.of));
+  const up = axis(y, drawn.map(y.of));
+  const ordered = [...drawn].reverse().sort((a, b) => (a.trial === state.chosen) - (b.trial === state.chosen));
+  drawChart(at("dots"), {
+    x: across.range,
+    y: up.range,
+    xTicks: across.ticks,
+    yTicks: up.ticks,
+    title: y.name,
+    xTitle: x.name,
+    curves: ordered.map((trial) => ({
+      x: [across.at(x.of(trial))],
+      y: [up.at(y.of(trial))],
+      color: look(trial),
+      width: 0,
+      radius: trial.trial === state.chosen ? 7 : 4.5,
+    })),
+  });
+  at("dots").querySelectorAll("circle").forEach((circle, i) => {
+    circle.dataset.trial = ordered[i].trial;
+    circle.style.cursor = "pointer";
+    circle.append(shape("title", {}, `trial ${ordered[i].trial}: ${y.name} ${shown(y, y.of(ordered[i]))}`));
+  });
+}
+
+function sorted() {
+  if (state.sort === null) return trials;
+  const column = columnOf(state.sort);
+  const order = (a, b) => {
+    const [left, right] = [column.of(a), column.of(b)];
+    if (!known(left) || !known(right)) return known(left) - known(right) === 0 ? String(left).localeCompare(String(right)) : known(right) - known(left);
+    return state.descending ? right - left : left - right;
+  };
+  return [...trials].sort(order);
+}
+
+function drawTable() {
+  const head = element("tr");
+  for (const column of columns) {
+    const sort = state.sort === column.name ? (state.descending ? "descending" : "ascending") : "none";
+    const button = element("button", { type: "button", "data-column": column.name }, column.name);
+    head.append(element("th", { scope: "col", "aria-sort": sort }, button));
+  }
+  const rows = sorted().map((trial) => {
+    const cells = columns.map((column, i) => element(i === 0 ? "th" : "td", i === 0 ? { scope: "row" } : {}, shown(column, column.of(trial))));
+    return element("tr", { "data-trial": trial.trial, tabindex: 0 }, ...cells);
+  });
+  at("trials").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+function markRow() {
+  for (const row of at("trials").querySelectorAll("tbody tr")) {
+    const chosen = Number(row.dataset.trial) === state.chosen;
+    row.classList.toggle("chosen", chosen);
+    row.setAttribute("aria-selected", chosen);
+  }
+}
+
+function read() {
+  const trial = trials.find((trial) => trial.trial === state.chosen);
+  const values = keys.map((key, i) => `${key.split(".")[1]} ${shown({}, trial.values[i])}`);
+  at("reading").dataset.trial = trial.trial;
+  const loss = trial.loss === null ? "diverged" : `loss ${fixed(trial.loss, 4)}`;
+  at("reading").replaceChildren(`trial ${String(trial.trial).padStart(3, "0")}: ${[...values, loss].join(" · ")}`);
+}
+
+function start() {
+  at("study").append(result.study);
+  at("lead").append(`${trials.length} trial${trials.length === 1 ? "" : "s"}, ${keys.length} key${keys.length === 1 ? "" : "s"} searched`);
+  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  at("best").append(data.best);
+  at("config").append(data.config);
+  const option = (column) => element("option", { value: column.name }, column.name);
+  at("x").append(...columns.filter((column) => column.key || column.log || column.name === "steps").filter((column) => column.name !== "above the floor").map(option));
+  at("y").append(...columns.filter((column) => column.axis).map(option));
+  for (const id of ["x", "y"]) {
+    at(id).value = state[id];
+    at(id).addEventListener("change", (event) => update({ [id]: event.target.value }));
+  }
+  const table = at("trials");
+  const choose = (event) => {
+    const row = event.target.closest("tr[data-trial]");
+    if (row) update({ chosen: Number(row.dataset.trial) });
+  };
+  table.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-column]");
+    if (!button) return choose(event);
+    const sort = button.dataset.column;
+    update({ sort, descending: state.sort === sort && !state.descending });
+    table.querySelector(`button[data-column="${CSS.escape(sort)}"]`).focus();
+  });
+  table.addEventListener("keydown", (event) => event.key === "Enter" && !event.target.closest("button") && choose(event));
+  at("dots").addEventListener("click", (event) => {
+    const circle = event.target.closest("circle");
+    if (circle) update({ chosen: Number(circle.dataset.trial) });
+  });
+  at("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
+    if (next) root.dataset.theme = next;
+    else delete root.dataset.theme;
+    at("theme").replaceChildren({ light: "Light", dark: "Dark" }[next] ?? "Auto");
+    at("theme").setAttribute("aria-label", `Colours: ${next ?? "as the system has them"}`);
+    draw(["theme"]);
+  });
+}
+
+start();
+draw(["size", ...Object.keys(state)]);
+let width = document.body.clientWidth;
+new ResizeObserver(() => {
+  if (document.body.clientWidth !== width) draw(["size"]);
+  width = document.body.clientWidth;
+}).observe(document.body);
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,266 @@
+//! `tune`: searches hyper-parameters, and leaves a study folder with its trials, table and pictures.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use super::backend::BackendArgs;
+use super::signals;
+use crate::backend::{self, Job};
+use crate::config::Config;
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::pictures::{draw_study, of_sweep};
+use crate::report::{Picture, Style};
+use crate::training::{
+    Device, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
+};
+use crate::tuning::{
+    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, Workers,
+    check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
+};
+
+/// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The experiment, with its search in [tune]. [default: config.toml of the current folder, or else
+    /// the built-in one]
+    config: Option<PathBuf>,
+    /// Overrides a key of the config, as --set tune.trials=20; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The folder to write, which must not exist. [default: runs/NAME-study, a name taken gets a number]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    run: Option<PathBuf>,
+    /// Goes on with a study where it was, to the same result as if it had never stopped.
+    #[arg(long, value_name = "STUDY")]
+    resume: Option<PathBuf>,
+    /// Trials at once, each a process; results do not depend on it. [default: 1]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+    /// Sweeps over learning rates instead, and suggests one.
+    #[arg(long, conflicts_with_all = ["resume", "jobs", "dry_run"])]
+    find_rate: bool,
+    /// Prints what the study would try, and trains nothing.
+    #[arg(long, conflicts_with_all = ["resume", "run", "jobs"])]
+    dry_run: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// How progress is shown: bar, plain or none. [default: bar on a terminal, else plain]
+    #[arg(long, value_name = "KIND")]
+    progress: Option<ProgressKind>,
+    /// Prints the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Trials that the closing table shows.
+const SHOWN: usize = 20;
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let resumed = args.resume.as_ref().map(StudyFolder::open).transpose()?;
+    let config = match (&resumed, &args.config) {
+        (Some(folder), None) => Config::load(Some(&folder.config()), &args.set)?,
+        (_, path) => Config::load(path.as_deref(), &args.set)?,
+    };
+    if let Some(folder) = &resumed {
+        check_resumes(&config, &Config::load(Some(&folder.config()), &[])?, folder)?;
+    }
+    let experiment = config.experiment();
+    let device = args.backend.choose(Some(&config.training))?;
+    let dataset = experiment.dataset()?;
+    if args.find_rate {
+        return find_rate(&args, &config, &device, FindRate { experiment, dataset });
+    }
+    let outline = Outline::new(&config, dataset.train.len())?;
+    if args.dry_run {
+        tell_outline(&config.name(), &outline);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kind = args.progress.unwrap_or(match args.json {
+        true => ProgressKind::None,
+        false => ProgressKind::automatic(),
+    });
+    StudyProgress::check(kind)?;
+    let signal = signals::watch()?;
+    let mut study = match resumed {
+        Some(folder) => Study::resume(outline, folder)?,
+        None => {
+            let target = args
+                .run
+                .clone()
+                .map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
+            target.check()?;
+            let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
+            let baseline =
+                asked.then(|| backend::run(&device, CheckBaseline { experiment, dataset })).transpose()?;
+            if let (Some(found), false) = (&baseline, args.json) {
+                tell_baseline(found);
+            }
+            Study::create(&config, outline, baseline.as_ref(), &target)?
+        }
+    };
+    let mut progress = StudyProgress::new(kind, &study);
+    let workers = Workers::new(device, args.jobs.into())?;
+    let happened = study.conduct(&workers, &signal, &mut progress);
+    progress.finish();
+    let happened = happened.map_err(|error| with_remedy(error, &study))?;
+    let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
+    let trials = study.trials();
+    if args.json {
+        say(&serde_json::to_string(&ranked(&trials)).expect("trials hold plain values"));
+    } else {
+        tell(&study, &trials, &pictures);
+    }
+    Ok(match happened {
+        Happened::Done => ExitCode::SUCCESS,
+        Happened::Interrupted => ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed))),
+    })
+}
+
+struct CheckBaseline {
+    experiment: Experiment,
+    dataset: Dataset,
+}
+
+impl Job for CheckBaseline {
+    type Output = Baseline;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
+        check_baseline::<B>(&self.experiment, &self.dataset, &device)
+    }
+}
+
+struct FindRate {
+    experiment: Experiment,
+    dataset: Dataset,
+}
+
+impl Job for FindRate {
+    type Output = RateSweep;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
+        sweep::<B>(&self.experiment, &self.dataset, &device)
+    }
+}
+
+/// Sweeps over learning rates, and leaves the curve in a folder.
+fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate) -> Result<ExitCode> {
+    let target =
+        args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
+    target.check()?;
+    let sweep = backend::run(device, job)?;
+    let curve = of_sweep(config.name(), &sweep);
+    let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
+    let (folder, _lock) = RunFolder::create(&target, |folder| {
+        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+        write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
+        crate::pictures::create(&folder.plots())?;
+        curve.save(&folder.plots(), &Style::default()).map(drop)
+    })?;
+    if args.json {
+        say(&json);
+    } else {
+        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
+        say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));
+        say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says how to go on after an error, which costs no trial that is done.
+fn with_remedy(error: Error, study: &Study) -> Error {
+    let go_on = format!("; `tune --resume {}` goes on from here", study.folder().path().display());
+    match error {
+        Error::Input(message) => Error::Input(message + &go_on),
+        Error::Failed(message) => Error::Failed(message + &go_on),
+        error @ Error::Io { .. } => Error::Input(error.to_string() + &go_on),
+        error => error,
+    }
+}
+
+fn tell_baseline(found: &Baseline) {
+    say(&format!(
+        "baseline: {} sequences learned by heart in {} steps at a rate of {:e}: training loss {:.3} nats, where {:.3} \
+         is possible",
+        found.sequences, found.steps, found.learning_rate, found.reached, found.least
+    ));
+}
+
+/// What a study would try.
+fn tell_outline(name: &str, outline: &Outline) {
+    let proposer = outline.proposer();
+    let first = outline.first();
+    say(&format!("{name}: what a study would try, nothing is trained"));
+    say(&format!("  trials   {}, each of {} steps", proposer.trials(), thousands(outline.steps() as f64)));
+    let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
+    say(&format!("  rungs    {rungs} steps; one in {} goes on", proposer.eta));
+    let (steps, all) = outline.study_steps();
+    say(&format!(
+        "  steps    {} at most, of {} without rungs",
+        thousands(steps as f64),
+        thousands(all as f64)
+    ));
+    if let (1.., Some(reason)) = (proposer.left_out, &proposer.reason) {
+        say(&format!("  left out {} combinations that the config refuses: {reason}", proposer.left_out));
+    }
+    for (number, trial) in first.trials.iter().enumerate() {
+        say(&format!("  {number:03}      {}", setting_shown(&trial.setting)));
+    }
+}
+
+/// The closing table, best first.
+fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
+    let keys = study.keys();
+    let number = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"))
+    };
+    let mut table = vec![["trial".to_string()].into_iter().collect::<Vec<_>>()];
+    table[0]
+        .extend(keys.iter().map(|key| key.split_once('.').map_or(key.clone(), |(_, name)| name.to_string())));
+    table[0].extend(["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"].map(String::from));
+    let ranked = ranked(trials);
+    for trial in ranked.iter().take(SHOWN) {
+        let mut row = vec![format!("{:03}", trial.trial)];
+        row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
+        let loss = match trial.loss_spread {
+            Some(spread) => format!("{} ±{spread:.4}", number(trial.loss, 4)),
+            None => number(trial.loss, 4),
+        };
+        row.extend([
+            loss,
+            number(trial.gap, 4),
+            trial.train_spread.map_or_else(|| "-".to_string(), |spread| format!("±{spread:.4}")),
+            trial.spikes.to_string(),
+            thousands(trial.parameters as f64),
+            clock(trial.seconds),
+            trial.ended.name().to_string(),
+        ]);
+        table.push(row);
+    }
+    let columns = table[0].len();
+    let widths =
+        (0..columns).map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let widths = widths.collect::<Vec<_>>();
+    for row in &table {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}"));
+        say(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    if ranked.len() > SHOWN {
+        say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
+    }
+    let folder = study.folder();
+    say(&format!("  study     {}", folder.path().display()));
+    if !pictures.is_empty() {
+        let names = pictures.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+        let names = names.collect::<Vec<_>>().join(", ");
+        say(&format!("  pictures  {} ({names})", folder.plots().display()));
+        say(&format!("  page      {}: open it in a browser", folder.report().display()));
+    }
+    if folder.best().exists() {
+        say(&format!("  best      {}: `train` takes it", folder.best().display()));
+    }
+}

@@ -1,0 +1,133 @@
+//! `effects`: what each searched key does to the loss.
+
+use plotters::backend::DrawingBackend;
+
+use super::{StudyResult, Value, log_axis, log_range, mark, marks};
+use crate::error::Result;
+use crate::report::axis::{HEADING, LABEL, MARGIN, Plot, WIDTH, heading, legend};
+use crate::report::canvas::{Canvas, Rect};
+use crate::report::color::VERMILION;
+use crate::report::picture::Picture;
+use crate::report::range::Range;
+use crate::report::text::Text;
+
+/// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
+/// the best of each value.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyEffects<'a>(pub &'a StudyResult);
+
+/// Charts side by side.
+const ACROSS: usize = 3;
+const HEIGHT: f64 = 190.0;
+/// Below a chart: labels and the key's name.
+const BELOW: f64 = 56.0;
+const LEGEND: f64 = 30.0;
+const LEFT: f64 = 62.0;
+const GAP: f64 = 22.0;
+
+impl Picture for KeyEffects<'_> {
+    const NAME: &'static str = "effects";
+
+    fn size(&self) -> (u32, u32) {
+        let rows = self.0.keys.len().div_ceil(ACROSS).max(1);
+        (WIDTH, (HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0).ceil() as u32)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
+        let Self(result) = self;
+        heading(canvas, &format!("{}: what each key does", result.study), &result.best_in_words())?;
+        let across = ACROSS.min(result.keys.len().max(1));
+        let width = (f64::from(WIDTH) - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
+        for (index, key) in result.keys.iter().enumerate() {
+            let (row, column) = (index / ACROSS, index % ACROSS);
+            let area = Rect {
+                left: MARGIN + LEFT + column as f64 * (width + GAP),
+                top: HEADING + LEGEND + row as f64 * (HEIGHT + BELOW),
+                width,
+                height: HEIGHT,
+            };
+            self.effect(canvas, area, (index, key), column == 0)?;
+        }
+        legend(canvas, (MARGIN + LEFT, HEADING + 8.0), &marks(result))
+    }
+}
+
+impl KeyEffects<'_> {
+    fn effect<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        area: Rect,
+        (index, key): (usize, &str),
+        labelled: bool,
+    ) -> Result<()> {
+        let Self(result) = self;
+        let scale = result.scale(result.trials.iter().filter_map(|trial| trial.loss));
+        let values = || result.trials.iter().filter_map(|trial| trial.values.get(index));
+        let places = distinct(values());
+        let numbers = values().filter_map(Value::number).collect::<Vec<_>>();
+        let labels = places.iter().map(Value::text).collect::<Vec<_>>();
+        // Values stand side by side, each in a place of its own, while their labels fit; of more numbers,
+        // the distance counts.
+        let widest = labels.iter().map(|label| Text::new(LABEL).width(label)).fold(0.0, f64::max);
+        let fits = (widest + 8.0) * places.len() as f64 <= area.width;
+        let side_by_side = fits || numbers.len() < values().count();
+        let logarithmic = numbers.iter().all(|&number| number > 0.0);
+        let x = match side_by_side {
+            true => Range { start: -0.5, end: places.len() as f64 - 0.5 },
+            false if logarithmic => log_range(numbers.iter().copied()),
+            false => Range::new(
+                numbers.iter().copied().fold(f64::INFINITY, f64::min),
+                numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ),
+        };
+        let plot = Plot { area, x, y: scale.range };
+        scale.axis(canvas, &plot, labelled)?;
+        let at = |value: &Value| match (side_by_side, value) {
+            (true, value) => places.iter().position(|place| place == value).unwrap_or(0) as f64,
+            (false, Value::Number(number)) if logarithmic => number.log10(),
+            (false, Value::Number(number)) => *number,
+            (false, Value::Name(_)) => 0.0,
+        };
+        if side_by_side {
+            let ticks = (0..places.len()).map(|place| place as f64).collect::<Vec<_>>();
+            plot.x_axis_at(canvas, key, &ticks, &labels)?;
+            let best = |place: &Value| {
+                let trials = result.trials.iter().filter(|trial| trial.values.get(index) == Some(place));
+                trials.filter_map(|trial| trial.loss).min_by(f64::total_cmp)
+            };
+            let line = places.iter().filter_map(|place| Some((at(place), scale.at(best(place)?))));
+            plot.curve(canvas, line.collect::<Vec<_>>(), VERMILION, 1.25)?;
+        } else if logarithmic {
+            log_axis(canvas, &plot, key)?;
+        } else {
+            let ticks = plot.x.ticks(5);
+            plot.x_axis_at(canvas, key, &ticks, &crate::report::range::tick_labels(&ticks))?;
+        }
+        for (rank, trial) in result.trials.iter().enumerate().rev() {
+            let Some(value) = trial.values.get(index) else { continue };
+            mark(canvas, &plot, trial, (at(value), trial.loss.map(|loss| scale.at(loss))), rank == 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Every value once: numbers by their size, words by the alphabet.
+fn distinct<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
+    let mut distinct: Vec<Value> = Vec::new();
+    for value in values {
+        if !distinct.contains(value) {
+            distinct.push(value.clone());
+        }
+    }
+    distinct.sort_by(|a, b| match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.total_cmp(b),
+        (Value::Name(a), Value::Name(b)) => a.cmp(b),
+        (Value::Number(_), Value::Name(_)) => std::cmp::Ordering::Less,
+        (Value::Name(_), Value::Number(_)) => std::cmp::Ordering::Greater,
+    });
+    distinct
+}

@@ -1,0 +1,261 @@
+//! A study's trials as pictures and as a page.
+
+mod cost;
+mod curves;
+mod effects;
+mod learning_rate;
+mod page;
+mod sweep;
+
+use plotters::backend::DrawingBackend;
+use plotters::style::RGBColor;
+use serde::{Deserialize, Serialize};
+
+use super::axis::Plot;
+use super::canvas::Canvas;
+use super::color::{BLUE, MUTED, VERMILION, pale};
+use super::range::{Range, log_ticks, tick_labels};
+use super::series::quantile;
+use crate::error::{Error, Result};
+
+pub use cost::CostAgainstAccuracy;
+pub use curves::TrialCurves;
+pub use effects::KeyEffects;
+pub use learning_rate::RateAgainstLoss;
+pub use page::StudyPage;
+pub use sweep::{SweepCurve, SweepPoint};
+
+/// A study: what was tried, and what came of it. Losses are in nats a token.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StudyResult {
+    /// The study's name.
+    pub study: String,
+    /// The searched keys, each with its section.
+    pub keys: Vec<String>,
+    /// The trials, best first.
+    pub trials: Vec<StudyTrial>,
+    /// The loss of the best possible predictor, where it is known.
+    pub floor: Option<f64>,
+}
+
+/// One trial of a study.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StudyTrial {
+    /// Its number.
+    pub trial: usize,
+    /// The values of the searched keys, in their order.
+    pub values: Vec<Value>,
+    /// How it ended.
+    pub ended: TrialEnding,
+    /// The lowest validation loss; none where it diverged.
+    pub loss: Option<f64>,
+    /// The standard deviation of that over several seeds.
+    pub loss_spread: Option<f64>,
+    /// Share of the validation targets predicted.
+    pub accuracy: Option<f64>,
+    /// The standard deviation of the training loss over the last logged steps.
+    pub train_spread: Option<f64>,
+    /// Logged steps whose training loss stands out.
+    pub spikes: usize,
+    /// Trained numbers in the model.
+    pub parameters: usize,
+    /// Steps of all its runs.
+    pub steps: usize,
+    /// Seconds that they trained.
+    pub seconds: f64,
+    /// Floating-point operations of its training.
+    pub operations: f64,
+    /// The validation loss by tokens trained on.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// The value of a searched key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// A word, as a scheme's name.
+    Name(String),
+}
+
+/// How a trial ended, as far as pictures tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialEnding {
+    /// Trained to its end.
+    Finished,
+    /// Not gone on with, or not yet.
+    Pruned,
+    /// A loss or gradient was not finite.
+    Diverged,
+}
+
+impl Value {
+    /// As it is shown.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Number(number) => tick_labels(&[*number]).concat(),
+            Self::Name(name) => name.clone(),
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Name(_) => None,
+        }
+    }
+}
+
+impl StudyTrial {
+    /// The colour of its marks: the best one stands out, what was given up stands back.
+    fn color(&self, best: bool) -> RGBColor {
+        match self.ended {
+            _ if best => VERMILION,
+            TrialEnding::Finished => BLUE,
+            TrialEnding::Pruned => pale(BLUE),
+            TrialEnding::Diverged => MUTED,
+        }
+    }
+}
+
+impl StudyResult {
+    /// What a picture needs: a trial that was validated.
+    fn check(&self) -> Result<()> {
+        match self.trials.iter().any(|trial| trial.loss.is_some()) {
+            true => Ok(()),
+            false => Err(Error::Shape("a study needs at least one trial with a loss".to_string())),
+        }
+    }
+
+    /// The best trial in words.
+    fn best_in_words(&self) -> String {
+        let Some((best, loss)) = self.trials.first().and_then(|best| Some((best, best.loss?))) else {
+            return String::new();
+        };
+        let gap = self.floor.map_or_else(String::new, |floor| {
+            format!(", {:.4} above the floor", loss - floor).replace('-', "−")
+        });
+        format!("best: trial {:03} with {loss:.4} nats a token{gap}", best.trial)
+    }
+
+    /// How losses are drawn: above the floor on a logarithmic scale, so that what is near it can be told
+    /// apart; where no floor is known, as they are.
+    fn scale(&self, losses: impl Iterator<Item = f64>) -> LossScale {
+        let scale = LossScale { floor: self.floor, range: Range { start: 0.0, end: 1.0 } };
+        let mut places: Vec<f64> =
+            losses.filter(|loss| loss.is_finite()).map(|loss| scale.at(loss)).collect();
+        places.sort_by(f64::total_cmp);
+        let low = places.first().copied().unwrap_or(0.0);
+        let high = quantile(&places, 0.98).unwrap_or(1.0);
+        let range = Range::new(low, high);
+        let range =
+            Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
+        LossScale { range, ..scale }
+    }
+}
+
+/// The y axis of losses.
+#[derive(Debug, Clone, Copy)]
+struct LossScale {
+    floor: Option<f64>,
+    range: Range,
+}
+
+/// Nearer to the floor than this, losses are drawn as if they were here.
+const NEAREST: f64 = 1e-4;
+
+impl LossScale {
+    fn at(&self, loss: f64) -> f64 {
+        match self.floor {
+            Some(floor) => (loss - floor).max(NEAREST).log10(),
+            None => loss,
+        }
+    }
+
+    fn axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, plot: &Plot, labelled: bool) -> Result<()> {
+        let (title, ticks, labels) = match self.floor {
+            Some(_) => {
+                let ticks = log_ticks(self.range);
+                let labels = ticks.iter().map(|tick| tick_labels(&[*tick]).concat()).collect::<Vec<_>>();
+                (
+                    "loss above the floor (nats)",
+                    ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>(),
+                    labels,
+                )
+            }
+            None => {
+                let ticks = self.range.ticks(6);
+                let labels = tick_labels(&ticks);
+                ("validation loss (nats)", ticks, labels)
+            }
+        };
+        match labelled {
+            true => plot.y_axis_at(canvas, title, &ticks, &labels),
+            false => plot.y_axis_at(canvas, "", &ticks, &vec![String::new(); ticks.len()]),
+        }
+    }
+}
+
+/// A logarithmic x axis over positive values.
+fn log_range(values: impl Iterator<Item = f64>) -> Range {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values.filter(|value| *value > 0.0 && value.is_finite()) {
+        (low, high) = (low.min(value.log10()), high.max(value.log10()));
+    }
+    if low > high {
+        return Range { start: 0.0, end: 1.0 };
+    }
+    // A single value stands in the middle of its decade.
+    let range =
+        if high - low < 1e-9 { Range { start: low - 0.5, end: high + 0.5 } } else { Range::new(low, high) };
+    Range { start: range.start - 0.05 * range.length(), end: range.end + 0.05 * range.length() }
+}
+
+/// Labels of such an axis.
+fn log_axis<B: DrawingBackend>(canvas: &mut Canvas<'_, B>, plot: &Plot, title: &str) -> Result<()> {
+    let ticks = log_ticks(plot.x);
+    let labels = ticks.iter().map(|tick| tick_labels(&[*tick]).concat()).collect::<Vec<_>>();
+    let ticks = ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>();
+    plot.x_axis_at(canvas, title, &ticks, &labels)
+}
+
+/// Draws a trial's mark: a dot, a ring where it was given up, a cross at the top where it diverged.
+fn mark<B: DrawingBackend>(
+    canvas: &mut Canvas<'_, B>,
+    plot: &Plot,
+    trial: &StudyTrial,
+    (x, y): (f64, Option<f64>),
+    best: bool,
+) -> Result<()> {
+    let color = trial.color(best);
+    let place = plot.place(x, y.unwrap_or(plot.y.end).clamp(plot.y.start, plot.y.end));
+    match (trial.ended, y) {
+        (TrialEnding::Diverged, _) | (_, None) => {
+            canvas.cross((place.0, plot.area.top + 7.0), 4.0, color, 1.75)
+        }
+        (TrialEnding::Pruned, Some(_)) => canvas.ring(place, 3.5, color, 1.5),
+        (TrialEnding::Finished, Some(_)) => canvas.dot(place, if best { 5.5 } else { 4.0 }, color),
+    }
+}
+
+/// What a legend says of these marks, as far as there are any.
+fn marks(result: &StudyResult) -> Vec<(super::axis::Sign, String)> {
+    use super::axis::Sign;
+    let any = |ended: TrialEnding| result.trials.iter().any(|trial| trial.ended == ended);
+    let mut entries = vec![(Sign::Dot(VERMILION), "best".to_string())];
+    if result.trials.iter().skip(1).any(|trial| trial.ended == TrialEnding::Finished) {
+        entries.push((Sign::Dot(BLUE), "trained to the end".to_string()));
+    }
+    if any(TrialEnding::Pruned) {
+        entries.push((Sign::Ring(pale(BLUE)), "pruned, as it stood then".to_string()));
+    }
+    if any(TrialEnding::Diverged) {
+        entries.push((Sign::Cross(MUTED), "diverged".to_string()));
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests;

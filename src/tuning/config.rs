@@ -1,0 +1,186 @@
+//! The section `[tune]`: what `tune` searches, and how.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// How hyper-parameters are searched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TuneConfig {
+    /// The way to search. Left out: halving where there is a search space, and the recipe where there is
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Settings that are tried by `random` and `halving`. 40: a dozen values a key of three keys.
+    pub trials: usize,
+    /// Runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on; their mean counts.
+    /// 1: a search sees more settings than it would see seeds.
+    pub seeds: usize,
+    /// Steps of a trial at the config's own batch size; one of another size sees as many sequences.
+    /// Left out: those of the config, for the recipe a quarter of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
+    /// How often trials are compared on the way, the last time at their end. Left out: as often as the
+    /// trials divide for halving, twice for the recipe, once for grid and random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rungs: Option<usize>,
+    /// One trial in so many goes on from a rung to the next, which is so many times as far. Left out:
+    /// 3 (Li et al., 2018, section 3), for the recipe 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta: Option<usize>,
+    /// Whether a few sequences must be overfitted first.
+    pub baseline: bool,
+    /// The values that keys may take: `"training.batch_size" = [16, 32, 64]`, or
+    /// `"training.learning_rate" = { min = 1e-4, max = 1e-2, scale = "log" }`.
+    #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    pub search: toml::Table,
+}
+
+/// A way to search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Every combination of the values.
+    Grid,
+    /// Combinations drawn at random (Bergstra and Bengio, 2012).
+    Random,
+    /// Combinations drawn at random, of which the better go on (Jamieson and Talwalkar, 2016; the
+    /// brackets of Hyperband, Li et al., 2018).
+    Halving,
+    /// One key after another, in the order of the textbooks: batch size, learning rate, heads and
+    /// width, dropout.
+    Recipe,
+}
+
+impl Default for TuneConfig {
+    fn default() -> Self {
+        Self {
+            method: None,
+            trials: 40,
+            seeds: 1,
+            steps: None,
+            rungs: None,
+            eta: None,
+            baseline: true,
+            search: toml::Table::new(),
+        }
+    }
+}
+
+/// More than this is a slip of the keyboard, not a study.
+const MOST: usize = 10_000;
+
+impl TuneConfig {
+    /// The way to search.
+    pub fn method(&self) -> Method {
+        match self.method {
+            Some(method) => method,
+            None if self.search.is_empty() => Method::Recipe,
+            None => Method::Halving,
+        }
+    }
+
+    /// The share of one in how many that goes on from a rung.
+    pub fn eta(&self) -> usize {
+        self.eta.unwrap_or(match self.method() {
+            Method::Recipe => 2,
+            Method::Grid | Method::Random | Method::Halving => 3,
+        })
+    }
+
+    /// The key by which a searched key was written, and what it may be.
+    pub fn searched(&self) -> BTreeMap<String, toml::Value> {
+        flatten(&self.search)
+    }
+
+    /// Checks what can be known without the rest of the config.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("tune.trials", self.trials, 1),
+            ("tune.seeds", self.seeds, 1),
+            ("tune.steps", self.steps.unwrap_or(1), 1),
+            ("tune.rungs", self.rungs.unwrap_or(1), 1),
+            ("tune.eta", self.eta.unwrap_or(2), 2),
+        ];
+        for (key, value, least) in counts {
+            if value < least {
+                return Err(Error::key(key, value, format!("must be at least {least}")));
+            }
+        }
+        for (key, value) in [("tune.trials", self.trials), ("tune.seeds", self.seeds)] {
+            if value > MOST {
+                return Err(Error::key(key, value, format!("is more than a study holds: at most {MOST}")));
+            }
+        }
+        match (self.method(), self.search.is_empty()) {
+            (Method::Recipe, false) => Err(Error::key(
+                "tune.method",
+                "\"recipe\"",
+                "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\"",
+            )),
+            (method @ (Method::Grid | Method::Random | Method::Halving), true) => {
+                let name = format!("{method:?}").to_lowercase();
+                let problem = "needs keys to search: write [tune.search] and below it \
+                               \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }";
+                Err(Error::key("tune.method", format!("\"{name}\""), problem))
+            }
+            (Method::Recipe, true) | (Method::Grid | Method::Random | Method::Halving, false) => Ok(()),
+        }
+    }
+}
+
+/// `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same: the second is a table
+/// in a table, which has the name of a section.
+pub fn flatten(search: &toml::Table) -> BTreeMap<String, toml::Value> {
+    let mut keys = BTreeMap::new();
+    for (key, value) in search {
+        match value {
+            toml::Value::Table(inner) if !key.contains('.') => {
+                let inner = inner.iter().map(|(name, value)| (format!("{key}.{name}"), value.clone()));
+                keys.extend(inner);
+            }
+            value => {
+                keys.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_may_be_written_with_quotes_or_without() {
+        let text = "\"training.batch_size\" = [16]\ntraining.learning_rate = { min = 1, max = 2 }\n";
+        let keys = flatten(&text.parse().unwrap());
+        assert_eq!(keys.keys().collect::<Vec<_>>(), ["training.batch_size", "training.learning_rate"]);
+    }
+
+    #[test]
+    fn the_method_follows_the_search_space_and_contradictions_are_refused() {
+        let space = "\"model.heads\" = [2, 4]".parse::<toml::Table>().unwrap();
+        let none = TuneConfig::default();
+        assert_eq!((none.method(), none.eta()), (Method::Recipe, 2));
+        let some = TuneConfig { search: space, ..none.clone() };
+        assert_eq!((some.method(), some.eta()), (Method::Halving, 3));
+        assert!(none.check().is_ok() && some.check().is_ok());
+        for (config, part) in [
+            (TuneConfig { method: Some(Method::Recipe), ..some.clone() }, "search of its own"),
+            (
+                TuneConfig { method: Some(Method::Grid), ..none.clone() },
+                "`tune.method` = \"grid\" needs keys",
+            ),
+            (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be at least 1"),
+            (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be at least 2"),
+            (TuneConfig { trials: 1 << 20, ..some }, "at most 10000"),
+        ] {
+            let said = config.check().unwrap_err().to_string();
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What one key may be: a list of values, or a range of numbers.
+
+use rand::RngExt;
+
+use super::space::MOST_COMBINATIONS;
+use crate::data::seed::ChaCha8Rng;
+
+/// Points of a range in a grid, where it names no number.
+const POINTS: usize = 5;
+
+/// What one key may be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Dimension {
+    /// One of these.
+    List(Vec<toml::Value>),
+    /// Anything between two numbers.
+    Range(Range),
+}
+
+/// The numbers from `min` to `max`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    min: f64,
+    max: f64,
+    /// Whether ratios count rather than distances.
+    log: bool,
+    /// Whether only whole numbers do.
+    whole: bool,
+    /// How many of them a grid has.
+    points: usize,
+}
+
+impl Dimension {
+    /// Reads a list or a range; the error is a clause that follows the value.
+    pub fn parse(value: &toml::Value) -> Result<Self, String> {
+        match value {
+            toml::Value::Array(values) if values.is_empty() => {
+                Err("is empty: name at least one value, as [16, 32, 64]".into())
+            }
+            toml::Value::Array(values) => {
+                let mut distinct: Vec<toml::Value> = Vec::new();
+                for value in values {
+                    if !distinct.contains(value) {
+                        distinct.push(value.clone());
+                    }
+                }
+                Ok(Self::List(distinct))
+            }
+            toml::Value::Table(table) => Range::parse(table).map(Self::Range),
+            _ => Err(
+                "must be a list, as [16, 32, 64], or a range, as { min = 1e-4, max = 1e-2, scale = \"log\" }"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The values of a grid.
+    pub fn points(&self) -> Vec<toml::Value> {
+        match self {
+            Self::List(values) => values.clone(),
+            Self::Range(range) => range.points(),
+        }
+    }
+
+    /// Values that show whether all of them can be used.
+    pub fn ends(&self) -> Vec<toml::Value> {
+        match self {
+            Self::List(values) => values.clone(),
+            Self::Range(range) => vec![range.at(0.0), range.at(1.0)],
+        }
+    }
+
+    pub fn draw(&self, random: &mut ChaCha8Rng) -> toml::Value {
+        match self {
+            Self::List(values) => values[random.random_range(0..values.len())].clone(),
+            Self::Range(range) => range.at(random.random_range(0.0..1.0)),
+        }
+    }
+}
+
+impl Range {
+    fn parse(table: &toml::Table) -> Result<Self, String> {
+        if let Some(key) = table.keys().find(|key| !["min", "max", "scale", "points"].contains(&key.as_str()))
+        {
+            return Err(format!("has a `{key}`, where a range has min, max, scale and points"));
+        }
+        let number = |name: &str| {
+            let value =
+                table.get(name).ok_or(format!("lacks `{name}`: a range is {{ min = 1, max = 2 }}"))?;
+            let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
+            number.filter(|number| number.is_finite()).ok_or(format!("has no number as `{name}`"))
+        };
+        let (min, max) = (number("min")?, number("max")?);
+        if min >= max {
+            return Err(format!("is empty: `max` = {max} must be above `min` = {min}"));
+        }
+        let log = match table.get("scale").map(|scale| scale.as_str()) {
+            None | Some(Some("linear")) => false,
+            Some(Some("log")) => true,
+            Some(_) => return Err("has a `scale` that is neither \"log\" nor \"linear\"".into()),
+        };
+        if log && min <= 0.0 {
+            return Err(format!(
+                "has a logarithmic scale over `min` = {min}: take a `min` above 0, or scale = \"linear\""
+            ));
+        }
+        let points = table.get("points").map(|points| points.as_integer().filter(|&points| points >= 2));
+        let points = match points {
+            None => POINTS,
+            Some(Some(points)) => points as usize,
+            Some(None) => return Err("has `points` that are no whole number from 2".into()),
+        };
+        if points > MOST_COMBINATIONS {
+            return Err(format!("has more than {MOST_COMBINATIONS} points"));
+        }
+        let whole = ["min", "max"].iter().all(|&name| table[name].is_integer());
+        Ok(Self { min, max, log, whole, points })
+    }
+
+    /// The number at a share of the way, 0 to 1; its first three digits, so that it can be read.
+    fn at(&self, share: f64) -> toml::Value {
+        let number = match self.log {
+            true => self.min * (self.max / self.min).powf(share),
+            false => self.min + (self.max - self.min) * share,
+        };
+        if self.whole {
+            return toml::Value::Integer(number.round() as i64);
+        }
+        let ends = [self.min, self.max];
+        let readable = format!("{number:.2e}").parse::<f64>().unwrap_or(number);
+        // The ends are as they were written.
+        let exact = ends.into_iter().find(|end| (end - number).abs() <= 1e-12 * end.abs());
+        toml::Value::Float(exact.unwrap_or(readable).clamp(self.min, self.max))
+    }
+
+    fn points(&self) -> Vec<toml::Value> {
+        let mut points: Vec<toml::Value> =
+            (0..self.points).map(|index| self.at(index as f64 / (self.points - 1) as f64)).collect();
+        points.dedup();
+        points
+    }
+}

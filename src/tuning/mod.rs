@@ -1,0 +1,46 @@
+//! Hyper-parameters: what is tried, which trials go on, and what came of it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `config` | the section `[tune]` |
+//! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
+//! | `recipe` | the stages of the textbooks' advice |
+//! | `proposal` | which trial comes next, a pure function of the results so far |
+//! | `budget` | how long trials are, and where they are compared |
+//! | `outline` | what a study would do, before any trial runs |
+//! | `folder`, `study` | the folder of a study, and what it amounts to |
+//! | `record`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
+//! | `progress` | what a person sees |
+//! | `worker` | runs in processes of their own |
+//! | `baseline` | whether a few sequences can be learned by heart |
+//! | `rate` | a sweep over learning rates |
+
+mod baseline;
+mod budget;
+mod config;
+mod dimension;
+mod folder;
+mod outline;
+mod progress;
+mod proposal;
+mod rate;
+mod recipe;
+mod record;
+mod space;
+mod statistics;
+mod study;
+mod table;
+mod worker;
+
+pub use baseline::{Baseline, check as check_baseline};
+pub use config::{Method, TuneConfig, flatten};
+pub use folder::StudyFolder;
+pub use outline::Outline;
+pub use progress::StudyProgress;
+pub use proposal::{Agenda, Due, Proposed, Proposer};
+pub use rate::{RatePoint, RateSweep, Verdict, sweep};
+pub use record::{Record, Trial, TrialEnd, ranked};
+pub use space::{Setting, Space};
+pub use study::{DueRun, Study, check_resumes};
+pub use table::{setting_shown, shown};
+pub use worker::{Errand, Happened, Workers};

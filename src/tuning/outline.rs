@@ -1,0 +1,105 @@
+//! What a study would do: its method, its trials' config and their budget, before any of them runs.
+
+use super::budget::{Budget, whole_steps};
+use super::config::{Method, TuneConfig};
+use super::proposal::{Agenda, Proposer};
+use super::recipe;
+use super::space::{Setting, Space, configured};
+use crate::config::Config;
+use crate::error::Result;
+
+/// What a study would do, before it is begun.
+#[derive(Debug, Clone)]
+pub struct Outline {
+    pub(super) base: Config,
+    pub(super) tune: TuneConfig,
+    pub(super) proposer: Proposer,
+    pub(super) budget: Budget,
+}
+
+impl Outline {
+    /// What the study of `config` would do; its training set has `epoch` sequences.
+    ///
+    /// # Errors
+    /// If no combination of the search can be tried.
+    pub fn new(config: &Config, epoch: usize) -> Result<Self> {
+        let tune = config.tune.clone().unwrap_or_default();
+        tune.check()?;
+        let space = Space::new(config)?;
+        let (base, share) = match tune.method() {
+            Method::Recipe => (recipe::base(space.base()), 4),
+            Method::Grid | Method::Random | Method::Halving => (space.base().clone(), 1),
+        };
+        let whole = whole_steps(&base, epoch);
+        let steps = tune.steps.unwrap_or((whole / share).max(1));
+        let space = Space::new(&Config { tune: config.tune.clone(), ..base.clone() })?;
+        let proposer = Proposer::new(&tune, &space, base.run.seed, steps)?;
+        let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta));
+        Ok(Self { base, tune, proposer, budget })
+    }
+
+    /// What the study proposes first.
+    pub fn first(&self) -> Agenda {
+        self.proposer.agenda(|_, _| None)
+    }
+
+    /// The method with what it chooses from.
+    pub fn proposer(&self) -> &Proposer {
+        &self.proposer
+    }
+
+    /// Steps of a trial at the config's own batch size.
+    pub fn steps(&self) -> usize {
+        self.budget.steps(&self.base)
+    }
+
+    /// The rungs, in steps at the config's own batch size.
+    pub fn rungs(&self) -> Vec<usize> {
+        (0..self.proposer.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
+    }
+
+    /// Steps of the whole study at most, and what they would be without rungs; as for trials of the
+    /// config's own batch size.
+    pub fn study_steps(&self) -> (usize, usize) {
+        let runs = self.proposer.trials() * self.tune.seeds;
+        (self.budget.study_steps(&self.base, runs), self.steps() * runs)
+    }
+
+    /// The config of one run of a setting: what `train` would make the same run of.
+    ///
+    /// # Errors
+    /// If the config's own checks refuse the setting.
+    pub fn trial_config(&self, setting: &Setting, seed: usize) -> Result<Config> {
+        let mut config = configured(&self.base, setting)?;
+        config.training.validate_every = self.budget.validate_every(&config);
+        (config.training.steps, config.training.epochs) = (Some(self.budget.steps(&config)), None);
+        // A limit of time would end a trial by the speed of the machine.
+        config.training.max_minutes = 0.0;
+        config.training.checkpoint_every = 0;
+        config.run.seed = self.base.run.seed.wrapping_add(seed as u64);
+        Ok(config)
+    }
+
+    /// The config of a whole run of a setting: as many sequences as the config's own run sees.
+    ///
+    /// # Errors
+    /// As [`Self::trial_config`].
+    pub fn whole_config(&self, setting: &Setting) -> Result<Config> {
+        let mut config = configured(&self.base, setting)?;
+        if config.training.epochs.is_none() {
+            config.training.steps = Some(self.budget.whole(&config));
+        }
+        Ok(config)
+    }
+
+    /// Steps of a setting's runs to a rung, counted from 0, and whether there are more to come.
+    ///
+    /// # Errors
+    /// As [`Self::trial_config`].
+    pub fn rung(&self, setting: &Setting, rung: usize) -> Result<(usize, bool)> {
+        // By the config's own interval of validations, which that of a trial is made of.
+        let config = configured(&self.base, setting)?;
+        let step = self.budget.rung(&config, rung);
+        Ok((step, step < self.budget.steps(&config)))
+    }
+}

@@ -1,0 +1,214 @@
+//! Which trial comes next: a pure function of the config, the seed and the results so far.
+//!
+//! A method is a story that is told from the beginning each time. Where it needs a result that is not
+//! there yet, it breaks off with the trials that are due; when they are done, it is told again and gets
+//! further. So a study that was killed proposes what it would have proposed, and how many trials run at
+//! once changes nothing: what is due together depends only on what was due before.
+//!
+//! Trials race in rungs (successive halving: Jamieson and Talwalkar, 2016). All of them run to the
+//! first rung, the better ones go on to the next, which is `eta` times as far; the last rung is the end.
+
+use super::config::{Method, TuneConfig};
+use super::recipe::{self, Stage};
+use super::space::{Setting, Space};
+use crate::config::Config;
+use crate::error::Result;
+
+/// The first rung of a race has at least so many steps: before, a loss says nothing.
+const FEWEST_STEPS: usize = 10;
+
+/// A trial as it was proposed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposed {
+    /// Its values.
+    pub setting: Setting,
+    /// The stage of the recipe that asked for it first.
+    pub stage: Option<&'static str>,
+}
+
+/// A trial that is to run to a rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Its number, counted from 0.
+    pub trial: usize,
+    /// The rung, counted from 0.
+    pub rung: usize,
+}
+
+/// How a trial stands at a rung.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Standing {
+    /// Its validation loss in nats a token.
+    Loss(f64),
+    /// A loss or gradient was not finite.
+    Diverged,
+}
+
+/// What a study proposes, as far as results go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agenda {
+    /// Every trial so far, by its number.
+    pub trials: Vec<Proposed>,
+    /// What is to run now; empty where the study is complete.
+    pub due: Vec<Due>,
+}
+
+/// A method with all that it chooses from.
+#[derive(Debug, Clone)]
+pub struct Proposer {
+    candidates: Candidates,
+    /// How often trials are compared, the last time at their end.
+    pub rungs: usize,
+    /// One trial in so many goes on from a rung to the next.
+    pub eta: usize,
+    /// How many combinations the config's own checks refuse.
+    pub left_out: usize,
+    /// Why the first of them is.
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+enum Candidates {
+    /// All at once.
+    Settings(Vec<Setting>),
+    /// Stage by stage, around the best so far.
+    Stages { base: Box<Config>, start: Setting, stages: Vec<Stage> },
+}
+
+impl Proposer {
+    /// The method of a config's `[tune]`, for trials of `steps`. `space` is around the config that the
+    /// trials are made of.
+    ///
+    /// # Errors
+    /// If no combination can be tried, or there are too many.
+    pub fn new(tune: &TuneConfig, space: &Space, seed: u64, steps: usize) -> Result<Self> {
+        let (combinations, usual) = match tune.method() {
+            Method::Recipe => {
+                let base = Box::new(space.base().clone());
+                let (start, stages) = (recipe::start(&base), recipe::stages(&base));
+                return Ok(Self {
+                    candidates: Candidates::Stages { base, start, stages },
+                    rungs: tune.rungs.unwrap_or(2),
+                    eta: tune.eta(),
+                    left_out: 0,
+                    reason: None,
+                });
+            }
+            Method::Grid => (space.grid()?, Some(1)),
+            Method::Random => (space.draw(tune.trials, seed)?, Some(1)),
+            Method::Halving => (space.draw(tune.trials, seed)?, None),
+        };
+        let count = combinations.settings.len();
+        let rungs = tune.rungs.or(usual).unwrap_or_else(|| most_rungs(count, steps, tune.eta()));
+        Ok(Self {
+            candidates: Candidates::Settings(combinations.settings),
+            rungs,
+            eta: tune.eta(),
+            left_out: combinations.left_out,
+            reason: combinations.reason,
+        })
+    }
+
+    /// The keys that trials differ in.
+    pub fn keys(&self) -> Vec<String> {
+        let first = match &self.candidates {
+            Candidates::Settings(settings) => settings.first(),
+            Candidates::Stages { start, .. } => Some(start),
+        };
+        first.into_iter().flatten().map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Trials that the study will have, as far as that is known; for the recipe at most.
+    pub fn trials(&self) -> usize {
+        match &self.candidates {
+            Candidates::Settings(settings) => settings.len(),
+            Candidates::Stages { stages, .. } => {
+                1 + stages.iter().map(|stage| stage.choices.len()).sum::<usize>()
+            }
+        }
+    }
+
+    /// Tells the story as far as the results go. `standing` is how a trial stands at a rung; none where
+    /// that is not known yet.
+    pub fn agenda(&self, standing: impl Fn(&[Proposed], Due) -> Option<Standing>) -> Agenda {
+        let mut race = Race { rungs: self.rungs, eta: self.eta, standing: &standing, trials: Vec::new() };
+        let told = match &self.candidates {
+            Candidates::Settings(settings) => race.run(settings.clone(), None).map(drop),
+            Candidates::Stages { base, start, stages } => stages
+                .iter()
+                .try_fold(start.clone(), |best, stage| {
+                    let settings = stage.settings(base, &best);
+                    Ok(race.run(settings, Some(stage.name))?.unwrap_or(best))
+                })
+                .map(drop),
+        };
+        Agenda { due: told.err().unwrap_or_default(), trials: race.trials }
+    }
+}
+
+/// Rungs until one trial is left, the first of them long enough to say something.
+fn most_rungs(trials: usize, steps: usize, eta: usize) -> usize {
+    let (mut rungs, mut left, mut first) = (1, trials, steps);
+    while left > 1 && first / eta >= FEWEST_STEPS {
+        (rungs, left, first) = (rungs + 1, left.div_ceil(eta), first / eta);
+    }
+    rungs
+}
+
+/// A story being told.
+struct Race<'a> {
+    rungs: usize,
+    eta: usize,
+    standing: &'a dyn Fn(&[Proposed], Due) -> Option<Standing>,
+    trials: Vec<Proposed>,
+}
+
+impl Race<'_> {
+    /// Lets settings race, and returns the best at the end: none where all diverged.
+    ///
+    /// # Errors
+    /// What is due, where a result is missing.
+    fn run(
+        &mut self,
+        settings: Vec<Setting>,
+        stage: Option<&'static str>,
+    ) -> Result<Option<Setting>, Vec<Due>> {
+        let mut racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
+        for rung in 0..self.rungs {
+            let mut ranked = self.losses(&racing, rung)?;
+            ranked.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+            let places = match rung + 1 == self.rungs {
+                true => 1,
+                false => racing.len().div_ceil(self.eta),
+            };
+            racing = ranked.into_iter().take(places).map(|(trial, _)| trial).collect();
+            racing.sort_unstable();
+        }
+        Ok(racing.first().map(|&best| self.trials[best].setting.clone()))
+    }
+
+    /// The number of the trial of a setting, which is never tried twice.
+    fn number(&mut self, setting: Setting, stage: Option<&'static str>) -> usize {
+        let known = self.trials.iter().position(|trial| trial.setting == setting);
+        known.unwrap_or_else(|| {
+            self.trials.push(Proposed { setting, stage });
+            self.trials.len() - 1
+        })
+    }
+
+    /// The losses at a rung of all trials that have not diverged.
+    fn losses(&self, racing: &[usize], rung: usize) -> Result<Vec<(usize, f64)>, Vec<Due>> {
+        let (mut losses, mut due) = (Vec::new(), Vec::new());
+        for &trial in racing {
+            match (self.standing)(&self.trials, Due { trial, rung }) {
+                Some(Standing::Loss(loss)) => losses.push((trial, loss)),
+                Some(Standing::Diverged) => {}
+                None => due.push(Due { trial, rung }),
+            }
+        }
+        if due.is_empty() { Ok(losses) } else { Err(due) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Studies played with made-up losses: who goes on, and that nothing is asked for twice.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+
+/// A study whose trials' losses are a function of their settings, and what it did.
+struct Played {
+    /// Every wave of what was due together.
+    waves: Vec<Vec<Due>>,
+    trials: Vec<Proposed>,
+}
+
+fn proposer(text: &str, steps: usize) -> Proposer {
+    let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
+    let tune = config.tune.clone().unwrap_or_default();
+    Proposer::new(&tune, &Space::new(&config).unwrap(), 5, steps).unwrap()
+}
+
+/// Plays a study to its end.
+fn play(proposer: &Proposer, loss: impl Fn(&Setting, usize) -> Standing) -> Played {
+    let known = RefCell::new(BTreeMap::new());
+    let mut waves = Vec::new();
+    loop {
+        let agenda = proposer.agenda(|_, due| known.borrow().get(&(due.trial, due.rung)).copied());
+        if agenda.due.is_empty() {
+            return Played { waves, trials: agenda.trials };
+        }
+        for due in &agenda.due {
+            let standing = loss(&agenda.trials[due.trial].setting, due.rung);
+            let before = known.borrow_mut().insert((due.trial, due.rung), standing);
+            assert_eq!(before, None, "nothing is due twice");
+        }
+        waves.push(agenda.due);
+    }
+}
+
+const SPACE: &str = "[tune]\ntrials = 27\n[tune.search]\n\
+                     \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
+
+/// Best at a rate of 1e-3, at every rung.
+fn bowl(setting: &Setting, _: usize) -> Standing {
+    let rate = setting["training.learning_rate"].as_float().unwrap();
+    Standing::Loss((rate / 1e-3).ln().powi(2))
+}
+
+#[test]
+fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
+    let played = play(&proposer(SPACE, 1_000), bowl);
+    assert_eq!(played.waves.iter().map(Vec::len).collect::<Vec<_>>(), [27, 9, 3, 1]);
+    let loss = |trial: usize| match bowl(&played.trials[trial].setting, 0) {
+        Standing::Loss(loss) => loss,
+        Standing::Diverged => f64::INFINITY,
+    };
+    let winner = played.waves[3][0].trial;
+    assert!((0..27).all(|trial| loss(trial) >= loss(winner)));
+}
+
+#[test]
+fn short_trials_race_in_fewer_rungs() {
+    assert_eq!(proposer(SPACE, 100).rungs, 3, "11 steps to the first rung; 3 would be too few");
+    assert_eq!(proposer(SPACE, 29).rungs, 1);
+    assert_eq!(most_rungs(1, 1_000, 3), 1, "alone, there is nobody to race with");
+}
+
+#[test]
+fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
+    let played = play(&proposer(SPACE, 1_000), |setting, rung| match bowl(setting, rung) {
+        Standing::Loss(loss) if loss > 1.0 => Standing::Diverged,
+        standing => standing,
+    });
+    for due in played.waves[1..].iter().flatten() {
+        assert_ne!(bowl(&played.trials[due.trial].setting, 0), Standing::Diverged);
+    }
+    let played = play(&proposer(SPACE, 1_000), |_, _| Standing::Diverged);
+    assert_eq!(played.waves.len(), 1);
+    let played = play(&proposer("", 1_000), |_, _| Standing::Diverged);
+    assert_eq!(played.waves.len(), 4, "each stage of the recipe is tried around the config's own values");
+}
+
+#[test]
+fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
+    let proposer = proposer(SPACE, 1_000);
+    let whole = play(&proposer, bowl);
+    // Of the second wave every other trial is known: as after a kill in its middle.
+    let known = |due: Due| due.rung == 0 || due.rung == 1 && due.trial.is_multiple_of(2);
+    let agenda =
+        proposer.agenda(|trials, due| known(due).then(|| bowl(&trials[due.trial].setting, due.rung)));
+    let rest = whole.waves[1].iter().copied().filter(|due| !known(*due)).collect::<Vec<_>>();
+    assert_eq!((agenda.due, agenda.trials), (rest, whole.trials));
+}
+
+#[test]
+fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
+    let loss = |setting: &Setting, _: usize| {
+        let number = |key: &str| {
+            let value = &setting[key];
+            value.as_float().or(value.as_integer().map(|whole| whole as f64)).unwrap()
+        };
+        Standing::Loss(
+            (number("training.batch_size") - 16.0).abs() / 16.0
+                + (number("training.learning_rate") / 5e-4).ln().abs()
+                + (number("model.d_model") - 128.0).abs() / 64.0
+                + (number("model.heads") - 8.0).abs() / 8.0
+                + (number("model.dropout") - 0.1).abs(),
+        )
+    };
+    let played = play(&proposer("", 1_000), loss);
+    let best = played.trials.iter().min_by(|a, b| match (loss(&a.setting, 0), loss(&b.setting, 0)) {
+        (Standing::Loss(a), Standing::Loss(b)) => a.total_cmp(&b),
+        _ => unreachable!("no trial diverges"),
+    });
+    let best = &best.unwrap().setting;
+    let expected: toml::Table = "\"training.batch_size\" = 16\n\"training.learning_rate\" = 5e-4\n\
+                                 \"model.d_model\" = 128\n\"model.heads\" = 8\n\"model.dropout\" = 0.1"
+        .parse()
+        .unwrap();
+    assert_eq!(best.clone().into_iter().collect::<toml::Table>(), expected);
+    let names = played.trials.iter().filter_map(|trial| trial.stage).collect::<Vec<_>>();
+    let mut order = names.clone();
+    order.dedup();
+    assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
+    assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
+}

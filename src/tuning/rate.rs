@@ -1,0 +1,239 @@
+//! The learning-rate finder: one short sweep over all rates, each step's a little higher than the one
+//! before (Smith, 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3).
+//!
+//! Where the loss falls fastest lies about a tenth below the rate at which it is lowest, for there it is
+//! about to rise. The sweep works on a copy; a fingerprint of the weights before and after shows it.
+
+use burn::optim::Optimizer as _;
+use burn::prelude::*;
+use burn::train::TrainStep;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+use burn::data::dataloader::DataLoader;
+
+use crate::data::{Dataset, Loader, Order};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::ops;
+use crate::training::{Experiment, Hyper, Optimizer, Start, TrainSteps, compute};
+use crate::weights::native;
+
+const LOWEST: f64 = 1e-6;
+const HIGHEST: f64 = 10.0;
+const STEPS: usize = 200;
+/// Each smoothed loss is the mean of up to so many before and as many after.
+const AROUND: usize = 6;
+/// A fall or a rise counts from this share of the first loss on.
+const COUNTS: f64 = 0.03;
+/// The sweep ends where the loss is so many times the first.
+const BLOWN: f64 = 1.5;
+
+/// The loss at one rate of the sweep, in nats a token.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatePoint {
+    /// The learning rate.
+    pub rate: f64,
+    /// The training loss of its step.
+    pub loss: f64,
+    /// The mean of the losses around it.
+    pub smoothed: f64,
+}
+
+/// What a sweep says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The loss falls and rises again.
+    Minimum {
+        /// Where it is lowest.
+        rate: f64,
+        /// A tenth of that: what to train with.
+        suggested: f64,
+    },
+    /// It never falls: nothing is learned at any rate.
+    NeverFalls,
+    /// It still falls at the highest rate.
+    NeverRises,
+}
+
+/// A sweep over learning rates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RateSweep {
+    /// The losses, by rising rate.
+    pub points: Vec<RatePoint>,
+    /// What they say.
+    pub verdict: Verdict,
+    /// SHA-256 of the model's weights, the same before and after.
+    pub weights: String,
+}
+
+/// Sweeps over the rates with the experiment's own model, batches and optimizer.
+///
+/// # Errors
+/// If the model cannot be made, and if the sweep changed it.
+pub fn sweep<B: ops::AutodiffBackend>(
+    experiment: &Experiment,
+    dataset: &Dataset,
+    device: &B::Device,
+) -> Result<RateSweep> {
+    compute(&experiment.training, || {
+        let start = experiment.from.as_deref().map(Start::read).transpose()?;
+        let sizes = match &start {
+            None => experiment.sizes(dataset),
+            Some(start) => start.sizes(experiment, dataset)?,
+        };
+        let mut trainee = experiment.model::<B>(sizes, device)?;
+        if let Some(start) = start {
+            let path = start.path();
+            trainee.model = native::apply(trainee.model, start.tensors, &path)?;
+        }
+        let weights = fingerprint(&trainee.model)?;
+
+        let mut copy = trainee.clone();
+        let mut optimizer = Optimizer::<B>::new(Hyper::from(&experiment.training));
+        let steps = TrainSteps {
+            loader: Arc::new(Loader::new(
+                dataset.train.clone(),
+                experiment.training.batch_size,
+                experiment.seed,
+                Order::Shuffled,
+            )),
+            accumulate: experiment.training.accumulate,
+            log_every: usize::MAX,
+            first: 0,
+            end: STEPS,
+            device: device.clone(),
+        };
+        let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+        B::seed(device, experiment.seed);
+        for batches in steps.iter() {
+            let rate = LOWEST * (HIGHEST / LOWEST).powf(batches.step as f64 / (STEPS - 1) as f64);
+            let output = copy.step(batches);
+            let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            if !loss.is_finite() {
+                break;
+            }
+            rates.push(rate);
+            losses.push(loss);
+            if loss > BLOWN * losses[0] {
+                break;
+            }
+            copy = optimizer.step(rate, copy, output.grads);
+        }
+        if fingerprint(&trainee.model)? != weights {
+            return Err(Error::Failed("the sweep over learning rates has changed the model".into()));
+        }
+        let smoothed = smooth(&losses);
+        let verdict = judge(&rates, &smoothed);
+        let points = rates.into_iter().zip(losses).zip(smoothed);
+        let points = points.map(|((rate, loss), smoothed)| RatePoint { rate, loss, smoothed });
+        Ok(RateSweep { points: points.collect(), verdict, weights })
+    })
+}
+
+impl Verdict {
+    /// What it means, in a sentence.
+    pub fn describe(self) -> String {
+        match self {
+            Self::Minimum { rate, suggested } => {
+                format!("the loss is lowest at {rate:.1e}: train with {suggested:.1e}")
+            }
+            Self::NeverFalls => format!(
+                "the curve has no minimum: at no rate from {LOWEST:e} to {HIGHEST:e} does the loss fall, so there is \
+                 nothing to suggest; `tune` without --find-rate says what is wrong"
+            ),
+            Self::NeverRises => format!(
+                "the curve has no minimum: the loss does not rise up to a rate of {HIGHEST:e}, so there is nothing to \
+                 suggest; see whether the optimizer, or a low training.max_gradient_norm, holds the steps back"
+            ),
+        }
+    }
+}
+
+/// SHA-256 of all weights, under their names.
+fn fingerprint<B: Backend>(model: &Model<B>) -> Result<String> {
+    let mut hash = Sha256::new();
+    for (name, data) in native::collect(model)? {
+        hash.update(name.as_bytes());
+        data.iter::<f32>().for_each(|weight| hash.update(weight.to_le_bytes()));
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The mean of each loss and its neighbours, as many on both sides.
+fn smooth(losses: &[f64]) -> Vec<f64> {
+    let mean = |index: usize| {
+        let around = AROUND.min(index).min(losses.len() - 1 - index);
+        let near = &losses[index - around..=index + around];
+        near.iter().sum::<f64>() / near.len() as f64
+    };
+    (0..losses.len()).map(mean).collect()
+}
+
+fn judge(rates: &[f64], smoothed: &[f64]) -> Verdict {
+    let Some(lowest) = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b])) else {
+        return Verdict::NeverFalls;
+    };
+    let (first, least) = (smoothed[0], smoothed[lowest]);
+    let highest_after = smoothed[lowest..].iter().copied().fold(least, f64::max);
+    let enough = COUNTS * first;
+    match () {
+        () if first - least < enough => Verdict::NeverFalls,
+        () if highest_after - least < enough => Verdict::NeverRises,
+        () => Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn swept(sets: &[&str]) -> RateSweep {
+        let small = [
+            "data.length=12",
+            "data.vocab=11",
+            "data.period=[5, 6]",
+            "data.train_samples=64",
+            "data.valid_samples=16",
+            "model.d_model=24",
+            "model.heads=3",
+        ];
+        let sets = small.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
+        let experiment = Config::parse("", Path::new("config.toml"), &sets).unwrap().experiment();
+        let dataset = experiment.dataset().unwrap();
+        sweep::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default()).unwrap()
+    }
+
+    #[test]
+    fn a_sweep_suggests_a_rate_that_trains_and_leaves_the_model_as_it_was() {
+        let found = swept(&[]);
+        let Verdict::Minimum { suggested, .. } = found.verdict else { panic!("{:?}", found.verdict) };
+        assert!((1e-4..1e-1).contains(&suggested), "{suggested}");
+        assert!(found.points.is_sorted_by(|a, b| a.rate < b.rate));
+        // A sweep that trained the model itself would have other weights the second time.
+        assert_eq!(swept(&[]), found);
+        assert_ne!(swept(&["run.seed=1"]).weights, found.weights);
+    }
+
+    #[test]
+    fn a_curve_without_a_minimum_is_told() {
+        assert_eq!(
+            swept(&["training.optimizer=sgd", "training.max_gradient_norm=1e-9"]).verdict,
+            Verdict::NeverFalls
+        );
+        let rates = [1e-3, 1e-2, 1e-1];
+        assert_eq!(judge(&rates, &[3.0, 2.0, 1.0]), Verdict::NeverRises);
+        assert_eq!(judge(&rates, &[3.0, 2.99, 5.0]), Verdict::NeverFalls);
+        assert_eq!(judge(&rates, &[3.0, 1.0, 2.0]), Verdict::Minimum { rate: 1e-2, suggested: 1e-3 });
+        assert!(Verdict::NeverRises.describe().contains("no minimum"));
+        assert_eq!(judge(&[], &[]), Verdict::NeverFalls);
+    }
+}

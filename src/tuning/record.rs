@@ -1,0 +1,314 @@
+//! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they
+//! were.
+
+use serde::Serialize;
+
+use super::proposal::Standing;
+use super::space::Setting;
+use super::statistics::{deviation, last_spread, mean, spikes};
+use crate::error::Result;
+use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
+
+/// What one run folder tells. It counts as far as its `summary.json` says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The rows of its `metrics.csv`.
+    pub rows: Vec<Row>,
+    /// How far it is, or how it ended.
+    pub summary: Summary,
+}
+
+/// How a trial ended, all its seeds together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialEnd {
+    /// Every run did all its steps.
+    Completed,
+    /// Every run ended, some of them because they no longer improved.
+    EarlyStopped,
+    /// Others were better at a rung.
+    Pruned,
+    /// A loss or gradient was not finite.
+    Diverged,
+    /// Not yet.
+    Unfinished,
+}
+
+impl TrialEnd {
+    /// The word for it in `study.csv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::EarlyStopped => "early_stopped",
+            Self::Pruned => "pruned",
+            Self::Diverged => "diverged",
+            Self::Unfinished => "unfinished",
+        }
+    }
+}
+
+/// A trial as `study.csv` tells of it. Losses are in nats a token; with several seeds they are means.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trial {
+    /// Its number, counted from 0.
+    pub trial: usize,
+    /// The stage of the recipe that asked for it.
+    pub stage: Option<&'static str>,
+    /// The values of the searched keys.
+    pub setting: Setting,
+    /// How it ended.
+    pub ended: TrialEnd,
+    /// The lowest validation loss.
+    pub loss: Option<f64>,
+    /// The standard deviation of that over the seeds; none for one seed.
+    pub loss_spread: Option<f64>,
+    /// The loss of the best possible predictor, where it is known.
+    pub floor: Option<f64>,
+    /// The loss above the floor.
+    pub gap: Option<f64>,
+    /// Share of the validation targets predicted, where the loss was lowest.
+    pub accuracy: Option<f64>,
+    /// The standard deviation of the training loss over the last fifth of the logged steps.
+    pub train_spread: Option<f64>,
+    /// Logged steps whose training loss stands far above those before it.
+    pub spikes: usize,
+    /// Trained numbers in the model.
+    pub parameters: usize,
+    /// Steps of all its runs.
+    pub steps: usize,
+    /// Targets that all its runs trained on.
+    pub tokens: u64,
+    /// Seconds that all its runs trained.
+    pub seconds: f64,
+    /// The validation loss by tokens trained on, of the first seed.
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Record {
+    /// Reads a run; none where there is no run yet, or none that came to an end or a pause.
+    ///
+    /// # Errors
+    /// If the folder holds what cannot be understood.
+    pub fn read(folder: &RunFolder) -> Result<Option<Self>> {
+        if !folder.summary().exists() {
+            return Ok(None);
+        }
+        Ok(Some(Self { rows: read_metrics(&folder.metrics())?, summary: Summary::read(folder)? }))
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&self) -> bool {
+        match self.summary.ended {
+            Ended::Completed | Ended::EarlyStopped | Ended::Diverged => true,
+            Ended::Paused | Ended::Interrupted | Ended::TimeLimit => false,
+        }
+    }
+
+    /// How the run stood after `step` steps, whatever it did since; none where it is not there yet.
+    pub fn at(&self, step: usize) -> Option<Standing> {
+        if self.summary.steps < step && self.summary.ended == Ended::Diverged {
+            return Some(Standing::Diverged);
+        }
+        if self.summary.steps < step && !self.is_over() {
+            return None;
+        }
+        Some(self.best(step).map_or(Standing::Diverged, |row| Standing::Loss(row.loss)))
+    }
+
+    /// The best validation up to `step`.
+    fn best(&self, step: usize) -> Option<&Row> {
+        let rows = self.rows.iter().filter(|row| row.split == Split::Valid && row.step <= step);
+        rows.min_by(|a, b| a.loss.total_cmp(&b.loss))
+    }
+
+    fn train_losses(&self) -> Vec<f64> {
+        self.rows.iter().filter(|row| row.split == Split::Train).map(|row| row.loss).collect()
+    }
+}
+
+/// How a trial stands at a rung, by its runs there: their mean.
+pub fn standing(runs: &[Option<Standing>]) -> Option<Standing> {
+    let runs = runs.iter().copied().collect::<Option<Vec<_>>>()?;
+    let losses = runs.iter().map(|run| match run {
+        Standing::Loss(loss) => Some(*loss),
+        Standing::Diverged => None,
+    });
+    let losses = losses.collect::<Option<Vec<_>>>();
+    Some(losses.and_then(|losses| mean(&losses)).map_or(Standing::Diverged, Standing::Loss))
+}
+
+impl Trial {
+    /// Puts together what the runs of a trial say, a run a seed; none where none has come to a pause.
+    /// `complete`: whether the study is, so that a run that pauses will not go on.
+    pub fn new(
+        (trial, stage, setting): (usize, Option<&'static str>, Setting),
+        runs: &[Option<&Record>],
+        complete: bool,
+    ) -> Option<Self> {
+        let known = runs.iter().flatten().copied().collect::<Vec<_>>();
+        let first = known.first()?;
+        let all = |ended: Ended| known.iter().all(|run| run.summary.ended == ended);
+        let ended = match () {
+            () if known.iter().any(|run| run.summary.ended == Ended::Diverged) => TrialEnd::Diverged,
+            () if known.len() < runs.len() => TrialEnd::Unfinished,
+            () if all(Ended::Completed) => TrialEnd::Completed,
+            () if known.iter().all(|run| run.is_over()) => TrialEnd::EarlyStopped,
+            () if complete => TrialEnd::Pruned,
+            () => TrialEnd::Unfinished,
+        };
+        let means = |value: &dyn Fn(&Record) -> Option<f64>| {
+            let values = known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>()?;
+            Some((mean(&values)?, deviation(&values)))
+        };
+        let loss = match ended {
+            TrialEnd::Diverged => None,
+            _ => means(&|run| run.best(usize::MAX).map(|row| row.loss)),
+        };
+        let floor = means(&|run| run.summary.floor).map(|(mean, _)| mean);
+        let validations = first.rows.iter().filter(|row| row.split == Split::Valid);
+        Some(Self {
+            trial,
+            stage,
+            setting,
+            ended,
+            loss: loss.map(|(mean, _)| mean),
+            loss_spread: loss.filter(|_| runs.len() > 1).map(|(_, spread)| spread),
+            floor,
+            gap: loss.zip(floor).map(|((loss, _), floor)| loss - floor),
+            accuracy: loss
+                .and(means(&|run| run.best(usize::MAX).map(|row| row.accuracy)))
+                .map(|(mean, _)| mean),
+            train_spread: means(&|run| last_spread(&run.train_losses())).map(|(mean, _)| mean),
+            spikes: known.iter().map(|run| spikes(&run.train_losses())).sum(),
+            parameters: first.summary.parameters,
+            steps: known.iter().map(|run| run.summary.steps).sum(),
+            tokens: known.iter().map(|run| run.summary.tokens).sum(),
+            seconds: known.iter().map(|run| run.summary.seconds).sum(),
+            curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
+        })
+    }
+
+    /// Floating-point operations of its training, by the rule of Kaplan et al. (2020): six a parameter
+    /// and token.
+    pub fn operations(&self) -> f64 {
+        6.0 * self.parameters as f64 * self.tokens as f64
+    }
+
+    /// The order of a table: what was trained to the end first, then by the loss, then by the number.
+    pub fn rank(&self) -> (u8, f64, usize) {
+        let class = match self.ended {
+            TrialEnd::Completed | TrialEnd::EarlyStopped => 0,
+            TrialEnd::Pruned | TrialEnd::Unfinished => 1,
+            TrialEnd::Diverged => 2,
+        };
+        (class, self.loss.unwrap_or(f64::INFINITY), self.trial)
+    }
+}
+
+/// The best first.
+pub fn ranked(trials: &[Trial]) -> Vec<&Trial> {
+    let mut ranked = trials.iter().collect::<Vec<_>>();
+    ranked.sort_by(|a, b| {
+        let (a, b) = (a.rank(), b.rank());
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+    });
+    ranked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run with validations at these steps.
+    fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
+        let row = |&(step, loss): &(usize, f64)| Row {
+            step,
+            epoch: 1,
+            split: Split::Valid,
+            loss,
+            accuracy: 1.0 / loss,
+            learning_rate: 1e-3,
+            gradient_norm: None,
+            tokens: step as u64 * 7,
+            seconds: 1.0,
+            clip_rate: None,
+        };
+        let summary = Summary {
+            best_valid_loss: None,
+            best_step: None,
+            last_valid_loss: None,
+            last_train_loss: None,
+            floor: Some(0.5),
+            accuracy: None,
+            determined_accuracy: None,
+            parameters: 11,
+            steps,
+            steps_per_epoch: 3.0,
+            tokens: steps as u64 * 7,
+            seconds: 2.0,
+            checkpoint_seconds: 0.0,
+            tokens_per_second: 1.0,
+            clip_rate: 0.0,
+            backend: "ndarray".into(),
+            device: String::new(),
+            seed: 0,
+            ended,
+        };
+        Record { rows: valid.iter().map(row).collect(), summary }
+    }
+
+    const COURSE: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
+
+    #[test]
+    fn a_run_stands_at_a_rung_as_it_stood_there_whatever_it_did_since() {
+        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &COURSE).at(step));
+        let [first, second, third] = [3.0, 2.0, 2.0].map(|loss| Some(Standing::Loss(loss)));
+        assert_eq!(there(Ended::Completed, 40), [first, second, third, third]);
+        assert_eq!(there(Ended::Paused, 30), [first, second, third, None]);
+        assert_eq!(there(Ended::Interrupted, 35), [first, second, third, None]);
+        assert_eq!(there(Ended::EarlyStopped, 30), [first, second, third, third]);
+        assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(Standing::Diverged)]);
+    }
+
+    #[test]
+    fn seeds_count_by_their_mean_and_one_that_diverges_takes_the_trial_along() {
+        let [low, high] = [1.0, 2.0].map(|loss| Some(Standing::Loss(loss)));
+        assert_eq!(standing(&[low, high]), Some(Standing::Loss(1.5)));
+        assert_eq!(standing(&[low, None]), None);
+        assert_eq!(standing(&[low, Some(Standing::Diverged)]), Some(Standing::Diverged));
+
+        let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
+        let trial = |runs: &[Option<&Record>]| Trial::new((3, None, Setting::new()), runs, true).unwrap();
+        let both = trial(&[Some(&one), Some(&two)]);
+        assert_eq!((both.loss, both.gap, both.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
+        assert_eq!(both.loss_spread, Some(2f64.sqrt()));
+        assert_eq!((both.steps, both.tokens, both.parameters), (60, 420, 11));
+        assert_eq!(trial(&[Some(&one)]).loss_spread, None);
+        let gone = run(Ended::Diverged, 25, &COURSE[..2]);
+        let gone = trial(&[Some(&one), Some(&gone)]);
+        assert_eq!((gone.ended, gone.loss), (TrialEnd::Diverged, None));
+    }
+
+    #[test]
+    fn a_run_that_pauses_is_pruned_only_when_the_study_is_complete() {
+        let run = run(Ended::Paused, 20, &COURSE[..2]);
+        let ended = |complete| Trial::new((0, None, Setting::new()), &[Some(&run)], complete).unwrap().ended;
+        assert_eq!((ended(false), ended(true)), (TrialEnd::Unfinished, TrialEnd::Pruned));
+        assert_eq!(Trial::new((0, None, Setting::new()), &[None], true), None);
+    }
+
+    #[test]
+    fn a_pruned_trial_ranks_behind_any_that_was_trained_to_its_end() {
+        let trial = |number, ended, loss| {
+            let run = run(ended, 10, &[(10, loss)]);
+            Trial::new((number, None, Setting::new()), &[Some(&run)], true).unwrap()
+        };
+        let trials = [
+            trial(0, Ended::Diverged, 0.1),
+            trial(1, Ended::Paused, 0.2),
+            trial(2, Ended::Completed, 2.0),
+            trial(3, Ended::EarlyStopped, 1.0),
+        ];
+        assert_eq!(ranked(&trials).iter().map(|trial| trial.trial).collect::<Vec<_>>(), [3, 2, 1, 0]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Search spaces: what they hold, what they draw and what they refuse.
+
+use std::path::Path;
+
+use super::*;
+
+fn space(search: &str) -> Result<Space> {
+    let text = format!("[tune.search]\n{search}");
+    Space::new(&Config::parse(&text, Path::new("study.toml"), &[])?)
+}
+
+fn refused(search: &str) -> String {
+    space(search).unwrap_err().to_string()
+}
+
+fn values(settings: &[Setting], key: &str) -> Vec<toml::Value> {
+    settings.iter().map(|setting| setting[key].clone()).collect()
+}
+
+#[test]
+fn a_grid_holds_every_combination_that_the_config_lets_pass() {
+    let space = space("\"model.heads\" = [2, 3, 5]\n\"model.d_model\" = [15, 24]").unwrap();
+    let grid = space.grid().unwrap();
+    let pairs = grid.settings.iter().map(|setting| {
+        (setting["model.d_model"].as_integer().unwrap(), setting["model.heads"].as_integer().unwrap())
+    });
+    assert_eq!(pairs.collect::<Vec<_>>(), [(15, 3), (15, 5), (24, 2), (24, 3)]);
+    assert_eq!(grid.left_out, 2);
+    assert!(grid.reason.unwrap().contains("must divide"));
+}
+
+#[test]
+fn points_of_a_logarithmic_range_have_one_ratio_and_keep_its_ends() {
+    let space = space(
+        "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\", points = 3 }\n\
+         \"model.layers\" = { min = 1, max = 3 }",
+    )
+    .unwrap();
+    let grid = space.grid().unwrap().settings;
+    let mut rates = values(&grid, "training.learning_rate");
+    rates.dedup();
+    let floats = [1e-4, 1e-3, 1e-2].map(toml::Value::Float);
+    assert!(floats.iter().all(|rate| rates.contains(rate)), "{rates:?}");
+    assert_eq!(grid.len(), 9, "three rates, and of five points of 1 to 3 the three whole ones");
+}
+
+#[test]
+fn draws_are_different_within_their_range_and_the_same_for_the_same_seed() {
+    let space = space(
+        "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n\
+         \"model.heads\" = [2, 3]\n\"model.d_model\" = { min = 5, max = 13 }",
+    )
+    .unwrap();
+    let drawn = space.draw(64, 7).unwrap();
+    assert_eq!(drawn.settings.len(), 64);
+    assert_eq!(space.draw(64, 7).unwrap(), drawn);
+    assert_eq!(space.draw(5, 7).unwrap().settings, drawn.settings[..5], "a longer study begins alike");
+    assert_ne!(space.draw(64, 8).unwrap().settings, drawn.settings);
+    let rates = values(&drawn.settings, "training.learning_rate");
+    let rates = rates.iter().map(|rate| rate.as_float().unwrap()).collect::<Vec<_>>();
+    assert!(rates.iter().all(|rate| (1e-4..=1e-2).contains(rate)));
+    let below = rates.iter().filter(|&&rate| rate < 1e-3).count();
+    assert!((20..44).contains(&below), "half of a logarithmic range lies below its middle: {below}");
+    for setting in &drawn.settings {
+        let whole = |key: &str| setting[key].as_integer().unwrap();
+        assert_eq!(whole("model.d_model") % whole("model.heads"), 0);
+    }
+}
+
+#[test]
+fn lists_are_drawn_without_repetition_to_their_end() {
+    let space = space("\"model.heads\" = [2, 4, 8]\n\"training.batch_size\" = [3, 5]").unwrap();
+    let drawn = space.draw(100, 0).unwrap().settings;
+    assert_eq!(drawn.len(), 6);
+    assert!(space.grid().unwrap().settings.iter().all(|setting| drawn.contains(setting)));
+    assert_ne!(drawn, space.grid().unwrap().settings, "shuffled");
+}
+
+#[test]
+fn the_end_of_a_schedule_is_no_higher_than_the_rate_that_is_tried() {
+    let space = space("\"training.learning_rate\" = [1e-5, 1e-3]").unwrap();
+    let least = space.grid().unwrap().settings;
+    let least = least.iter().map(|setting| space.config(setting).unwrap().training.min_learning_rate);
+    assert_eq!(least.collect::<Vec<_>>(), [1e-5, 1e-4]);
+}
+
+#[test]
+fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
+    let cases = [
+        (
+            "\"model.hed\" = [2]",
+            "study.toml:2: `tune.search.model.hed` = [2] is no known key: did you mean `model.heads`?",
+        ),
+        ("\"modell.heads\" = [2]", "did you mean `model.heads`?"),
+        ("\"model.heads\" = []", "study.toml:2: `tune.search.model.heads` = [] is empty"),
+        ("\"model.heads\" = 4", "must be a list"),
+        ("\"model.heads\" = [\"four\"]", "expected a whole number"),
+        ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be at least 1"),
+        ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
+        ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),
+        ("\"model.dropout\" = { min = 0.3 }", "lacks `max`"),
+        ("\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }", "logarithmic scale over `min` = 0"),
+        ("\"model.dropout\" = { min = 0, max = 0.5, sacle = \"log\" }", "has a `sacle`"),
+        ("\"training.steps\" = [10, 20]", "`tune.steps`"),
+        ("\"run.seed\" = [1, 2]", "`tune.seeds`"),
+        ("\"data.length\" = [8, 16]", "validation set"),
+        ("\"tune.trials\" = [8, 16]", "cannot be searched"),
+    ];
+    for (search, part) in cases {
+        let said = refused(search);
+        assert!(said.contains(part) && said.lines().count() == 1, "{search}: {said}");
+    }
+    let said = space("\"model.heads\" = [3, 5, 7]").unwrap().grid().unwrap_err().to_string();
+    assert!(said.contains("no combination") && said.contains("must divide `model.d_model` = 64"), "{said}");
+}

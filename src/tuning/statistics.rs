@@ -1,0 +1,59 @@
+//! How steady a training was, and means over seeds.
+
+/// The mean; none of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The standard deviation, of a sample.
+pub fn deviation(values: &[f64]) -> f64 {
+    let Some(mean) = mean(values).filter(|_| values.len() > 1) else { return 0.0 };
+    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    (squares / (values.len() - 1) as f64).sqrt()
+}
+
+/// The standard deviation over the last fifth, of three at least.
+pub fn last_spread(losses: &[f64]) -> Option<f64> {
+    let last = losses.len().div_ceil(5).max(3);
+    (losses.len() >= last).then(|| deviation(&losses[losses.len() - last..]))
+}
+
+/// Values that stand above the median of the twenty before them by more than six times the median
+/// distance from it, which of normal noise is four standard deviations.
+pub fn spikes(losses: &[f64]) -> usize {
+    const BEFORE: usize = 20;
+    let stands_out = |window: &[f64]| {
+        let (before, value) = (&window[..BEFORE], window[BEFORE]);
+        let middle = median(before);
+        let distances = before.iter().map(|loss| (loss - middle).abs()).collect::<Vec<_>>();
+        value - middle > 6.0 * median(&distances).max(1e-3 * middle.abs())
+    };
+    losses.windows(BEFORE + 1).filter(|window| stands_out(window)).count()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[half - 1] + sorted[half]) / 2.0,
+        _ => sorted[half],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spikes_stand_out_of_noise_and_a_fall_is_none() {
+        let noise = |step: usize| ((step * 7_919) % 101) as f64 / 1_010.0;
+        let mut losses = (0..200).map(|step| 3.0 - step as f64 / 100.0 + noise(step)).collect::<Vec<_>>();
+        assert_eq!(spikes(&losses), 0);
+        (losses[60], losses[150]) = (9.0, 5.0);
+        assert_eq!(spikes(&losses), 2);
+        assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
+        assert_eq!(last_spread(&losses[..2]), None);
+        assert_eq!(spikes(&[1.0; 50]), 0);
+    }
+}

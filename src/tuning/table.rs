@@ -1,0 +1,59 @@
+//! `study.csv`: one row a trial.
+
+use super::record::Trial;
+use super::space::Setting;
+
+/// Columns beside those of the searched keys. Losses are in nats a token.
+const BEFORE: [&str; 2] = ["trial", "stage"];
+const AFTER: [&str; 12] = [
+    "ended",
+    "loss",
+    "loss_spread",
+    "floor",
+    "gap",
+    "accuracy",
+    "train_spread",
+    "spikes",
+    "parameters",
+    "steps",
+    "tokens",
+    "seconds",
+];
+
+/// A value as a table shows it: text without its quotes.
+pub fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Float(number) if *number != 0.0 && number.abs() < 1e-2 => format!("{number:e}"),
+        value => value.to_string(),
+    }
+}
+
+/// A setting in words: each key without its section, and its value.
+pub fn setting_shown(setting: &Setting) -> String {
+    let pair = |(key, value): (&String, &toml::Value)| {
+        format!("{} {}", key.split_once('.').map_or(key.as_str(), |(_, name)| name), shown(value))
+    };
+    setting.iter().map(pair).collect::<Vec<_>>().join(", ")
+}
+
+/// The table, its columns in a fixed order: the trial, the searched keys, how it ended.
+pub fn csv(keys: &[String], trials: &[Trial]) -> Vec<u8> {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let header = BEFORE.into_iter().chain(keys.iter().map(String::as_str)).chain(AFTER);
+    writer.write_record(header).expect("a header fits into memory");
+    for trial in trials {
+        let mut row = vec![trial.trial.to_string(), trial.stage.unwrap_or_default().to_string()];
+        row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
+        row.push(trial.ended.name().to_string());
+        let values =
+            [trial.loss, trial.loss_spread, trial.floor, trial.gap, trial.accuracy, trial.train_spread];
+        row.extend(values.map(number));
+        row.extend([trial.spikes, trial.parameters, trial.steps].map(|count| count.to_string()));
+        row.push(trial.tokens.to_string());
+        row.push(format!("{:.3}", trial.seconds));
+        writer.write_record(row).expect("a row fits into memory");
+    }
+    writer.into_inner().expect("a table fits into memory")
+}
