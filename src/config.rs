@@ -153,7 +153,7 @@ impl Config {
             model: self.model.clone(),
             training: self.training.clone(),
             analysis: self.analysis.clone(),
-            toml: self.anchored().to_toml(),
+            toml: self.to_toml(),
             pause_at: None,
         }
     }
@@ -161,7 +161,7 @@ impl Config {
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
-        match self.anchored().difference(&made_with.anchored(), &["run", "data", "model"]) {
+        match self.difference(made_with, &["run", "data", "model"]) {
             None => Ok(()),
             Some(Difference { key, here, there }) => {
                 let problem = format!(
@@ -192,8 +192,7 @@ impl Config {
         })
     }
 
-    /// The config with the whole path of each file that it names, so that its run can be used from any
-    /// folder.
+    /// The config with the whole path of each file that it names.
     fn anchored(&self) -> Self {
         let whole = |path: &Path| match is_empty(path) {
             true => PathBuf::new(),
@@ -228,12 +227,12 @@ impl Config {
     }
 
     fn to_table(&self) -> toml::Table {
-        toml::Table::try_from(self).expect("a config holds only what TOML can say")
+        toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say")
     }
 
-    /// The config as TOML, every key as used.
+    /// The config as TOML, every key as used, with whole paths: whoever reads it may be in another folder.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a config holds only what TOML can say")
+        toml::to_string(&self.anchored()).expect("a config holds only what TOML can say")
     }
 }
 
@@ -285,4 +284,22 @@ fn quoted(value: &str) -> String {
 fn word(variant: impl Serialize) -> String {
     let value = toml::Value::try_from(variant).ok();
     value.as_ref().and_then(toml::Value::as_str).unwrap_or("run").replace('_', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_names_whole_paths_and_differs_in_nothing() {
+        let text = "[run]\nfrom = \"start\"\n[data]\npath = \"a/words.txt\"\ntokens = \"tokenizer.json\"\n";
+        let config = Config::parse(text, Path::new("config.toml"), &[]).unwrap();
+        let written = Config::parse(&config.to_toml(), Path::new("config.toml"), &[]).unwrap();
+        assert_eq!(config.data.path, Path::new("a/words.txt"), "as it was typed");
+        assert_eq!(written.data.path, std::env::current_dir().unwrap().join("a/words.txt"));
+        assert_eq!(written.difference(&config, &["run", "data", "model", "training", "analysis"]), None);
+        assert_eq!(written.to_toml(), config.to_toml());
+        let other = Config::parse(&text.replace("words", "other"), Path::new("config.toml"), &[]).unwrap();
+        assert_eq!(other.difference(&config, &["data"]).unwrap().key, "data.path");
+    }
 }

@@ -8,8 +8,11 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
 
-/// A run that can be made longer without another course of its steps, dropout on.
-const GROWING: [&str; 7] = [
+/// A run that can be made longer without another course of its steps, dropout on. Each of its validations
+/// is the best so far.
+const GROWING: [&str; 9] = [
+    "data.task=arithmetic",
+    "training.learning_rate=1e-2",
     "training.schedule=constant",
     "training.warmup=10",
     "training.validate_every=40",
@@ -60,7 +63,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
     let undisturbed = TempDir::new().unwrap();
     let undisturbed = growing_run(undisturbed.path(), "run", 200);
     let run = growing_run(place.path(), "run", 120);
-    assert_eq!(checkpoints(&run), ["0040", "0105", "0120"], "the last two, and the best that each knows");
+    assert_eq!(checkpoints(&run), ["0080", "0105", "0120"], "the last two, and the best that each knows");
     cut_in_half(&weights_of(&run, "0120"));
 
     let said = goes_on(place.path(), &["training.steps=200", "training.max_minutes=1e-9"]);
@@ -69,11 +72,11 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_used() {
         said.contains("going on from run/checkpoints/step-00000105") && said.lines().count() == 1,
         "{said}"
     );
-    assert_eq!(checkpoints(&run), ["0040", "0105", "0106"], "the damaged one is gone, the new one is kept");
-    assert_eq!((&summary(&run)["steps"], &summary(&run)["best_step"]), (&106.into(), &40.into()));
+    assert_eq!(checkpoints(&run), ["0080", "0105", "0106"], "the damaged one is gone, the new one is kept");
+    assert_eq!((&summary(&run)["steps"], &summary(&run)["best_step"]), (&106.into(), &80.into()));
     let model = || fs::read(run.join("model.safetensors")).unwrap();
     assert!(
-        model() == fs::read(weights_of(&run, "0040")).unwrap(),
+        model() == fs::read(weights_of(&run, "0080")).unwrap(),
         "the best weights are those of the best step"
     );
 
