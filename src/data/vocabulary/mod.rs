@@ -141,13 +141,14 @@ impl Vocabulary {
     /// When it has none, numbers them with large holes, or cannot be stored.
     pub fn tokenizer(mut tokenizer: Tokenizer) -> Result<Self> {
         tokenizer::prepare(&mut tokenizer)?;
-        let json = serde_json::to_value(&tokenizer)
-            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         let tokens = tokenizer.get_vocab(true);
         let Some(&largest) = tokens.values().max() else {
             return Err(Error::Input("the tokenizer has no tokens".into()));
         };
+        // Before it is stored: the library goes through all ids there.
         let size = tokenizer::size(tokens.len(), largest)?;
+        let json = serde_json::to_value(&tokenizer)
+            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
         Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), json, size, end })))
     }
