@@ -43,21 +43,24 @@ fn send(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
 }
 
-/// When a run is hit: so long after its start, or so many bytes of rows after those that it began with.
+/// When a run is hit: while its folder is prepared, so long after its start, or so many bytes of rows after
+/// those that it began with.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
+    Prepared,
     After(Duration),
     Written(u64),
 }
 
-/// Moments drawn once (the fractions of multiples of the golden ratio): every other one in the first
-/// milliseconds, when a run is being prepared, the rest among its steps.
+/// Moments drawn once (the fractions of multiples of the golden ratio): two before there is a run, then
+/// every other one in its first milliseconds, the rest among its steps.
 fn moments() -> impl Iterator<Item = Moment> {
     (1..=20).map(|index: u32| {
         let part = (f64::from(index) * 0.618_033_988_75).fract();
-        match index.is_multiple_of(2) {
-            true => Moment::After(Duration::from_micros((50_000.0 * part) as u64)),
-            false => Moment::Written((part * 1_200.0) as u64),
+        match index {
+            1 | 2 => Moment::Prepared,
+            _ if index.is_multiple_of(2) => Moment::After(Duration::from_micros((50_000.0 * part) as u64)),
+            _ => Moment::Written((part * 1_200.0) as u64),
         }
     })
 }
@@ -66,10 +69,13 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) {
     let begun = Instant::now();
     let written = || fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
     let mut least = written();
+    let beside = || fs::read_dir(run.parent().unwrap()).unwrap().flatten().map(|entry| entry.file_name());
+    let before = beside().collect::<Vec<_>>();
     while child.try_wait().unwrap().is_none() {
         // What lies behind the checkpoint is dropped first.
         least = least.min(written());
         let is_now = match moment {
+            Moment::Prepared => beside().any(|name| !before.contains(&name)),
             Moment::After(time) => begun.elapsed() >= time,
             Moment::Written(bytes) => run.exists() && written() > least + bytes,
         };
