@@ -78,6 +78,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is said of weights that are scored on what they may never have seen.
+pub const DRAWN: &str = "notice: these weights were imported and their run names no data, so sequences are drawn over \
+                         their ids: give yours, as --set data.path=sequences.csv";
+
 struct Evaluate<'a> {
     folder: &'a RunFolder,
     config: &'a Config,
@@ -119,6 +123,9 @@ impl Job for Evaluate<'_> {
 impl Evaluate<'_> {
     /// Says so where the data is no longer what the run learned from, though its config names the same.
     fn warn_of_change(&self, dataset: &Dataset) {
+        if self.folder.is_imported() && !self.asked_for_other_data {
+            return warn(DRAWN);
+        }
         let known = data_fingerprint(self.folder).filter(|_| !self.asked_for_other_data);
         if known.is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
             let run = self.folder.path().display();

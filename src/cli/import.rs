@@ -122,7 +122,7 @@ fn name(path: &Path) -> String {
 
 /// The config of the run: that beside a native file, or one made for the model.
 ///
-/// It names no data, unless --set does: another program's weights do not say what they learned from.
+/// Another program's weights do not say what they learned from: --set does.
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let beside = args.files[0].with_file_name("config.toml");
@@ -143,21 +143,19 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     Ok(config)
 }
 
-/// Data that are still to be named, in sequences as long as the context; what an encoder-decoder learns
-/// is drawn.
+/// A text that is still to be named, where a tokenizer came along; else a task over the ids. Sequences
+/// fit the context.
 fn data(architecture: Architecture, context: usize, imported: &Imported) -> DataConfig {
-    let data = DataConfig { length: context, ..DataConfig::default() };
+    let symbols = imported.vocabulary.size();
+    let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
     match architecture {
         // Answers begin and end with a token of their own.
-        Architecture::EncoderDecoder => DataConfig {
-            task: Task::Reverse,
-            vocab: Count::Of(imported.vocabulary.size() - 1),
-            length: context.saturating_sub(1).max(1),
-            ..data
-        },
-        Architecture::OneLayer | Architecture::Decoder => {
-            let source = if imported.has_vocabulary { Source::Text } else { Source::Table };
-            DataConfig { source, ..data }
+        Architecture::EncoderDecoder => {
+            let length = context.saturating_sub(1).max(1);
+            DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
         }
+        _ if imported.has_vocabulary => DataConfig { source: Source::Text, vocab: Count::Auto, ..data },
+        Architecture::OneLayer | Architecture::Decoder if data.check().is_ok() => data,
+        Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
     }
 }

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
+use super::evaluate::DRAWN;
 use super::signals;
 use crate::backend::{self, Job, Place};
 use crate::config::Config;
+use crate::data::Source;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures::Story;
@@ -53,7 +55,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 None => Config::load(args.config.as_deref(), &args.set)?,
                 Some(run) => {
                     let folder = RunFolder::open(run)?;
-                    Config::load_from(args.config.as_deref(), &folder, &args.set)?
+                    let config = Config::load_from(args.config.as_deref(), &folder, &args.set)?;
+                    let own = Config::load(Some(&folder.config()), &[])?.data;
+                    if folder.is_imported() && config.data == own && own.source == Source::Sequences {
+                        warn(DRAWN);
+                    }
+                    config
                 }
             };
             let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);

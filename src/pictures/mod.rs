@@ -67,7 +67,7 @@ impl Story {
     pub fn read(folder: &RunFolder, device: &Device) -> Result<Self> {
         let config = Config::load(Some(&folder.config()), &[])?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
-        if !folder.samples().exists() && !folder.metrics().exists() {
+        if folder.is_imported() {
             return Err(Error::Input(format!(
                 "the run `{}` was not trained here, so it has no curves and no validation sequences: look at it by \
                  `inspect`",

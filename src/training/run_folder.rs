@@ -314,6 +314,11 @@ impl RunFolder {
         self.path.join("samples.json")
     }
 
+    /// Whether its weights came from elsewhere: nothing was trained here.
+    pub fn is_imported(&self) -> bool {
+        !self.samples().exists() && !self.metrics().exists()
+    }
+
     /// `checkpoints/`: what a run resumes from.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")

@@ -91,6 +91,11 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
     let run = folder.join(name);
     for moment in moments() {
         let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
+        // The hit before may have come when the run was just there.
+        let moment = match moment {
+            Moment::Prepared if run.exists() => Moment::After(Duration::from_millis(20)),
+            moment => moment,
+        };
         let mut child = command.spawn().unwrap();
         wait_for(moment, &mut child, &run);
         send(&child, signal);

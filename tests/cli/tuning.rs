@@ -437,7 +437,7 @@ fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
     let filler = disk.path().join("filler");
     fs::write(&filler, vec![1; (8 << 20) - (900 << 10)]).unwrap();
     let said = refusal(disk.path(), &["study.toml", "--run", "study"]);
-    assert!(said.contains("No space left") && said.contains("`tune --resume study` goes on"), "{said}");
+    assert!(said.contains("no space is left") && said.contains("`tune --resume study` goes on"), "{said}");
     fs::remove_file(filler).unwrap();
     succeeds(disk.path(), &["--resume", "study"]);
     assert_eq!(rows(&disk.path().join("study")), rows(&undisturbed.path().join("study")));
