@@ -64,7 +64,10 @@ impl Story {
                 0 => shape.to_string(),
                 steps => format!("linear warm-up over {} steps, then {shape}", thousands(steps as f64)),
             },
-            learning_rate: steps.map(|step| Point { step: step as u64, value: schedule.at(step) }).collect(),
+            // Counted as the rows of metrics.csv count: the first step is 1.
+            learning_rate: steps
+                .map(|step| Point { step: step as u64 + 1, value: schedule.at(step) })
+                .collect(),
             warmup: schedule.warmup as u64,
         }
     }
