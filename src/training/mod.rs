@@ -134,11 +134,10 @@ pub fn train<B: ops::AutodiffBackend>(
         checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
     })?;
     let found = checkpoint::newest(&folder)?;
-    let remedy = remedy(&folder);
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
     })
-    .map_err(|error| with_remedy(error, &remedy))
+    .map_err(|error| with_remedy(error, RESUME))
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -157,17 +156,14 @@ pub fn resume<B: ops::AutodiffBackend>(
     let dataset = experiment.dataset_of(&folder)?;
     let found = checkpoint::newest(&folder)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
-    let remedy = remedy(&folder);
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
     })
-    .map_err(|error| with_remedy(error, &remedy))
+    .map_err(|error| with_remedy(error, RESUME))
 }
 
 /// What to do when the disk is full: all but the steps since the last checkpoint is kept.
-fn remedy(folder: &RunFolder) -> String {
-    format!("free some, then go on by `train --resume {}`", folder.path().display())
-}
+const RESUME: &str = "free some, then resume the run";
 
 /// The story of a run, from its newest checkpoint to its end.
 #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]

@@ -119,16 +119,19 @@ const PREPARED: &str = ".run-";
 
 /// Removes what processes left in `parent` that were killed while they prepared a run folder.
 fn remove_unfinished(parent: &Path) {
-    /// A process that makes a folder locks it at once; one without a lock for so long has none.
+    /// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
     const LONG: Duration = Duration::from_secs(60);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
             continue;
         }
-        let is_stale = match File::options().write(true).open(path.join(LOCK)) {
-            Ok(lock) => lock.try_lock().is_ok(),
-            Err(_) => {
+        let lock = path.join(LOCK);
+        // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
+        let is_taken = fs::read(&lock).is_ok_and(|holder| !holder.is_empty());
+        let is_stale = match is_taken {
+            true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),
+            false => {
                 let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
                 age.is_ok_and(|age| age.is_ok_and(|age| age > LONG))
             }
@@ -401,14 +404,16 @@ mod tests {
     fn what_a_killed_process_prepared_is_removed_by_the_next_run() {
         let place = tempfile::tempdir().unwrap();
         let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED}{name}")));
-        for name in ["living", "dead", "young"] {
+        for name in ["living", "dead", "young", "younger"] {
             fs::create_dir(hidden(name).path()).unwrap();
         }
         let living = hidden("living").lock().unwrap();
-        drop(hidden("dead").lock().unwrap());
+        fs::write(hidden("dead").path().join(LOCK), "999999\n").unwrap();
+        // Another process is about to lock it.
+        fs::write(hidden("young").path().join(LOCK), "").unwrap();
         RunFolder::create(&Target::Folder(place.path().join("run")), |_| Ok(())).unwrap();
-        let left = ["living", "dead", "young"].map(|name| hidden(name).path().exists());
-        assert_eq!(left, [true, false, true], "only what nobody works on");
+        let left = ["living", "dead", "young", "younger"].map(|name| hidden(name).path().exists());
+        assert_eq!(left, [true, false, true, true], "only what nobody works on");
         drop(living);
     }
 

@@ -13,7 +13,7 @@ use crate::{SMALL, assert_same_end, program, resume, small_run, summary, text};
 
 /// A run so long that twenty pieces of it do not make the whole, dropout on.
 const LONG: [&str; 5] = [
-    "training.steps=2000",
+    "training.steps=3000",
     "training.validate_every=40",
     "training.checkpoint_every=15",
     "training.accumulate=2",
@@ -38,9 +38,10 @@ fn start(folder: &Path, name: &str, sets: &[&str]) -> Command {
     command
 }
 
+/// Sends a signal to a process; one that has ended says so by its status.
 fn send(child: &Child, signal: &str) {
     let id = child.id().to_string();
-    assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+    Command::new("kill").args([&format!("-{signal}"), &id]).stderr(Stdio::null()).status().unwrap();
 }
 
 /// When a run is hit: while its folder is prepared, so long after its start, or so many bytes of rows after
@@ -76,7 +77,8 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) {
         least = least.min(written());
         let is_now = match moment {
             Moment::Prepared => beside().any(|name| !before.contains(&name)),
-            Moment::After(time) => begun.elapsed() >= time,
+            // On a machine of any speed all moments together are a small part of the run.
+            Moment::After(time) => begun.elapsed() >= time || written() > least + 2_000,
             Moment::Written(bytes) => run.exists() && written() > least + bytes,
         };
         if is_now {

@@ -318,7 +318,7 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("cannot write `run/") && said.contains("no space is left on the disk"), "{said}");
-    assert!(said.contains("`train --resume run`") && !said.contains("/."), "{said}");
+    assert!(said.contains("free some, then resume the run") && !said.contains("/."), "{said}");
 
     fs::remove_file(&filler).unwrap();
     let output = train(disk.0.path(), &[], &["--resume", "run"]);
