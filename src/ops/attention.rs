@@ -1,12 +1,11 @@
 //! Scaled dot-product attention over heads (Vaswani et al., 2017, arXiv 1706.03762):
 //! `softmax(Q K^T / sqrt(d_head) + bias) V`, with masks, positions and dropout.
 
-use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Int, Tensor, backend};
 
 use crate::{Error, Result};
 
-use super::precision::{Precision, matmul, precision};
+use super::precision::matmul;
 use super::{Backend, IntoFloat, Mask, float, masked_softmax};
 
 /// What an attention operation is told besides its tensors.
@@ -23,15 +22,6 @@ pub struct AttentionOptions<B: backend::Backend> {
     pub position: ScorePosition<B>,
     /// Probability with which a weight is dropped while training.
     pub dropout: f64,
-}
-
-impl<B: backend::Backend> AttentionOptions<B> {
-    /// Whether nothing is asked that an ordinary attention kernel does not know.
-    fn is_plain(&self) -> bool {
-        let Mask { causal: _, queries, keys, pairs } = &self.mask;
-        let unmasked = queries.is_none() && keys.is_none() && pairs.is_none();
-        unmasked && self.dropout == 0.0 && !matches!(self.position, ScorePosition::Bias(_))
-    }
 }
 
 /// How a position scheme reaches the scores.
@@ -142,48 +132,6 @@ pub fn split_packed<B: backend::Backend>(
     let (query, key_value) = (options.heads * d_head, options.key_value_heads * d_head);
     let part = |start: usize, width: usize| query_key_value.clone().narrow(2, start, width);
     [part(0, query), part(query, key_value), part(query + key_value, key_value)]
-}
-
-/// Attention whose gradient nobody asks for.
-pub(super) fn without_gradient<B: Backend>(
-    query: Tensor<B, 3>,
-    key: Tensor<B, 3>,
-    value: Tensor<B, 3>,
-    options: AttentionOptions<B>,
-) -> Tensor<B, 3> {
-    let ([_, query_time, _], [_, key_time, _]) = (query.dims(), key.dims());
-    let is_long = B::HAS_ATTENTION_KERNEL && query_time == key_time && key_time >= LONG;
-    match is_long && options.is_plain() && precision() == Precision::F32 {
-        true => by_kernel(query, key, value, options),
-        false => composed(query, key, value, options).0,
-    }
-}
-
-/// From so many keys on, a matrix of time by time is worth avoiding: Burn tries several kernels before it
-/// settles on one.
-const LONG: usize = 512;
-
-/// Self-attention by the backend's own kernel, which keeps no matrix of time by time (Dao et al., 2022,
-/// arXiv 2205.14135). Burn has none for the gradient.
-fn by_kernel<B: Backend>(
-    query: Tensor<B, 3>,
-    key: Tensor<B, 3>,
-    value: Tensor<B, 3>,
-    options: AttentionOptions<B>,
-) -> Tensor<B, 3> {
-    let AttentionOptions { heads, key_value_heads, mask, position, .. } = options;
-    let [batch, time, width] = query.dims();
-    let mut query = split_heads(query, heads);
-    let mut key = split_heads(key, key_value_heads);
-    let value = repeat_heads(split_heads(value, key_value_heads), heads);
-    if let ScorePosition::Rotation { cosine, sine } = position {
-        query = rotate(query, cosine.clone(), sine.clone());
-        key = rotate(key, cosine, sine);
-    }
-    let key = repeat_heads(key, heads);
-    let options = AttentionModuleOptions { is_causal: mask.causal, ..Default::default() };
-    let context = burn::tensor::module::attention(query, key, value, None, None, options);
-    context.swap_dims(1, 2).reshape([batch, time, width])
 }
 
 pub(super) fn composed<B: Backend>(
@@ -336,20 +284,6 @@ mod tests {
             let all = attend(query.clone(), all).narrow(1, time - last, last);
             let few = attend(query.clone().narrow(1, time - last, last), few);
             few.into_data().assert_approx_eq::<f32>(&all.into_data(), Tolerance::absolute(1e-5));
-        }
-    }
-
-    #[test]
-    fn a_kernel_attends_as_the_composed_operations_do() {
-        let (time, width) = (13, 12);
-        let (query, key, value) = (random([2, time, width]), random([2, time, 4]), random([2, time, 4]));
-        let rotation = ScorePosition::Rotation { cosine: random([time, 2]), sine: random([time, 2]) };
-        for (mask, position) in [(Mask::causal(), ScorePosition::None), (Mask::none(), rotation)] {
-            let options = AttentionOptions { heads: 3, key_value_heads: 1, mask, position, dropout: 0.0 };
-            assert!(options.is_plain());
-            let expected = composed(query.clone(), key.clone(), value.clone(), options.clone()).0;
-            let found = by_kernel(query.clone(), key.clone(), value.clone(), options);
-            found.into_data().assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(1e-5));
         }
     }
 

@@ -128,7 +128,7 @@ fn a_run_moves_between_backends() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     train(folder, "whole", "ndarray", &["training.steps=100"]);
-    // So long that a card's own attention kernel evaluates it.
+    // Longer than the tiles of a card's kernels, and no multiple of them.
     let long = ["data.length=600", "data.valid_samples=3", "training.steps=2", "model.position=rotary"];
     train(folder, "long", "ndarray", &long);
     for backend in others() {
