@@ -120,6 +120,8 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         format!("training.steps={steps}"),
         format!("training.validate_every={}", 10 * steps),
         "training.max_gradient_norm=0".to_string(),
+        // Scores of the heads along a run are work that was asked for.
+        "analysis.every=0".to_string(),
     ];
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
