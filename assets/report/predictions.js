@@ -13,7 +13,7 @@ const OUTCOMES = { hit: "right", miss: "missed", unknowable: "cannot be known" }
 function drawPredictions() {
   const { predictions, source } = data.samples[state.sample];
   at("source").hidden = source === undefined;
-  at("source").replaceChildren("The encoder reads ", ...(source ?? []).map((token) => tokenElement(data.tokens[token])));
+  at("source").replaceChildren("The encoder reads ", ...(source ?? []).flatMap((token) => [tokenElement(data.tokens[token]), " "]));
   const outcomes = predictions.map(outcome);
   at("predictions").replaceChildren(...predictions.map((prediction, position) => {
     const truth = tokenOf(prediction.truth);
