@@ -213,8 +213,6 @@ pub trait AutodiffBackend: Backend + burn::tensor::backend::AutodiffBackend<Inne
 
 impl<B> AutodiffBackend for B where B: Backend + burn::tensor::backend::AutodiffBackend<InnerBackend: Backend> {}
 
-// Burn's own attention kernel is not taken: in 0.21.0, on Vulkan, it moved the loss of sequences of 600
-// tokens by 5e-4.
 #[cfg(feature = "wgpu")]
 impl Backend for burn_wgpu::Wgpu {}
 
