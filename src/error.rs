@@ -4,6 +4,7 @@
 //! it, and the remedy. [`Error::exit_code`] says how the program ends: 2 for what a user can
 //! mend by changing the input, 1 for a run that failed by itself.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -120,6 +121,12 @@ impl Error {
             Error::Diverged { .. } | Error::Failed(_) => 1,
         }
     }
+}
+
+/// What a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// A place in a file, printed as `file:line:column` as far as it is known.

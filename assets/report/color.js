@@ -22,6 +22,20 @@ function matches(theme) {
   return (set ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
+/** Lets the button `theme` go round the themes, and redraws whenever the theme changes, by it or by the system. */
+function followTheme(redraw) {
+  at("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
+    if (next) root.dataset.theme = next;
+    else delete root.dataset.theme;
+    at("theme").replaceChildren({ light: "Light", dark: "Dark" }[next] ?? "Auto");
+    at("theme").setAttribute("aria-label", `Colours: ${next ?? "as the system has them"}`);
+    redraw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+}
+
 /** A colour of the theme, by its name in the style sheet. */
 const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 

@@ -128,16 +128,7 @@ function startControls() {
     const key = event.target.value === "tokens" ? strongestKey(state.sample, state.layer, state.head, state.query) : state.key;
     update({ view: event.target.value, key });
   });
-  at("theme").addEventListener("click", () => {
-    const root = document.documentElement;
-    const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
-    if (next) root.dataset.theme = next;
-    else delete root.dataset.theme;
-    at("theme").replaceChildren({ light: "Light", dark: "Dark" }[next] ?? "Auto");
-    at("theme").setAttribute("aria-label", `Colours: ${next ?? "as the system has them"}`);
-    draw(["theme"]);
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(["theme"]));
+  followTheme(() => draw(["theme"]));
 }
 
 function drawSummary() {

@@ -220,15 +220,7 @@ function start() {
     const circle = event.target.closest("circle");
     if (circle) update({ chosen: Number(circle.dataset.trial) });
   });
-  at("theme").addEventListener("click", () => {
-    const root = document.documentElement;
-    const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
-    if (next) root.dataset.theme = next;
-    else delete root.dataset.theme;
-    at("theme").replaceChildren({ light: "Light", dark: "Dark" }[next] ?? "Auto");
-    at("theme").setAttribute("aria-label", `Colours: ${next ?? "as the system has them"}`);
-    draw(["theme"]);
-  });
+  followTheme(() => draw(["theme"]));
 }
 
 start();

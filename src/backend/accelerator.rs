@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn_autodiff::Autodiff;
 
 use super::Job;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::ops;
 use crate::training::Device;
 
@@ -49,11 +49,15 @@ fn is_about_memory(message: &str) -> bool {
         .any(|words| message.contains(words))
 }
 
-/// The first line of a panic's message.
+/// The beginning of a panic's message, before its backtrace.
 fn message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
+    panic_message(panic.as_ref())
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]

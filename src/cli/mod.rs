@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::error::Result;
+use crate::error::{Result, panic_message};
 use crate::training::warn;
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
@@ -72,8 +72,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
         Err(panic) => {
-            let message = panic.downcast_ref::<String>().map(String::as_str);
-            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            let message = panic_message(panic.as_ref());
             warn(&format!("error: a fault of the program itself, please report it: {message}"));
             ExitCode::FAILURE
         }

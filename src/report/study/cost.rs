@@ -2,10 +2,10 @@
 
 use plotters::backend::DrawingBackend;
 
-use super::{StudyResult, log_axis, log_range, mark, marks};
+use super::{StudyResult, log_axis, log_range, mark, marks, plot_area};
 use crate::error::Result;
-use crate::report::axis::{HEADING, MARGIN, Plot, Sign, WIDTH, heading, legend};
-use crate::report::canvas::{Canvas, Rect};
+use crate::report::axis::{HEADING, Plot, Sign, WIDTH, heading, legend};
+use crate::report::canvas::Canvas;
 use crate::report::color::GREEN;
 use crate::report::picture::Picture;
 use crate::report::range::{Range, tick_labels};
@@ -45,12 +45,7 @@ impl Picture for CostAgainstAccuracy<'_> {
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
         let Self(result) = self;
-        let area = Rect {
-            left: MARGIN + 62.0,
-            top: HEADING + 30.0,
-            width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
-            height: f64::from(HEIGHT) - HEADING - 30.0 - 52.0,
-        };
+        let area = plot_area(HEIGHT);
         let accuracies = || result.trials.iter().filter_map(|trial| trial.accuracy);
         let range = Range::new(accuracies().fold(1.0, f64::min), accuracies().fold(0.0, f64::max));
         let y = Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };

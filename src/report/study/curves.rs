@@ -2,10 +2,10 @@
 
 use plotters::backend::DrawingBackend;
 
-use super::{StudyResult, TrialEnding};
+use super::{StudyResult, TrialEnding, plot_area};
 use crate::error::Result;
-use crate::report::axis::{HEADING, MARGIN, Plot, Sign, WIDTH, heading, legend};
-use crate::report::canvas::{Canvas, Rect};
+use crate::report::axis::{HEADING, Plot, Sign, WIDTH, heading, legend};
+use crate::report::canvas::Canvas;
 use crate::report::color::{BLUE, VERMILION, mix, pale};
 use crate::report::picture::Picture;
 use crate::report::range::Range;
@@ -29,12 +29,7 @@ impl Picture for TrialCurves<'_> {
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
         let Self(result) = self;
-        let area = Rect {
-            left: MARGIN + 62.0,
-            top: HEADING + 30.0,
-            width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
-            height: f64::from(HEIGHT) - HEADING - 30.0 - 52.0,
-        };
+        let area = plot_area(HEIGHT);
         let points = || result.trials.iter().flat_map(|trial| &trial.curve);
         let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
         let scale = result.scale(points().map(|&(_, loss)| loss));

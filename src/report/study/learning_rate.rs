@@ -2,10 +2,10 @@
 
 use plotters::backend::DrawingBackend;
 
-use super::{StudyResult, Value, log_axis, log_range, mark, marks};
+use super::{StudyResult, Value, log_axis, log_range, mark, marks, plot_area};
 use crate::error::{Error, Result};
-use crate::report::axis::{HEADING, MARGIN, Plot, WIDTH, heading, legend};
-use crate::report::canvas::{Canvas, Rect};
+use crate::report::axis::{HEADING, Plot, WIDTH, heading, legend};
+use crate::report::canvas::Canvas;
 use crate::report::picture::Picture;
 
 /// The loss over the learning rate, where it was searched: wide bowls are what one hopes for.
@@ -48,12 +48,7 @@ impl Picture for RateAgainstLoss<'_> {
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
         let Self(result) = self;
-        let area = Rect {
-            left: MARGIN + 62.0,
-            top: HEADING + 30.0,
-            width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
-            height: f64::from(HEIGHT) - HEADING - 30.0 - 52.0,
-        };
+        let area = plot_area(HEIGHT);
         let rates = (0..result.trials.len()).filter_map(|trial| self.rate(trial));
         let scale = result.scale(result.trials.iter().filter_map(|trial| trial.loss));
         let plot = Plot { area, x: log_range(rates), y: scale.range };

@@ -11,8 +11,8 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use serde::{Deserialize, Serialize};
 
-use super::axis::Plot;
-use super::canvas::Canvas;
+use super::axis::{HEADING, MARGIN, Plot, WIDTH};
+use super::canvas::{Canvas, Rect};
 use super::color::{BLUE, MUTED, VERMILION, pale};
 use super::range::{Range, log_ticks, tick_labels};
 use super::series::quantile;
@@ -67,6 +67,17 @@ pub struct StudyTrial {
     pub operations: f64,
     /// The validation loss by tokens trained on.
     pub curve: Vec<(f64, f64)>,
+}
+
+/// Where the one plot of a picture of this height stands: below its title and legend, above the labels
+/// of its axis.
+fn plot_area(height: u32) -> Rect {
+    Rect {
+        left: MARGIN + 62.0,
+        top: HEADING + 30.0,
+        width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
+        height: f64::from(height) - HEADING - 30.0 - 52.0,
+    }
 }
 
 /// The value of a searched key.

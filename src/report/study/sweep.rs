@@ -3,10 +3,10 @@
 use plotters::backend::DrawingBackend;
 use serde::{Deserialize, Serialize};
 
-use super::{log_axis, log_range};
+use super::{log_axis, log_range, plot_area};
 use crate::error::{Error, Result};
-use crate::report::axis::{HEADING, LABEL, MARGIN, Plot, Sign, WIDTH, heading, legend};
-use crate::report::canvas::{Canvas, Rect};
+use crate::report::axis::{HEADING, LABEL, Plot, Sign, WIDTH, heading, legend};
+use crate::report::canvas::Canvas;
 use crate::report::color::{BLUE, GREEN, VERMILION, pale};
 use crate::report::picture::Picture;
 use crate::report::range::Range;
@@ -55,12 +55,7 @@ impl Picture for SweepCurve {
     }
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let area = Rect {
-            left: MARGIN + 62.0,
-            top: HEADING + 30.0,
-            width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
-            height: f64::from(HEIGHT) - HEADING - 30.0 - 52.0,
-        };
+        let area = plot_area(HEIGHT);
         let losses = || self.points.iter().flat_map(|point| [point.loss, point.smoothed]);
         let low = losses().fold(f64::INFINITY, f64::min);
         // What follows the blow-up would squash the fall.
