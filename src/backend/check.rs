@@ -35,6 +35,10 @@ const DROPPED: f64 = 0.25;
 const ELEMENTS: usize = 1 << 16;
 /// Six standard deviations of the share that is dropped.
 const DROPOUT_LIMIT: f64 = 0.0102;
+/// Matrix products of sizes that no power of two divides far, `[rows, inner, columns]`: kernels cut them into
+/// tiles, and what is left over at the edges is where they go wrong.
+const PRODUCTS: [[usize; 3]; 5] =
+    [[520, 520, 8], [1024, 32, 1024], [1024, 104, 208], [600, 8, 600], [257, 48, 1]];
 const LEARNING_RATE: f64 = 1e-2;
 const TIMED_STEPS: usize = 10;
 
@@ -124,6 +128,12 @@ fn compare<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Check> {
     for ((name, found), (_, expected)) in found.stepped.iter().zip(&expected.stepped) {
         parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
     }
+    for size in PRODUCTS {
+        let [rows, inner, columns] = size;
+        let what = format!("product of {rows} x {inner} and {inner} x {columns}");
+        let expected = product::<Reference>(size, &reference_device);
+        parts.push(Part::of(&what, &product::<B>(size, device), &expected, 0.0));
+    }
     parts.push(dropout::<B>(device));
     Ok(Check { parts, milliseconds: milliseconds::<B>(&start, device)? })
 }
@@ -211,6 +221,17 @@ fn exchange<B: ops::AutodiffBackend>(
     let mut exchange = Exchange { gradients, new: new.map(|new| new.iter()), found: Vec::new() };
     Module::<B>::visit(trainee, &mut exchange);
     exchange.found
+}
+
+/// The products of two batches of matrices, the second of them transposed in memory.
+fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -> TensorData {
+    const BATCHES: usize = 3;
+    let matrices = |rows: usize, columns: usize, period: i64| {
+        let values = Tensor::<B, 1, Int>::arange(0..(BATCHES * rows * columns) as i64, device);
+        let values = values.remainder_scalar(period).float() / period as f64 - 0.5;
+        values.reshape([BATCHES, rows, columns])
+    };
+    matrices(rows, inner, 1_009).matmul(matrices(columns, inner, 911).swap_dims(1, 2)).into_data()
 }
 
 /// How far the share that dropout zeroes is from its probability; infinitely, where what stays does not

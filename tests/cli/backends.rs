@@ -128,18 +128,22 @@ fn a_run_moves_between_backends() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     train(folder, "whole", "ndarray", &["training.steps=100"]);
+    // A length that kernels cut into tiles with something left over.
+    train(folder, "long", "ndarray", &["training.steps=2", "data.length=600"]);
     for backend in others() {
         // The schedule is that of the whole run, whoever goes on with it.
         train(folder, backend, backend, &["training.steps=100", "training.max_minutes=0.000001"]);
         let sets = ["training.max_minutes=0"];
         done(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
         assert_near(&folder.join(backend), &folder.join("whole"), 1e-3);
-        let evaluate = |backend: &str| {
-            let report = done(run(folder, &["evaluate", "whole", "--json", "--backend", backend], &[]));
+        let evaluate = |name: &str, backend: &str| {
+            let report = done(run(folder, &["evaluate", name, "--json", "--backend", backend], &[]));
             serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
         };
-        let (here, there) = (evaluate("ndarray"), evaluate(backend));
+        let (here, there) = (evaluate("whole", "ndarray"), evaluate("whole", backend));
         assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+        let (here, there) = (evaluate("long", "ndarray"), evaluate("long", backend));
+        assert!((here - there).abs() < 1e-5 * here, "{here} and {there}");
         let inspect = ["inspect", "whole", "--tokens", "1 2 3 1", "--json", "--backend", backend];
         let view: Value = serde_json::from_str(&done(run(folder, &inspect, &[]))).unwrap();
         assert_eq!(view["weights"][1][1][3].as_array().unwrap().len(), 4);
