@@ -229,7 +229,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         (vec!["--resume", "nowhere"], &["no run folder `nowhere`"]),
     ]);
     for (arguments, parts) in cases {
-        let output = program(place.path()).arg("train").args(&arguments).output().unwrap();
+        let output = train(place.path(), &[], &arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");

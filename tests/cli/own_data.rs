@@ -100,7 +100,7 @@ fn a_run_needs_no_tokenizer_file_once_it_is_made() {
     let output = resume(place.path(), "run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
-    let mut fresh = vec!["train"];
+    let mut fresh = vec!["train", "--backend", "ndarray"];
     SMALL.iter().chain(&sets).for_each(|set| fresh.extend(["--set", set]));
     let said = refused(place.path(), &fresh);
     assert!(said.contains("`data.tokens` = tokenizer.json") && said.contains("no such file"), "{said}");
@@ -120,7 +120,8 @@ fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
 
     // The config that it was made with may be named again, from where it was.
     let mut config = String::from("[data]\nsource = \"text\"\npath = \"words.txt\"\nlength = 12\n");
-    config += "[model]\nd_model = 16\nheads = 2\n[training]\nbatch_size = 8\nmax_minutes = 1e-9\n";
+    config += "[model]\nd_model = 16\nheads = 2\n";
+    config += "[training]\nbatch_size = 8\nmax_minutes = 1e-9\nbackend = \"ndarray\"\n";
     fs::write(place.path().join("own.toml"), config).unwrap();
     done(place.path(), &["train", "own.toml", "--run", "own", "--progress", "none"]);
     done(place.path(), &["train", "own.toml", "--resume", "own", "--progress", "none"]);

@@ -134,7 +134,8 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
         (&["nowhere.safetensors"], &["nowhere.safetensors"]),
     ];
     for (arguments, parts) in cases {
-        let arguments = [&["import", "--format", "gpt2", "--run", "run"][..], arguments].concat();
+        let arguments =
+            [&["import", "--backend", "ndarray", "--format", "gpt2", "--run", "run"][..], arguments].concat();
         let output = run(place.path(), &arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
