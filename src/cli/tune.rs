@@ -17,7 +17,7 @@ use crate::training::{
     Device, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
 };
 use crate::tuning::{
-    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, Workers,
+    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd, Workers,
     check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
 };
 
@@ -85,7 +85,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         false => ProgressKind::automatic(),
     });
     StudyProgress::check(kind)?;
-    let signal = signals::watch()?;
     let mut study = match resumed {
         Some(folder) => Study::resume(outline, folder)?,
         None => {
@@ -103,6 +102,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             Study::create(&config, outline, baseline.as_ref(), &target)?
         }
     };
+    // Before this there is nothing that a signal could cost.
+    let signal = signals::watch()?;
     let mut progress = StudyProgress::new(kind, &study);
     let workers = Workers::new(device, args.jobs.into())?;
     let happened = study.conduct(&workers, &signal, &mut progress);
@@ -205,7 +206,8 @@ fn tell_outline(name: &str, outline: &Outline) {
         thousands(all as f64)
     ));
     if let (1.., Some(reason)) = (proposer.left_out, &proposer.reason) {
-        say(&format!("  left out {} combinations that the config refuses: {reason}", proposer.left_out));
+        let combinations = if proposer.left_out == 1 { "combination" } else { "combinations" };
+        say(&format!("  left out {} {combinations} that the config refuses: {reason}", proposer.left_out));
     }
     for (number, trial) in first.trials.iter().enumerate() {
         say(&format!("  {number:03}      {}", setting_shown(&trial.setting)));
@@ -236,7 +238,7 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
             trial.train_spread.map_or_else(|| "-".to_string(), |spread| format!("±{spread:.4}")),
             trial.spikes.to_string(),
             thousands(trial.parameters as f64),
-            clock(trial.seconds),
+            if trial.seconds < 10.0 { format!("{:.1}s", trial.seconds) } else { clock(trial.seconds) },
             trial.ended.name().to_string(),
         ]);
         table.push(row);
@@ -262,5 +264,7 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     }
     if folder.best().exists() {
         say(&format!("  best      {}: `train` takes it", folder.best().display()));
+    } else if !trials.is_empty() && trials.iter().all(|trial| trial.ended == TrialEnd::Diverged) {
+        say("  best      none, for every trial diverged: search lower values of training.learning_rate");
     }
 }

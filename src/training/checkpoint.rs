@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+use super::new_folder::show_at;
 use super::optimizer::{self, Moments};
-use super::run_folder::{RunFolder, show_at, sync_folder};
+use super::run_folder::{RunFolder, sync_folder};
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;

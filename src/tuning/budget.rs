@@ -10,14 +10,16 @@ pub struct Budget {
     sequences: usize,
     /// The same for a run of the config itself.
     whole: usize,
-    /// Sequences of the training set.
-    epoch: usize,
+    /// Validations to the first of several rungs.
+    validations: usize,
+    /// Sequences between two validations.
+    interval: usize,
     rungs: usize,
     eta: usize,
 }
 
 /// Sequences that a step sees.
-fn a_step(config: &Config) -> usize {
+pub fn a_step(config: &Config) -> usize {
     config.training.batch_size * config.training.accumulate
 }
 
@@ -27,15 +29,36 @@ pub fn whole_steps(config: &Config, epoch: usize) -> usize {
 }
 
 impl Budget {
-    /// Trials of `steps` steps at the batch size of `base`, whose training set has `epoch` sequences.
-    pub fn new(base: &Config, epoch: usize, steps: usize, (rungs, eta): (usize, usize)) -> Self {
-        Self {
-            sequences: steps * a_step(base),
-            whole: whole_steps(base, epoch) * a_step(base),
-            epoch,
-            rungs,
-            eta,
-        }
+    /// Trials of `steps` steps at the batch size of `base`, whose training set has `epoch` sequences, when
+    /// their steps see `a_step` sequences.
+    ///
+    /// Every trial is validated after as many sequences as any other, so the interval is a multiple of
+    /// what each of them sees in a step, unless that would be longer than the way to the first rung.
+    pub fn new(
+        base: &Config,
+        epoch: usize,
+        steps: usize,
+        (rungs, eta): (usize, usize),
+        a_step_of_each: impl IntoIterator<Item = usize>,
+    ) -> Self {
+        let sequences = steps.saturating_mul(a_step(base));
+        let whole = whole_steps(base, epoch).saturating_mul(a_step(base));
+        let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
+        let common = a_step_of_each
+            .into_iter()
+            .try_fold(a_step(base), |common, next| common.checked_mul(next / divisor(common, next)))
+            .filter(|&common| common <= first)
+            .unwrap_or(a_step(base));
+        // As many validations as the config's own run has.
+        let asked = match base.training.validate_every {
+            0 => epoch,
+            steps => steps.saturating_mul(a_step(base)),
+        };
+        let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
+        let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
+        let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
+        let validations = (first as f64 / interval as f64).round().max(1.0) as usize;
+        Self { sequences, whole, validations, interval, rungs, eta }
     }
 
     /// Steps of a trial.
@@ -48,20 +71,9 @@ impl Budget {
         steps(self.whole, config)
     }
 
-    /// Steps between the validations of a trial, of which it has as many as the config's own run has; all
-    /// rungs but the last are multiples of it.
+    /// Steps between the validations of a trial; all rungs but the last are multiples of it.
     pub fn validate_every(&self, config: &Config) -> usize {
-        let asked = match config.training.validate_every {
-            0 => self.epoch.div_ceil(a_step(config)),
-            steps => steps,
-        };
-        let scaled = asked * self.steps(config) / self.whole(config).max(1);
-        scaled.clamp(1, self.first(config).max(1))
-    }
-
-    /// Steps to the first rung, before they are rounded to a validation.
-    fn first(&self, config: &Config) -> usize {
-        self.steps(config).div_ceil(self.eta.saturating_pow(self.rungs as u32 - 1))
+        steps(self.interval, config)
     }
 
     /// Steps to a rung, counted from 0.
@@ -70,17 +82,21 @@ impl Budget {
         if rung + 1 >= self.rungs {
             return total;
         }
-        let first = self.first(config).next_multiple_of(self.validate_every(config));
-        first.saturating_mul(self.eta.saturating_pow(rung as u32)).min(total)
+        let validations = self.validations.saturating_mul(self.eta.saturating_pow(rung as u32));
+        validations.saturating_mul(self.validate_every(config)).min(total)
     }
 
-    /// Steps of the whole study at most, if so many trials start it.
-    pub fn study_steps(&self, base: &Config, trials: usize) -> usize {
-        let (mut left, mut before, mut steps) = (trials, 0, 0);
-        for rung in 0..self.rungs {
-            let reached = self.rung(base, rung);
-            steps += left * (reached - before);
-            (left, before) = (left.div_ceil(self.eta), reached);
+    /// Steps of the whole study at most, for races that so many trials start, and `spared` more than one in
+    /// `eta` go on from each rung.
+    pub fn study_steps(&self, base: &Config, races: &[usize], spared: usize) -> usize {
+        let mut steps = 0;
+        for &trials in races {
+            let (mut left, mut before) = (trials, 0);
+            for rung in 0..self.rungs {
+                let reached = self.rung(base, rung);
+                steps += left * (reached - before);
+                (left, before) = (left.min(left.div_ceil(self.eta) + spared), reached);
+            }
         }
         steps
     }
@@ -88,6 +104,11 @@ impl Budget {
 
 fn steps(sequences: usize, config: &Config) -> usize {
     ((sequences as f64 / a_step(config) as f64).round() as usize).max(1)
+}
+
+/// The greatest common divisor.
+fn divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a.max(1) } else { divisor(b, a % b) }
 }
 
 #[cfg(test)]
@@ -103,32 +124,55 @@ mod tests {
     }
 
     #[test]
-    fn every_trial_sees_as_many_sequences_and_is_validated_as_often_as_the_whole_run() {
+    fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
         let base = config(32, 500);
-        let budget = Budget::new(&base, 32_768, 1_000, (1, 3));
-        for (batch_size, steps, every) in [(32, 1_000, 125), (16, 2_000, 125), (64, 500, 125)] {
-            let trial = config(batch_size, 500);
-            assert_eq!((budget.steps(&trial), budget.whole(&trial)), (steps, 4 * steps));
-            let validations = budget.steps(&trial) / budget.validate_every(&trial);
-            assert_eq!((budget.validate_every(&trial), validations), (every, steps / every));
+        let batch_sizes = [16, 24, 32, 64];
+        for rungs in 1..4 {
+            let budget = Budget::new(&base, 32_768, 1_000, (rungs, 3), batch_sizes);
+            for batch_size in [16, 32, 64] {
+                let trial = config(batch_size, 500);
+                let seen = (budget.steps(&trial) * batch_size, budget.whole(&trial) * batch_size);
+                assert_eq!(seen, (32_000, 128_000));
+            }
+            let sequences = |step: &dyn Fn(&Config) -> usize| {
+                batch_sizes.map(|batch_size| step(&config(batch_size, 500)) * batch_size)
+            };
+            let between = sequences(&|trial| budget.validate_every(trial));
+            assert!(between.iter().all(|&sequences| sequences == between[0]), "{between:?}");
+            // A validation each 500 of 4,000 steps makes eight of them; rungs may ask for more.
+            assert!(32_000_usize.div_ceil(between[0]) >= 8, "{between:?}");
+            for rung in 0..rungs - 1 {
+                let reached = sequences(&|trial| budget.rung(trial, rung));
+                assert!(reached.iter().all(|&sequences| sequences == reached[0]), "{rung}: {reached:?}");
+            }
         }
         let by_epochs = config(32, 0);
-        assert_eq!(Budget::new(&by_epochs, 3_200, 1_000, (1, 3)).validate_every(&by_epochs), 25);
+        assert_eq!(Budget::new(&by_epochs, 3_200, 1_000, (1, 3), []).validate_every(&by_epochs), 25);
+        // Batch sizes without a multiple in reach: each comes as near as its steps allow.
+        let odd = Budget::new(&base, 32_768, 1_000, (2, 3), [31, 37, 41, 43]);
+        assert_eq!(odd.validate_every(&config(37, 500)), (4_000.0_f64 / 37.0).round() as usize);
     }
 
     #[test]
     fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         let base = config(32, 70);
-        let budget = Budget::new(&base, 4_096, 1_000, (4, 3));
+        let budget = Budget::new(&base, 4_096, 1_000, (4, 3), []);
         let every = budget.validate_every(&base);
         let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
         assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
         assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));
-        assert_eq!(budget.study_steps(&base, 1), 1_000);
-        let alone = Budget::new(&base, 4_096, 1_000, (1, 3));
-        assert_eq!((alone.rung(&base, 0), alone.study_steps(&base, 7)), (1_000, 7_000));
+        assert_eq!(budget.study_steps(&base, &[1], 0), 1_000);
+        let alone = Budget::new(&base, 4_096, 1_000, (1, 3), []);
+        assert_eq!((alone.rung(&base, 0), alone.study_steps(&base, &[7], 0)), (1_000, 7_000));
+        let two = Budget::new(&base, 4_096, 1_000, (2, 2), []);
+        let first = two.rung(&base, 0);
+        assert_eq!(
+            two.study_steps(&base, &[4, 3], 0),
+            4 * first + 2 * (1_000 - first) + 3 * first + 2 * (1_000 - first)
+        );
+        assert_eq!(two.study_steps(&base, &[4], 1), 4 * first + 3 * (1_000 - first));
         // A race in more rungs than steps still ends.
-        let short = Budget::new(&base, 4_096, 2, (9, 3));
+        let short = Budget::new(&base, 4_096, 2, (9, 3), []);
         assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
     }
 }

@@ -110,7 +110,7 @@ impl TuneConfig {
                 return Err(Error::key(key, value, format!("must be at least {least}")));
             }
         }
-        for (key, value) in [("tune.trials", self.trials), ("tune.seeds", self.seeds)] {
+        for (key, value, _) in counts.into_iter().filter(|&(key, _, _)| key != "tune.steps") {
             if value > MOST {
                 return Err(Error::key(key, value, format!("is more than a study holds: at most {MOST}")));
             }
@@ -177,7 +177,9 @@ mod tests {
             ),
             (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be at least 1"),
             (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be at least 2"),
-            (TuneConfig { trials: 1 << 20, ..some }, "at most 10000"),
+            (TuneConfig { trials: 1 << 20, ..some.clone() }, "at most 10000"),
+            (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "at most 10000"),
+            (TuneConfig { eta: Some(usize::MAX), ..some }, "at most 10000"),
         ] {
             let said = config.check().unwrap_err().to_string();
             assert!(said.contains(part), "{said}");

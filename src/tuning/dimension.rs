@@ -3,6 +3,7 @@
 use rand::RngExt;
 
 use super::space::MOST_COMBINATIONS;
+use super::table::shown;
 use crate::data::seed::ChaCha8Rng;
 
 /// Points of a range in a grid, where it names no number.
@@ -92,7 +93,8 @@ impl Range {
         };
         let (min, max) = (number("min")?, number("max")?);
         if min >= max {
-            return Err(format!("is empty: `max` = {max} must be above `min` = {min}"));
+            let (low, high) = (shown(&table["min"]), shown(&table["max"]));
+            return Err(format!("is empty: `max` = {high} must be above `min` = {low}"));
         }
         let log = match table.get("scale").map(|scale| scale.as_str()) {
             None | Some(Some("linear")) => false,
@@ -101,7 +103,8 @@ impl Range {
         };
         if log && min <= 0.0 {
             return Err(format!(
-                "has a logarithmic scale over `min` = {min}: take a `min` above 0, or scale = \"linear\""
+                "has a logarithmic scale over `min` = {}: take a `min` above 0, or scale = \"linear\"",
+                shown(&table["min"])
             ));
         }
         let points = table.get("points").map(|points| points.as_integer().filter(|&points| points >= 2));
@@ -120,8 +123,8 @@ impl Range {
     /// The number at a share of the way, 0 to 1; its first three digits, so that it can be read.
     fn at(&self, share: f64) -> toml::Value {
         let number = match self.log {
-            true => self.min * (self.max / self.min).powf(share),
-            false => self.min + (self.max - self.min) * share,
+            true => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
+            false => self.min * (1.0 - share) + self.max * share,
         };
         if self.whole {
             return toml::Value::Integer(number.round() as i64);

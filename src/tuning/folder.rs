@@ -30,6 +30,9 @@ impl StudyFolder {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let folder = Self(RunFolder::at(path));
         let shown = folder.path().display();
+        if folder.path().is_file() {
+            return Err(Error::Input(format!("`{shown}` is a file: name the folder of a study")));
+        }
         if !folder.path().is_dir() {
             return Err(Error::Input(format!("there is no study `{shown}`: `tune --run {shown}` makes one")));
         }

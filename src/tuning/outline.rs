@@ -1,12 +1,15 @@
 //! What a study would do: its method, its trials' config and their budget, before any of them runs.
 
-use super::budget::{Budget, whole_steps};
+use super::budget::{Budget, a_step, whole_steps};
 use super::config::{Method, TuneConfig};
 use super::proposal::{Agenda, Proposer};
 use super::recipe;
 use super::space::{Setting, Space, configured};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Steps of the longest trial.
+const MOST_STEPS: usize = 1_000_000_000;
 
 /// What a study would do, before it is begun.
 #[derive(Debug, Clone)]
@@ -32,10 +35,37 @@ impl Outline {
         };
         let whole = whole_steps(&base, epoch);
         let steps = tune.steps.unwrap_or((whole / share).max(1));
+        // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
+        if steps > MOST_STEPS {
+            return Err(Error::key(
+                "tune.steps",
+                steps,
+                format!("is more than a trial takes: at most {MOST_STEPS}"),
+            ));
+        }
+        // A config file holds signed numbers.
+        let seed = base.run.seed;
+        if seed.saturating_add(tune.seeds as u64 - 1) > i64::MAX as u64 {
+            let problem = format!("and `run.seed` = {seed} go beyond the largest seed: lower one of them");
+            return Err(Error::key("tune.seeds", tune.seeds, problem));
+        }
         let space = Space::new(&Config { tune: config.tune.clone(), ..base.clone() })?;
-        let proposer = Proposer::new(&tune, &space, base.run.seed, steps)?;
-        let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta));
-        Ok(Self { base, tune, proposer, budget })
+        let proposer = Proposer::new(&tune, &space, seed, steps)?;
+        let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
+            let config = configured(&base, &setting).ok()?;
+            Some(a_step(&config))
+        });
+        let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
+        let outline = Self { base, tune, proposer, budget };
+        if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
+            let problem = format!(
+                "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \
+                 far: lower it, or raise `tune.steps`",
+                outline.proposer.eta
+            );
+            return Err(Error::key("tune.rungs", asked, problem));
+        }
+        Ok(outline)
     }
 
     /// What the study proposes first.
@@ -61,8 +91,9 @@ impl Outline {
     /// Steps of the whole study at most, and what they would be without rungs; as for trials of the
     /// config's own batch size.
     pub fn study_steps(&self) -> (usize, usize) {
-        let runs = self.proposer.trials() * self.tune.seeds;
-        (self.budget.study_steps(&self.base, runs), self.steps() * runs)
+        let (races, spared) = self.proposer.races();
+        let steps = self.budget.study_steps(&self.base, &races, spared) * self.tune.seeds;
+        (steps, self.steps() * self.proposer.trials() * self.tune.seeds)
     }
 
     /// The config of one run of a setting: what `train` would make the same run of.

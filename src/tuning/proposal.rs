@@ -120,10 +120,27 @@ impl Proposer {
 
     /// Trials that the study will have, as far as that is known; for the recipe at most.
     pub fn trials(&self) -> usize {
+        self.races().0.iter().sum()
+    }
+
+    /// The new trials of each race at most, and how many more than one in `eta` may go on: the best so
+    /// far, beside which those of a stage race.
+    pub fn races(&self) -> (Vec<usize>, usize) {
         match &self.candidates {
-            Candidates::Settings(settings) => settings.len(),
+            Candidates::Settings(settings) => (vec![settings.len()], 0),
             Candidates::Stages { stages, .. } => {
-                1 + stages.iter().map(|stage| stage.choices.len()).sum::<usize>()
+                let new = |(number, stage): (usize, &Stage)| stage.choices.len() + usize::from(number == 0);
+                (stages.iter().enumerate().map(new).collect(), 1)
+            }
+        }
+    }
+
+    /// All settings that may be tried, as far as that is known: of the recipe those around its start.
+    pub fn settings(&self) -> Vec<Setting> {
+        match &self.candidates {
+            Candidates::Settings(settings) => settings.clone(),
+            Candidates::Stages { base, start, stages } => {
+                stages.iter().flat_map(|stage| stage.settings(base, start)).collect()
             }
         }
     }
@@ -164,7 +181,9 @@ struct Race<'a> {
 }
 
 impl Race<'_> {
-    /// Lets settings race, and returns the best at the end: none where all diverged.
+    /// Lets settings race, and returns the best at the end: none where all diverged. In a stage of the
+    /// recipe the first is the best so far, at first the config's own: it goes on from every rung, for
+    /// what is put in its place must be better at the end.
     ///
     /// # Errors
     /// What is due, where a result is missing.
@@ -174,14 +193,16 @@ impl Race<'_> {
         stage: Option<&'static str>,
     ) -> Result<Option<Setting>, Vec<Due>> {
         let mut racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
+        let best_so_far = stage.and(racing.first().copied());
         for rung in 0..self.rungs {
             let mut ranked = self.losses(&racing, rung)?;
             ranked.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-            let places = match rung + 1 == self.rungs {
-                true => 1,
-                false => racing.len().div_ceil(self.eta),
-            };
-            racing = ranked.into_iter().take(places).map(|(trial, _)| trial).collect();
+            let is_last = rung + 1 == self.rungs;
+            let places = if is_last { 1 } else { racing.len().div_ceil(self.eta) };
+            let beaten = ranked.split_off(places.min(ranked.len()));
+            let stays = beaten.into_iter().filter(|&(trial, _)| !is_last && Some(trial) == best_so_far);
+            ranked.extend(stays);
+            racing = ranked.into_iter().map(|(trial, _)| trial).collect();
             racing.sort_unstable();
         }
         Ok(racing.first().map(|&best| self.trials[best].setting.clone()))

@@ -25,8 +25,10 @@ const HIGHEST: f64 = 10.0;
 const STEPS: usize = 200;
 /// Each smoothed loss is the mean of up to so many before and as many after.
 const AROUND: usize = 6;
-/// A fall or a rise counts from this share of the first loss on.
+/// A fall or a rise counts from this share of the first loss on, and so many standard deviations of what
+/// differs from batch to batch: of the lowest of two hundred means of noise, not one in a thousand is lower.
 const COUNTS: f64 = 0.03;
+const DEVIATIONS: f64 = 5.0;
 /// The sweep ends where the loss is so many times the first.
 const BLOWN: f64 = 1.5;
 
@@ -52,7 +54,7 @@ pub enum Verdict {
         /// A tenth of that: what to train with.
         suggested: f64,
     },
-    /// It never falls: nothing is learned at any rate.
+    /// It never falls by more than batches differ: nothing is learned at any rate, as far as can be told.
     NeverFalls,
     /// It still falls at the highest rate.
     NeverRises,
@@ -107,17 +109,21 @@ pub fn sweep<B: ops::AutodiffBackend>(
             device: device.clone(),
         };
         let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+        let mut risen = false;
         B::seed(device, experiment.seed);
         for batches in steps.iter() {
             let rate = LOWEST * (HIGHEST / LOWEST).powf(batches.step as f64 / (STEPS - 1) as f64);
             let output = copy.step(batches);
             let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
-            if !loss.is_finite() {
+            risen = !loss.is_finite();
+            if risen {
                 break;
             }
             rates.push(rate);
             losses.push(loss);
-            if loss > BLOWN * losses[0] {
+            let begun = &losses[..losses.len().min(AROUND + 1)];
+            risen = loss > BLOWN * begun.iter().copied().fold(0.0, f64::max);
+            if risen {
                 break;
             }
             copy = optimizer.step(rate, copy, output.grads);
@@ -126,7 +132,7 @@ pub fn sweep<B: ops::AutodiffBackend>(
             return Err(Error::Failed("the sweep over learning rates has changed the model".into()));
         }
         let smoothed = smooth(&losses);
-        let verdict = judge(&rates, &smoothed);
+        let verdict = judge(&rates, &losses, &smoothed, risen);
         let points = rates.into_iter().zip(losses).zip(smoothed);
         let points = points.map(|((rate, loss), smoothed)| RatePoint { rate, loss, smoothed });
         Ok(RateSweep { points: points.collect(), verdict, weights })
@@ -141,8 +147,9 @@ impl Verdict {
                 format!("the loss is lowest at {rate:.1e}: train with {suggested:.1e}")
             }
             Self::NeverFalls => format!(
-                "the curve has no minimum: at no rate from {LOWEST:e} to {HIGHEST:e} does the loss fall, so there is \
-                 nothing to suggest; `tune` without --find-rate says what is wrong"
+                "the curve has no minimum: at no rate from {LOWEST:e} to {HIGHEST:e} does the loss fall by more than it \
+                 differs from batch to batch, so there is nothing to suggest; try a larger training.batch_size, and \
+                 `tune` without --find-rate says what is wrong"
             ),
             Self::NeverRises => format!(
                 "the curve has no minimum: the loss does not rise up to a rate of {HIGHEST:e}, so there is nothing to \
@@ -162,28 +169,40 @@ fn fingerprint<B: Backend>(model: &Model<B>) -> Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The mean of each loss and its neighbours, as many on both sides.
+/// The mean of each loss and its neighbours, as many on both sides; at the ends of what there is.
 fn smooth(losses: &[f64]) -> Vec<f64> {
     let mean = |index: usize| {
-        let around = AROUND.min(index).min(losses.len() - 1 - index);
-        let near = &losses[index - around..=index + around];
+        let near = &losses[index.saturating_sub(AROUND)..(index + AROUND + 1).min(losses.len())];
         near.iter().sum::<f64>() / near.len() as f64
     };
     (0..losses.len()).map(mean).collect()
 }
 
-fn judge(rates: &[f64], smoothed: &[f64]) -> Verdict {
+/// What a curve says. A fall or a rise counts where it is more than batches differ by: `risen`, where the
+/// sweep ended because the loss rose.
+fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdict {
     let Some(lowest) = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b])) else {
         return Verdict::NeverFalls;
     };
     let (first, least) = (smoothed[0], smoothed[lowest]);
     let highest_after = smoothed[lowest..].iter().copied().fold(least, f64::max);
-    let enough = COUNTS * first;
+    let enough = (COUNTS * first).max(DEVIATIONS * noise(losses));
     match () {
         () if first - least < enough => Verdict::NeverFalls,
-        () if highest_after - least < enough => Verdict::NeverRises,
+        () if !risen && highest_after - least < enough => Verdict::NeverRises,
         () => Verdict::Minimum { rate: rates[lowest], suggested: rates[lowest] / 10.0 },
     }
+}
+
+/// The standard deviation of the difference of two smoothed losses, by how far a loss is from the next:
+/// the median of that, which neither a trend nor the rise at the end moves far.
+fn noise(losses: &[f64]) -> f64 {
+    let mut distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect::<Vec<_>>();
+    distances.sort_by(f64::total_cmp);
+    // Of two normal numbers with deviation 1 half differ by more than 0.954.
+    let deviation = distances.get(distances.len() / 2).copied().unwrap_or(0.0) / 0.954;
+    // At the ends a mean has half as many losses as elsewhere.
+    deviation * (1.0 / (AROUND + 1) as f64 + 1.0 / (2 * AROUND + 1) as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -225,15 +244,35 @@ mod tests {
 
     #[test]
     fn a_curve_without_a_minimum_is_told() {
-        assert_eq!(
-            swept(&["training.optimizer=sgd", "training.max_gradient_norm=1e-9"]).verdict,
-            Verdict::NeverFalls
-        );
-        let rates = [1e-3, 1e-2, 1e-1];
-        assert_eq!(judge(&rates, &[3.0, 2.0, 1.0]), Verdict::NeverRises);
-        assert_eq!(judge(&rates, &[3.0, 2.99, 5.0]), Verdict::NeverFalls);
-        assert_eq!(judge(&rates, &[3.0, 1.0, 2.0]), Verdict::Minimum { rate: 1e-2, suggested: 1e-3 });
+        // Nothing is learned, whatever single sequences happen to cost.
+        for (batch_size, seed) in [(16, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 5)] {
+            let sets = [format!("training.batch_size={batch_size}"), format!("run.seed={seed}")];
+            let frozen = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9", &sets[0], &sets[1]];
+            assert_eq!(swept(&frozen).verdict, Verdict::NeverFalls, "{sets:?}");
+        }
+        // A hundred losses along lines between these, with an even and a very uneven noise.
+        let judged = |corners: &[f64], noise: f64, risen: bool| {
+            let line = |step: usize| {
+                let place = step as f64 / 99.0 * (corners.len() - 1) as f64;
+                let (before, share) = (place as usize, place.fract());
+                corners[before] * (1.0 - share) + corners.get(before + 1).unwrap_or(&0.0) * share
+            };
+            let spread = |step: usize| noise * ((step * 7_919 % 101) as f64 / 50.0 - 1.0);
+            let losses = (0..100).map(|step| line(step) + spread(step)).collect::<Vec<_>>();
+            let rates = (0..100).map(|step| 1e-5 * 1.1_f64.powi(step)).collect::<Vec<_>>();
+            judge(&rates, &losses, &smooth(&losses), risen)
+        };
+        for noise in [0.0, 0.2] {
+            assert_eq!(judged(&[3.0, 2.0, 1.0], noise, false), Verdict::NeverRises);
+            let Verdict::Minimum { rate, .. } = judged(&[3.0, 1.0, 2.0], noise, false) else { panic!() };
+            assert!((3e-4..5e-3).contains(&rate), "{rate} is in the middle");
+            assert!(matches!(judged(&[3.0, 2.0, 1.0], noise, true), Verdict::Minimum { .. }), "it blew up");
+            assert_eq!(judged(&[3.0, 2.95, 5.0], noise, false), Verdict::NeverFalls);
+        }
+        // A fall of a tenth, which is plain alone and lost among batches that differ by five times that.
+        assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
+        assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
         assert!(Verdict::NeverRises.describe().contains("no minimum"));
-        assert_eq!(judge(&[], &[]), Verdict::NeverFalls);
+        assert_eq!(judge(&[], &[], &[], true), Verdict::NeverFalls);
     }
 }

@@ -12,10 +12,18 @@ pub fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// The standard deviation over the last fifth, of three at least.
+/// How far the last fifth, of three at least, spreads around its own straight line: a loss that still
+/// falls is steady.
 pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let last = losses.len().div_ceil(5).max(3);
-    (losses.len() >= last).then(|| deviation(&losses[losses.len() - last..]))
+    let last = &losses[losses.len().checked_sub(last)?..];
+    let (middle, level) = ((last.len() - 1) as f64 / 2.0, mean(last)?);
+    let by_place = || last.iter().enumerate().map(|(place, loss)| (place as f64 - middle, loss - level));
+    let slope = by_place().map(|(place, loss)| place * loss).sum::<f64>()
+        / by_place().map(|(place, _)| place * place).sum::<f64>();
+    let squares = by_place().map(|(place, loss)| (loss - slope * place).powi(2)).sum::<f64>();
+    // The line takes two of the degrees of freedom.
+    Some((squares / (last.len() - 2) as f64).sqrt())
 }
 
 /// Values that stand above the median of the twenty before them by more than six times the median
@@ -54,6 +62,11 @@ mod tests {
         assert_eq!(spikes(&losses), 2);
         assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
         assert_eq!(last_spread(&losses[..2]), None);
+        let falling = (0..50).map(|step| 3.0 - step as f64 / 50.0).collect::<Vec<_>>();
+        assert!(last_spread(&falling).unwrap() < 1e-12, "a fall is no spread");
+        let jagged = falling.iter().enumerate().map(|(step, loss)| loss + 0.1 * (step % 2) as f64);
+        let spread = last_spread(&jagged.collect::<Vec<_>>()).unwrap();
+        assert!((spread - 0.05).abs() < 0.01, "{spread}");
         assert_eq!(spikes(&[1.0; 50]), 0);
     }
 }

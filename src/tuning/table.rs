@@ -24,7 +24,9 @@ const AFTER: [&str; 12] = [
 pub fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
-        toml::Value::Float(number) if *number != 0.0 && number.abs() < 1e-2 => format!("{number:e}"),
+        toml::Value::Float(number) if *number != 0.0 && !(1e-2..1e6).contains(&number.abs()) => {
+            format!("{number:e}")
+        }
         value => value.to_string(),
     }
 }

@@ -1,6 +1,7 @@
 //! Runs that are killed or interrupted at any moment end as if nothing had happened.
 #![cfg(unix)]
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -116,7 +117,14 @@ fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(Exi
     assert!(end.status.success(), "{}", text(&end.stderr));
     for place in [folder.to_path_buf(), run.clone(), run.join("checkpoints")] {
         let hidden = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
-        let hidden = hidden.filter(|name| name.to_string_lossy().starts_with('.')).collect::<Vec<_>>();
+        let hidden = hidden.filter(|name| name.to_string_lossy().starts_with('.'));
+        // A process that was killed before it took its folder could just as well be about to take it, so for
+        // a minute that folder stays.
+        let is_taken = |name: &OsString| {
+            !place.join(name).is_dir()
+                || fs::read(place.join(name).join("lock")).is_ok_and(|id| !id.is_empty())
+        };
+        let hidden = hidden.filter(is_taken).collect::<Vec<_>>();
         assert!(hidden.is_empty(), "nothing unfinished is left in {}: {hidden:?}", place.display());
     }
     run

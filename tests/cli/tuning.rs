@@ -280,6 +280,17 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
     assert!(
         fs::read_to_string(place.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01")
     );
+
+    arguments[2] = "lost";
+    arguments.extend(["--set", "tune.search.training.learning_rate=[1e30]"]);
+    let said = succeeds(place.path(), &arguments);
+    assert!(said.contains("every trial diverged") && said.contains("learning_rate"), "{said}");
+    assert!(!place.path().join("lost/best.toml").exists());
+    // A study is no run: it says so.
+    let output = program(place.path()).args(["plot", "lost"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("`lost` is the folder of a study"), "{said}");
 }
 
 #[test]
@@ -326,7 +337,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::create_dir(place.path().join("folder")).unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
     let set = |set: &'static str| vec!["study.toml", "--set", set];
-    let cases: [(Vec<&str>, &[&str]); 16] = [
+    let cases: [(Vec<&str>, &[&str]); 22] = [
         (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
         (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
         (
@@ -340,10 +351,22 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         (set("tune.method=annealing"), &["annealing", "halving"]),
         (set("tune.trials=0"), &["`tune.trials` = 0 must be at least 1"]),
         (set("tune.method=recipe"), &["`tune.method`", "search of its own"]),
+        (set("tune.rungs=9"), &["`tune.rungs` = 9 leaves trials of 180 steps no room", "`tune.eta` = 3"]),
+        (set("tune.eta=1000000000000"), &["`tune.eta`", "at most 10000"]),
+        (set("tune.steps=1000000000001"), &["`tune.steps`", "at most"]),
+        (
+            vec!["study.toml", "--set", "run.seed=9223372036854775807", "--set", "tune.seeds=2"],
+            &["`tune.seeds` = 2", "`run.seed`"],
+        ),
+        (
+            set("tune.search.model.dropout={ min = 1e30, max = 1e-30 }"),
+            &["`max` = 1e-30 must be above `min` = 1e30"],
+        ),
         (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
         (vec!["study.toml", "--progress", "tui"], &["--progress tui"]),
         (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
         (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
+        (vec!["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
         (vec!["--resume", "folder"], &["`folder` is not the folder of a study"]),
         (vec!["missing.toml"], &["no config file `missing.toml`"]),
     ];
@@ -361,7 +384,7 @@ fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
     if !arguments.contains(&"--progress") {
         return refusal(folder, arguments);
     }
-    let output = program(folder).arg("tune").args(arguments).output().unwrap();
+    let output = program(folder).args(["tune", "--backend", "ndarray"]).args(arguments).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
     said

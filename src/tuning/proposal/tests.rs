@@ -124,3 +124,35 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
     assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
     assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
 }
+
+#[test]
+fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
+    // The config's own values begin worst of all and end best.
+    let proposer = proposer("", 1_000);
+    let own = proposer.settings()[0].clone();
+    let loss = |setting: &Setting, rung: usize| {
+        let values = setting.values().map(|value| value.to_string()).collect::<String>();
+        let other = 2.0 + values.bytes().map(f64::from).sum::<f64>() / 1e5;
+        Standing::Loss(match (*setting == own, rung + 1 == 2) {
+            (true, false) => 9.0,
+            (true, true) => 1.0,
+            (false, _) => other,
+        })
+    };
+    let played = play(&proposer, loss);
+    let ended = |stage: usize| played.waves[2 * stage + 1].iter().map(|due| due.trial).collect::<Vec<_>>();
+    assert_eq!(ended(0).len(), 3, "two of three, and the config's own");
+    assert!(ended(0).contains(&0) && played.trials[0].setting == own);
+    assert!((1..4).all(|stage| !ended(stage).contains(&0)), "its result is known from the first stage");
+    // Every stage goes on from it, and stays within what was announced.
+    let far = |setting: &Setting| setting.iter().filter(|(key, value)| own[*key] != **value).count();
+    assert!(
+        played.trials.iter().all(|trial| far(&trial.setting) <= 2),
+        "only heads and width change together"
+    );
+    let (races, spared) = proposer.races();
+    for (stage, trials) in races.into_iter().enumerate() {
+        let (begun, ended) = (played.waves[2 * stage].len(), ended(stage).len());
+        assert!(begun <= trials && ended <= begun.div_ceil(2) + spared, "{stage}: {begun}, {ended}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Making a run folder: it is prepared beside its place under a hidden name and appears by one rename,
+//! so that a kill at any moment leaves nothing, or a run that resumes.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::run_folder::{LOCK, Lock, RunFolder, sync_folder};
+use crate::error::{Error, Result};
+
+/// Where runs are put when no folder is named.
+pub const RUNS: &str = "runs";
+
+/// Where a new run goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// `runs/<name>` below the current folder; a name taken gets a number.
+    Named(String),
+    /// This very folder, which must not exist.
+    Folder(PathBuf),
+}
+
+impl Target {
+    /// Fails where a run could not be put at the target, before any work is done for it.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Target::Named(_) => match Path::new(RUNS).metadata() {
+                Ok(data) if !data.is_dir() => Err(Error::Input(format!(
+                    "`{RUNS}` is a file: move it, or name another place with --run DIR"
+                ))),
+                _ => Ok(()),
+            },
+            Target::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
+            Target::Folder(_) => Ok(()),
+        }
+    }
+
+    fn candidates(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
+        match self {
+            Target::Folder(path) => Box::new(std::iter::once(path.clone())),
+            Target::Named(name) => {
+                let numbered = (2..).map(move |number| Path::new(RUNS).join(format!("{name}-{number}")));
+                Box::new(std::iter::once(Path::new(RUNS).join(name)).chain(numbered))
+            }
+        }
+    }
+}
+
+fn taken(path: &Path) -> Error {
+    Error::Input(format!(
+        "the run folder `{}` exists already: name another with --run DIR, or go on with it by --resume",
+        path.display()
+    ))
+}
+
+/// The folders that are made for a run folder to stand in: removed again if it comes to nothing.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Those on the way to `path` that do not exist yet, the innermost first.
+    fn missing(path: &Path) -> Self {
+        Self(path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect())
+    }
+
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Whatever somebody else has put there meanwhile stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn unwritable(action: &str, path: &Path, error: &std::io::Error) -> Error {
+    // Without the path that some errors carry: it is that of a hidden folder.
+    let error = error.kind();
+    Error::Input(format!("cannot {action} `{}`: {error}: name another place with --run DIR", path.display()))
+}
+
+/// The error with the path that a user knows, in place of the hidden folder's.
+pub(super) fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
+    match error {
+        Error::Io { action, path, source } => {
+            let path = path.strip_prefix(hidden).map_or(path.clone(), |file| shown.join(file));
+            Error::Io { action, path, source }
+        }
+        other => other,
+    }
+}
+
+/// The error of a disk that is full, with what to do about it; any other as it is.
+pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
+    match error {
+        Error::Io { path, source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            let path = path.display();
+            Error::Input(format!("cannot write `{path}`: no space is left on the disk: {remedy}"))
+        }
+        other => other,
+    }
+}
+
+/// What the hidden name begins with under which a run folder is prepared.
+const PREPARED: &str = ".run-";
+
+/// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Removes what processes left in `parent` that were killed while they prepared a run folder.
+fn remove_unfinished(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
+            continue;
+        }
+        let lock = path.join(LOCK);
+        // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
+        let is_taken = fs::read(&lock).is_ok_and(|holder| !holder.is_empty());
+        let is_stale = match is_taken {
+            true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),
+            false => {
+                let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
+                age.is_ok_and(|age| age.is_ok_and(|age| age > LONG))
+            }
+        };
+        if is_stale {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+impl RunFolder {
+    /// Makes a run folder at `target`: `fill` prepares it under a hidden name, then it appears by
+    /// one rename, locked by this process.
+    pub fn create(target: &Target, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
+        target.check()?;
+        let first = target.candidates().next().expect("a target has a first candidate");
+        let parent = match first.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        if parent.exists() && !parent.is_dir() {
+            let parent = parent.display();
+            return Err(Error::Input(format!("`{parent}` is no folder: name another place with --run DIR")));
+        }
+        let mut made = MadeFolders::missing(&parent);
+        fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
+        remove_unfinished(&parent);
+        let hidden = TempDir::with_prefix_in(PREPARED, &parent)
+            .map_err(|error| unwritable("write into", &parent, &error))?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // A temporary folder is its owner's alone; a run is to be shared as any folder is.
+            let _ = fs::set_permissions(hidden.path(), fs::Permissions::from_mode(0o755));
+        }
+        let folder = Self::at(hidden.path());
+        let shown = |error| {
+            with_remedy(
+                show_at(error, folder.path(), &first),
+                "free some, or name another place with --run DIR",
+            )
+        };
+        let lock = folder.lock().map_err(shown)?;
+        fill(&folder).map_err(shown)?;
+        sync_folder(hidden.path());
+        for candidate in target.candidates() {
+            if candidate.symlink_metadata().is_ok() {
+                if matches!(target, Target::Folder(_)) {
+                    return Err(taken(&candidate));
+                }
+                continue;
+            }
+            match fs::rename(hidden.path(), &candidate) {
+                Ok(()) => {
+                    let _ = hidden.keep();
+                    made.keep();
+                    sync_folder(&parent);
+                    return Ok((Self::at(candidate), lock));
+                }
+                // Another process took the name in between.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(unwritable("create", &candidate, &error)),
+            }
+        }
+        Err(taken(&first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::run_folder::write_atomically;
+    use super::*;
+
+    #[test]
+    fn a_folder_appears_whole_or_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        let target = Target::Folder(place.path().join("run"));
+        let failed = RunFolder::create(&target, |folder| {
+            fs::write(folder.config(), "").unwrap();
+            Err(Error::Failed("stopped half way".into()))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left of a failure");
+
+        let (folder, _lock) = RunFolder::create(&target, |folder| {
+            assert!(!place.path().join("run").exists(), "the name is free until the folder is whole");
+            fs::write(folder.config(), "x").map_err(|error| Error::io("write", folder.config(), error))
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(folder.config()).unwrap(), "x");
+        assert!(
+            matches!(RunFolder::create(&target, |_| Ok(())), Err(Error::Input(_))),
+            "a folder that exists is not touched"
+        );
+    }
+
+    #[test]
+    fn what_a_killed_process_prepared_is_removed_by_the_next_run() {
+        let place = tempfile::tempdir().unwrap();
+        let hidden = |name: &str| RunFolder::at(place.path().join(format!("{PREPARED}{name}")));
+        for name in ["living", "dead", "young", "younger", "old"] {
+            fs::create_dir(hidden(name).path()).unwrap();
+        }
+        let living = hidden("living").lock().unwrap();
+        fs::write(hidden("dead").path().join(LOCK), "999999\n").unwrap();
+        let an_hour_ago = SystemTime::now() - 60 * LONG;
+        File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
+        // Another process is about to lock it.
+        fs::write(hidden("young").path().join(LOCK), "").unwrap();
+        RunFolder::create(&Target::Folder(place.path().join("run")), |_| Ok(())).unwrap();
+        let left = ["living", "dead", "young", "younger", "old"].map(|name| hidden(name).path().exists());
+        assert_eq!(left, [true, false, true, true, false], "only what nobody works on");
+        drop(living);
+    }
+
+    #[test]
+    fn runs_that_are_made_side_by_side_leave_each_other_alone() {
+        let place = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let place = place.path();
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        let target = Target::Folder(place.join(format!("{thread}-{number}")));
+                        let made = RunFolder::create(&target, |folder| {
+                            write_atomically(&folder.config(), b"x")?;
+                            write_atomically(&folder.samples(), b"x")
+                        });
+                        let (folder, _lock) = made.unwrap();
+                        assert!(folder.config().is_file() && folder.samples().is_file());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 8 * 25, "nothing hidden is left");
+    }
+}
