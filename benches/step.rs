@@ -16,7 +16,7 @@ use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::training::{
     BackendName, Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
-    TrainingConfig, train,
+    TrainingConfig, keep_freed_memory, train,
 };
 
 type B = Autodiff<NdArray>;
@@ -105,17 +105,19 @@ impl Bare {
 
 /// Trains the shape from its folder to its weights.
 fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
-    let Shape { model, rows, time, .. } = shape;
+    let Shape { model, vocab, rows, time, .. } = shape;
     let architecture = match model.architecture {
         Architecture::OneLayer => "one_layer",
         _ => "decoder",
     };
     let mut sets = vec![
+        format!("data.vocab={vocab}"),
         format!("data.length={time}"),
         format!("model.architecture={architecture}"),
         format!("model.d_model={}", model.d_model),
         format!("model.heads={}", model.heads),
         format!("model.layers={}", model.layers),
+        format!("model.position={}", serde_json::to_value(model.position).expect("a name")),
         format!("training.batch_size={rows}"),
         format!("training.steps={steps}"),
         format!("training.validate_every={}", 10 * steps),
@@ -193,15 +195,17 @@ fn page_faults() -> Option<u64> {
 fn measure(options: &Options) {
     for shape in &options.shapes {
         let steps = shape.steps;
-        // The engine's data has sixteen tokens.
-        let vocab = if options.engine { 16 } else { shape.vocab };
-        let mut bare = Bare::new(&Shape { vocab, ..shape.clone() });
+        let mut bare = Bare::new(shape);
+        // As a run does once its weights are there.
+        keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
-        let faults = page_faults();
+        let mut faults = 0;
         let each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
         let (mut milliseconds, mut extra) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
+            let before = page_faults();
             let here = each(bare.steps(steps), steps);
+            faults += page_faults().zip(before).map_or(0, |(after, before)| after - before);
             milliseconds.push(here);
             if options.engine {
                 // What start and end of a run cost falls out of the difference.
@@ -210,9 +214,6 @@ fn measure(options: &Options) {
             }
         }
         let milliseconds = median(milliseconds);
-        let faults = faults
-            .zip(page_faults())
-            .map(|(before, after)| (after - before) / (options.rounds * steps) as u64);
         let mut line = serde_json::json!({
             "shape": shape.name,
             "kernels": options.kernels,
@@ -222,7 +223,7 @@ fn measure(options: &Options) {
             "least_ms": bare.least.as_micros() as f64 / 1e3,
             "tokens_per_second": ((shape.rows * shape.time) as f64 / milliseconds * 1e3).round(),
             "peak_mb": peak_megabytes(),
-            "page_faults_per_step": faults,
+            "page_faults_per_step": faults / (options.rounds * steps) as u64,
         });
         if options.engine {
             let extra = median(extra);

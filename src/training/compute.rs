@@ -31,6 +31,19 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     })
 }
 
+/// Lets the GNU allocator keep what a step frees for the next one, which needs the same again, rather than
+/// give it back to the system and have fresh pages cleared.
+///
+/// It learns from what is freed: up to the largest piece it serves from its own store, and it gives back no
+/// less than twice that at once (`mallopt(3)`, `M_MMAP_THRESHOLD`). Other allocators are left as they are.
+/// What is there for good, as the weights, is better allocated before: among what comes and goes it would
+/// leave gaps.
+pub fn keep_freed_memory() {
+    /// The most that it learns from.
+    const LARGEST: usize = (32 << 20) - (64 << 10);
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGEST)));
+}
+
 /// Runs `work` as [`compute`] does for a run of this config; in single precision where `device` does
 /// not serve the run's own, for weights may be looked at on another machine.
 pub fn compute_as_run<B: ops::Backend, T: Send>(

@@ -12,6 +12,7 @@ use burn::prelude::*;
 use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
+use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
 use super::examination::score;
 use super::head_history::HeadHistory;
@@ -121,6 +122,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         let device = learner.model().devices()[0].clone();
         self.score_heads(learner, &device)?;
+        keep_freed_memory();
         for batches in train.iter() {
             let begun = Instant::now();
             // Dropout is a pure function of (seed, step).
