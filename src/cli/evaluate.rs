@@ -104,7 +104,7 @@ impl Job for Evaluate<'_> {
         };
         let loader = Loader::new(set, experiment.training.batch_size, experiment.seed, Order::InOrder);
         let evaluation = compute_as_run::<B, _>(&experiment.training, &device, || {
-            let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+            let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
             let batches = ValidBatches::new(Arc::new(loader), device.clone());
             Ok(evaluate(&Trainee { model, label_smoothing: 0.0 }, batches.iter()))
         })?;

@@ -26,7 +26,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let (tensors, description) = native::read(&folder.model())?;
+    let (tensors, description) = native::read(&folder.weights()?)?;
     let files = export(&description, tensors, &vocabulary, args.format)?;
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(args.format.name()));
     std::fs::create_dir_all(&out).map_err(|error| Error::io("create", &out, error))?;

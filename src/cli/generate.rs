@@ -146,7 +146,7 @@ impl Job for Generate<'_> {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Written> {
         let Self { args, folder, vocabulary, given } = self;
         let (model, description): (Model<B::InnerBackend>, Description) =
-            native::load_model(&folder.model(), &device)?;
+            native::load_model(&folder.weights()?, &device)?;
         let sizes = description.sizes;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
         let start = vocabulary.end().as_slice().to_vec();

@@ -140,7 +140,7 @@ impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
         let sizes = description.sizes;
         let longest = [("input", Some(&self.sample.inputs), sizes.context)];
         let source = self.sample.source.as_ref();

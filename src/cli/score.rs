@@ -71,7 +71,7 @@ impl Job for Score<'_> {
     type Output = Vec<f64>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
         let sizes = description.sizes;
         let context = sizes.context;
         if self.tokens.len() > context + 1 {

@@ -224,7 +224,7 @@ impl Job for Look<'_> {
     type Output = (Vec<View>, FreeRunning);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.model(), &device)?;
+        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
         let mut views = Vec::with_capacity(self.samples.len());
         let mut weights = 0;
         for sample in self.samples {

@@ -303,7 +303,7 @@ fn look_into_best<B: ops::AutodiffBackend>(
     (best, tokens): (&Best, u64),
     device: &B::Device,
 ) -> Result<()> {
-    let (model, _) = native::load_model::<B::InnerBackend>(&folder.model(), device)?;
+    let (model, _) = native::load_model::<B::InnerBackend>(&folder.weights()?, device)?;
     let model = Trainee { model, label_smoothing: 0.0 };
     examination::examine(&model, dataset, &experiment.analysis, (best, tokens), device)?.write(folder)
 }

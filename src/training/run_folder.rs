@@ -125,6 +125,21 @@ impl RunFolder {
         self.path.join("model.safetensors")
     }
 
+    /// `model.safetensors`, to be read.
+    ///
+    /// # Errors
+    /// If the run has none yet: it is written with the first validation.
+    pub fn weights(&self) -> Result<PathBuf> {
+        if !self.model().exists() && self.checkpoints().is_dir() {
+            let run = self.path.display();
+            return Err(Error::Input(format!(
+                "`{run}` has no model.safetensors: it comes with a run's first validation; `train --resume {run}` goes \
+                 on with it"
+            )));
+        }
+        Ok(self.model())
+    }
+
     /// `vocabulary.json`: what the token ids mean.
     pub fn vocabulary(&self) -> PathBuf {
         self.path.join("vocabulary.json")

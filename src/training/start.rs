@@ -27,7 +27,7 @@ impl Start {
     /// If there is no run, or its weights cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::open(path)?;
-        let (tensors, description) = native::read(&folder.model())?;
+        let (tensors, description) = native::read(&folder.weights()?)?;
         Ok(Self { folder, tensors, sizes: description.sizes })
     }
 

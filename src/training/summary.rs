@@ -1,5 +1,7 @@
 //! `summary.json`: how a run ended, in flat keys.
 
+use std::io::ErrorKind;
+
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::State;
@@ -91,7 +93,16 @@ impl Summary {
     /// Reads the summary of a run.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let path = folder.summary();
-        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let run = folder.path().display();
+                Error::Input(format!(
+                    "`{run}` has not come to an end, so it has no summary.json: `train --resume {run}` goes on with it, and \
+                     draws it at the end"
+                ))
+            }
+            _ => Error::io("read", &path, error),
+        })?;
         serde_json::from_slice(&bytes).map_err(|error| {
             Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {error}"))
         })

@@ -148,6 +148,15 @@ fn what_cannot_be_inspected_is_named_in_one_line() {
         assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?} should say {parts:?}: {said}");
     }
 
+    // As a run is that was killed.
+    let summary = place.path().join("run/summary.json");
+    fs::rename(&summary, place.path().join("summary")).unwrap();
+    let output = program(place.path()).args(["plot", "run"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("not come to an end") && said.contains("`train --resume run`"), "{said}");
+    fs::rename(place.path().join("summary"), &summary).unwrap();
+
     fs::write(place.path().join("run/metrics.csv"), "step,epoch\n1,x\n").unwrap();
     for command in ["plot", "report"] {
         let output = program(place.path()).args([command, "run"]).output().unwrap();
@@ -159,7 +168,7 @@ fn what_cannot_be_inspected_is_named_in_one_line() {
     let output = program(place.path()).args(["inspect", "run", "--tokens", "3"]).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("model.safetensors"), "{said}");
+    assert!(said.contains("model.safetensors") && said.contains("`train --resume run`"), "{said}");
 }
 
 #[test]
