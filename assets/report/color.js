@@ -36,6 +36,15 @@ function followTheme(redraw) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 
+/** Redraws whenever the page becomes wider or narrower. */
+function followWidth(redraw) {
+  let width = document.body.clientWidth;
+  new ResizeObserver(() => {
+    if (document.body.clientWidth !== width) redraw();
+    width = document.body.clientWidth;
+  }).observe(document.body);
+}
+
 /** A colour of the theme, by its name in the style sheet. */
 const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 

@@ -160,9 +160,5 @@ startTokens();
 startHeads();
 startPredictions();
 draw(["size", ...Object.keys(state)]);
-let width = document.body.clientWidth;
-new ResizeObserver(() => {
-  if (document.body.clientWidth !== width) draw(["size"]);
-  width = document.body.clientWidth;
-}).observe(document.body);
+followWidth(() => draw(["size"]));
 document.documentElement.dataset.ready = "true";

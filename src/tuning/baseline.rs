@@ -272,27 +272,15 @@ impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Flow<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use burn_autodiff::Autodiff;
     use burn_ndarray::NdArray;
 
+    use super::super::testing::small;
     use super::*;
-    use crate::config::Config;
 
     fn checked(sets: &[&str]) -> Result<Baseline> {
-        let small = [
-            "data.length=12",
-            "data.vocab=11",
-            "data.period=[5, 6]",
-            "data.train_samples=64",
-            "data.valid_samples=16",
-            "model.d_model=24",
-            "model.heads=3",
-            "training.learning_rate=3e-3",
-        ];
-        let sets = small.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
-        let experiment = Config::parse("", Path::new("config.toml"), &sets)?.experiment();
+        let sets = [&["training.learning_rate=3e-3"], sets].concat();
+        let experiment = small(&sets)?;
         let dataset = experiment.dataset()?;
         check::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default())
     }

@@ -44,3 +44,27 @@ pub use space::{Setting, Space};
 pub use study::{DueRun, Study, check_resumes};
 pub use table::{setting_shown, shown};
 pub use worker::{Errand, Happened, Workers};
+
+#[cfg(test)]
+mod testing {
+    use std::path::Path;
+
+    use crate::config::Config;
+    use crate::error::Result;
+    use crate::training::Experiment;
+
+    /// An experiment whose steps take a millisecond.
+    pub fn small(sets: &[&str]) -> Result<Experiment> {
+        const SMALL: [&str; 7] = [
+            "data.length=12",
+            "data.vocab=11",
+            "data.period=[5, 6]",
+            "data.train_samples=64",
+            "data.valid_samples=16",
+            "model.d_model=24",
+            "model.heads=3",
+        ];
+        let sets = SMALL.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
+        Ok(Config::parse("", Path::new("config.toml"), &sets)?.experiment())
+    }
+}

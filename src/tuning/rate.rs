@@ -207,26 +207,14 @@ fn noise(losses: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use burn_autodiff::Autodiff;
     use burn_ndarray::NdArray;
 
+    use super::super::testing::small;
     use super::*;
-    use crate::config::Config;
 
     fn swept(sets: &[&str]) -> RateSweep {
-        let small = [
-            "data.length=12",
-            "data.vocab=11",
-            "data.period=[5, 6]",
-            "data.train_samples=64",
-            "data.valid_samples=16",
-            "model.d_model=24",
-            "model.heads=3",
-        ];
-        let sets = small.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
-        let experiment = Config::parse("", Path::new("config.toml"), &sets).unwrap().experiment();
+        let experiment = small(sets).unwrap();
         let dataset = experiment.dataset().unwrap();
         sweep::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default()).unwrap()
     }
