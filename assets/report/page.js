@@ -139,6 +139,7 @@ function drawSummary() {
   // The page of an input alone has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
+  if (data.samples.some((sample) => sample.source !== undefined)) at("attention-title").replaceChildren("The decoder's self-attention");
   at("config").append(data.config);
   at("precision").append(`Weights are kept to the nearest ${data.steps}th, other numbers with seven digits. Colours of a sequence's maps have one scale.`);
 }
