@@ -62,10 +62,12 @@ const SHOWN: usize = 20;
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let resumed = args.resume.as_ref().map(StudyFolder::open).transpose()?;
-    let config = match (&resumed, &args.config) {
+    let mut config = match (&resumed, &args.config) {
         (Some(folder), None) => Config::load(Some(&folder.config()), &args.set)?,
         (_, path) => Config::load(path.as_deref(), &args.set)?,
     };
+    // Trials are made with what is asked for here, and so is what goes on with them.
+    args.backend.record(&mut config.training);
     if let Some(folder) = &resumed {
         check_resumes(&config, &Config::load(Some(&folder.config()), &[])?, folder)?;
     }
@@ -85,8 +87,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         false => ProgressKind::automatic(),
     });
     StudyProgress::check(kind)?;
-    let mut study = match resumed {
-        Some(folder) => Study::resume(outline, folder)?,
+    // Before this there is nothing that a signal could cost, and a check that it may end at once.
+    let (mut study, signal) = match resumed {
+        Some(folder) => {
+            let signal = signals::watch()?;
+            (Study::resume(outline, folder)?, signal)
+        }
         None => {
             let target = args
                 .run
@@ -99,11 +105,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
             if let (Some(found), false) = (&baseline, args.json) {
                 tell_baseline(found);
             }
-            Study::create(&config, outline, baseline.as_ref(), &target)?
+            let signal = signals::watch()?;
+            (Study::create(&config, outline, baseline.as_ref(), &target)?, signal)
         }
     };
-    // Before this there is nothing that a signal could cost.
-    let signal = signals::watch()?;
     let mut progress = StudyProgress::new(kind, &study);
     let workers = Workers::new(device, args.jobs.into())?;
     let happened = study.conduct(&workers, &signal, &mut progress);
@@ -196,13 +201,18 @@ fn tell_outline(name: &str, outline: &Outline) {
     let proposer = outline.proposer();
     let first = outline.first();
     say(&format!("{name}: what a study would try, nothing is trained"));
-    say(&format!("  trials   {}, each of {} steps", proposer.trials(), thousands(outline.steps() as f64)));
+    say(&format!(
+        "  trials   {}{}, each of {} steps at the config's own batch size",
+        proposer.trials(),
+        if outline.seeds() > 1 { format!(" with {} seeds", outline.seeds()) } else { String::new() },
+        thousands(outline.steps() as f64)
+    ));
     let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
     say(&format!("  rungs    {rungs} steps; one in {} goes on", proposer.eta));
-    let (steps, all) = outline.study_steps();
+    let (sequences, all) = outline.study_sequences();
     say(&format!(
-        "  steps    {} at most, of {} without rungs",
-        thousands(steps as f64),
+        "  in all   {} training sequences at most, of {} without rungs",
+        thousands(sequences as f64),
         thousands(all as f64)
     ));
     if let (1.., Some(reason)) = (proposer.left_out, &proposer.reason) {

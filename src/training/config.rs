@@ -64,6 +64,9 @@ pub struct TrainingConfig {
     pub label_smoothing: f64,
     /// Steps between validations. 0: once an epoch. The run's last step is always validated.
     pub validate_every: usize,
+    /// Further steps after which the run is validated. A study names those at which it compares trials.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validate_at: Vec<usize>,
     /// Steps between checkpoints. 0: at every validation.
     pub checkpoint_every: usize,
     /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve, a small file.
@@ -133,6 +136,7 @@ impl Default for TrainingConfig {
             max_gradient_norm: 1.0,
             label_smoothing: 0.0,
             validate_every: 0,
+            validate_at: Vec::new(),
             checkpoint_every: 0,
             log_every: 10,
             patience: 0,

@@ -134,7 +134,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
 
             let (done, last) = (self.state.step, self.state.step == self.total);
             let log = done.is_multiple_of(self.config.log_every) || last;
-            let validate = done.is_multiple_of(self.validate_every) || last;
+            let validate =
+                done.is_multiple_of(self.validate_every) || self.config.validate_at.contains(&done) || last;
             let save =
                 last || self.config.checkpoint_every > 0 && done.is_multiple_of(self.config.checkpoint_every);
             let stop = self.should_stop(interrupter);

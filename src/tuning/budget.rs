@@ -1,5 +1,5 @@
 //! How long trials are: as many sequences for each, whatever its batch size, and rungs at which all
-//! of them were validated.
+//! of them are validated, each within half a step of as many sequences.
 
 use crate::config::Config;
 
@@ -10,8 +10,8 @@ pub struct Budget {
     sequences: usize,
     /// The same for a run of the config itself.
     whole: usize,
-    /// Validations to the first of several rungs.
-    validations: usize,
+    /// Sequences to the first of several rungs.
+    first: usize,
     /// Sequences between two validations.
     interval: usize,
     rungs: usize,
@@ -32,8 +32,9 @@ impl Budget {
     /// Trials of `steps` steps at the batch size of `base`, whose training set has `epoch` sequences, when
     /// their steps see `a_step` sequences.
     ///
-    /// Every trial is validated after as many sequences as any other, so the interval is a multiple of
-    /// what each of them sees in a step, unless that would be longer than the way to the first rung.
+    /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees in
+    /// a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
+    /// validations, and has one of its own.
     pub fn new(
         base: &Config,
         epoch: usize,
@@ -58,7 +59,7 @@ impl Budget {
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
         let validations = (first as f64 / interval as f64).round().max(1.0) as usize;
-        Self { sequences, whole, validations, interval, rungs, eta }
+        Self { sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
     /// Steps of a trial.
@@ -71,34 +72,59 @@ impl Budget {
         steps(self.whole, config)
     }
 
-    /// Steps between the validations of a trial; all rungs but the last are multiples of it.
+    /// Steps between the validations of a trial.
     pub fn validate_every(&self, config: &Config) -> usize {
         steps(self.interval, config)
     }
 
-    /// Steps to a rung, counted from 0.
-    pub fn rung(&self, config: &Config, rung: usize) -> usize {
-        let total = self.steps(config);
-        if rung + 1 >= self.rungs {
-            return total;
-        }
-        let validations = self.validations.saturating_mul(self.eta.saturating_pow(rung as u32));
-        validations.saturating_mul(self.validate_every(config)).min(total)
+    /// The rungs of a trial that lie between two of these validations, in steps.
+    pub fn validate_at(&self, config: &Config) -> Vec<usize> {
+        let (every, total) = (self.validate_every(config), self.steps(config));
+        let mut between = (0..self.rungs).map(|rung| self.rung(config, rung)).collect::<Vec<_>>();
+        between.retain(|rung| !rung.is_multiple_of(every) && *rung < total);
+        between.dedup();
+        between
     }
 
-    /// Steps of the whole study at most, for races that so many trials start, and `spared` more than one in
-    /// `eta` go on from each rung.
-    pub fn study_steps(&self, base: &Config, races: &[usize], spared: usize) -> usize {
-        let mut steps = 0;
+    /// Steps to a rung, counted from 0.
+    pub fn rung(&self, config: &Config, rung: usize) -> usize {
+        steps(self.sequences_to(rung), config)
+    }
+
+    /// Sequences to a rung.
+    fn sequences_to(&self, rung: usize) -> usize {
+        match rung + 1 < self.rungs {
+            true => self.first.saturating_mul(self.eta.saturating_pow(rung as u32)).min(self.sequences),
+            false => self.sequences,
+        }
+    }
+
+    /// Steps of warm-up: as large a share of a run of `steps` as those of the config are of its own run.
+    pub fn warmup(&self, base: &Config, config: &Config, steps: usize) -> f64 {
+        match config.training.warmup {
+            share if share < 1.0 => share,
+            warmup => (warmup * steps as f64 / self.whole(base) as f64).round().max(1.0),
+        }
+    }
+
+    /// Steps between rows of the training loss: as many sequences as between those of the config.
+    pub fn log_every(&self, base: &Config, config: &Config) -> usize {
+        steps(base.training.log_every.saturating_mul(a_step(base)), config)
+    }
+
+    /// Sequences of the whole study at most, for races that so many trials start, and `spared` more than one
+    /// in `eta` go on from each rung. Every trial sees as many, whatever its batch size.
+    pub fn study_sequences(&self, races: &[usize], spared: usize) -> usize {
+        let mut sequences = 0usize;
         for &trials in races {
             let (mut left, mut before) = (trials, 0);
             for rung in 0..self.rungs {
-                let reached = self.rung(base, rung);
-                steps += left * (reached - before);
+                let reached = self.sequences_to(rung);
+                sequences = sequences.saturating_add(left.saturating_mul(reached - before));
                 (left, before) = (left.min(left.div_ceil(self.eta) + spared), reached);
             }
         }
-        steps
+        sequences
     }
 }
 
@@ -154,6 +180,52 @@ mod tests {
     }
 
     #[test]
+    fn trials_are_compared_within_a_step_of_as_many_sequences_whatever_their_batch_sizes() {
+        for validate_every in [0, 1, 7, 500] {
+            let base = config(32, validate_every);
+            let budget = Budget::new(&base, 32_768, 1_000, (4, 3), 4..=128);
+            for rung in 0..4 {
+                let sequences = budget.rung(&base, rung) * 32;
+                for batch_size in 4..=128 {
+                    let trial = config(batch_size, validate_every);
+                    let step = budget.rung(&trial, rung);
+                    let seen = step * batch_size;
+                    assert!(
+                        seen.abs_diff(sequences) <= batch_size,
+                        "{rung}: {seen} for {sequences} by {batch_size}"
+                    );
+                    let is_validated = step.is_multiple_of(budget.validate_every(&trial))
+                        || budget.validate_at(&trial).contains(&step)
+                        || step == budget.steps(&trial);
+                    assert!(is_validated, "{rung}: step {step} by {batch_size}");
+                }
+            }
+            assert!(
+                budget.validate_at(&base).is_empty(),
+                "those of the config's own batch size are due anyway"
+            );
+        }
+    }
+
+    #[test]
+    fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
+        let base = config(32, 500);
+        let budget = Budget::new(&base, 32_768, 1_000, (1, 3), []);
+        for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
+            let mut trial = config(batch_size, 500);
+            trial.training.warmup = 200.0;
+            assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), warmup);
+            assert_eq!(budget.warmup(&base, &trial, budget.whole(&trial)), 4.0 * warmup);
+            assert_eq!(budget.log_every(&base, &trial), log_every);
+            trial.training.warmup = 0.05;
+            assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), 0.05);
+        }
+        let mut short = config(1_024, 500);
+        short.training.warmup = 1.0;
+        assert_eq!(budget.warmup(&base, &short, 31), 1.0, "less than one step would be a share of the run");
+    }
+
+    #[test]
     fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         let base = config(32, 70);
         let budget = Budget::new(&base, 4_096, 1_000, (4, 3), []);
@@ -161,16 +233,16 @@ mod tests {
         let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
         assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
         assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));
-        assert_eq!(budget.study_steps(&base, &[1], 0), 1_000);
+        assert_eq!(budget.study_sequences(&[1], 0), 32_000);
         let alone = Budget::new(&base, 4_096, 1_000, (1, 3), []);
-        assert_eq!((alone.rung(&base, 0), alone.study_steps(&base, &[7], 0)), (1_000, 7_000));
+        assert_eq!((alone.rung(&base, 0), alone.study_sequences(&[7], 0)), (1_000, 7_000 * 32));
         let two = Budget::new(&base, 4_096, 1_000, (2, 2), []);
         let first = two.rung(&base, 0);
         assert_eq!(
-            two.study_steps(&base, &[4, 3], 0),
-            4 * first + 2 * (1_000 - first) + 3 * first + 2 * (1_000 - first)
+            two.study_sequences(&[4, 3], 0),
+            32 * (4 * first + 2 * (1_000 - first) + 3 * first + 2 * (1_000 - first))
         );
-        assert_eq!(two.study_steps(&base, &[4], 1), 4 * first + 3 * (1_000 - first));
+        assert_eq!(two.study_sequences(&[4], 1), 32 * (4 * first + 3 * (1_000 - first)));
         // A race in more rungs than steps still ends.
         let short = Budget::new(&base, 4_096, 2, (9, 3), []);
         assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());

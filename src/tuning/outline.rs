@@ -78,6 +78,11 @@ impl Outline {
         &self.proposer
     }
 
+    /// Runs of each setting.
+    pub fn seeds(&self) -> usize {
+        self.tune.seeds
+    }
+
     /// Steps of a trial at the config's own batch size.
     pub fn steps(&self) -> usize {
         self.budget.steps(&self.base)
@@ -88,12 +93,24 @@ impl Outline {
         (0..self.proposer.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
     }
 
-    /// Steps of the whole study at most, and what they would be without rungs; as for trials of the
-    /// config's own batch size.
-    pub fn study_steps(&self) -> (usize, usize) {
+    /// Training sequences of the whole study at most, and what they would be without rungs: those of a
+    /// trial do not depend on its batch size, as its steps do.
+    pub fn study_sequences(&self) -> (usize, usize) {
         let (races, spared) = self.proposer.races();
-        let steps = self.budget.study_steps(&self.base, &races, spared) * self.tune.seeds;
-        (steps, self.steps() * self.proposer.trials() * self.tune.seeds)
+        let sequences = |sequences: usize| sequences.saturating_mul(self.tune.seeds);
+        let alone = self.budget.study_sequences(&[1], 0);
+        (
+            sequences(self.budget.study_sequences(&races, spared)),
+            sequences(alone.saturating_mul(self.proposer.trials())),
+        )
+    }
+
+    /// Training sequences of a step of a setting's runs.
+    ///
+    /// # Errors
+    /// As [`Self::trial_config`].
+    pub fn sequences_a_step(&self, setting: &Setting) -> Result<usize> {
+        configured(&self.base, setting).map(|config| a_step(&config))
     }
 
     /// The config of one run of a setting: what `train` would make the same run of.
@@ -102,11 +119,19 @@ impl Outline {
     /// If the config's own checks refuse the setting.
     pub fn trial_config(&self, setting: &Setting, seed: usize) -> Result<Config> {
         let mut config = configured(&self.base, setting)?;
+        let steps = self.budget.steps(&config);
+        config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.validate_every(&config);
-        (config.training.steps, config.training.epochs) = (Some(self.budget.steps(&config)), None);
+        config.training.log_every = self.budget.log_every(&self.base, &config);
+        config.training.warmup = self.budget.warmup(&self.base, &config, steps);
+        (config.training.steps, config.training.epochs) = (Some(steps), None);
         // A limit of time would end a trial by the speed of the machine.
         config.training.max_minutes = 0.0;
         config.training.checkpoint_every = 0;
+        if seed > 0 {
+            // Another seed draws other weights, another order and other dropout; what is learned stays.
+            config.data.seed.get_or_insert(self.base.run.seed);
+        }
         config.run.seed = self.base.run.seed.wrapping_add(seed as u64);
         Ok(config)
     }
@@ -117,8 +142,10 @@ impl Outline {
     /// As [`Self::trial_config`].
     pub fn whole_config(&self, setting: &Setting) -> Result<Config> {
         let mut config = configured(&self.base, setting)?;
+        let steps = self.budget.whole(&config);
+        config.training.warmup = self.budget.warmup(&self.base, &config, steps);
         if config.training.epochs.is_none() {
-            config.training.steps = Some(self.budget.whole(&config));
+            config.training.steps = Some(steps);
         }
         Ok(config)
     }
@@ -128,7 +155,6 @@ impl Outline {
     /// # Errors
     /// As [`Self::trial_config`].
     pub fn rung(&self, setting: &Setting, rung: usize) -> Result<(usize, bool)> {
-        // By the config's own interval of validations, which that of a trial is made of.
         let config = configured(&self.base, setting)?;
         let step = self.budget.rung(&config, rung);
         Ok((step, step < self.budget.steps(&config)))

@@ -1,9 +1,10 @@
-//! What a person sees of a study: a bar over all its steps, and a line for each run that ends or pauses.
+//! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that ends or pauses.
 
 use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::record::Trial;
 use super::study::{DueRun, Study};
 use super::table::setting_shown;
 use crate::error::{Error, Result};
@@ -34,8 +35,9 @@ impl StudyProgress {
     pub fn new(kind: ProgressKind, study: &Study) -> Self {
         let bar = (kind == ProgressKind::Bar).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} steps  {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style =
+                ProgressStyle::with_template("{wide_bar:.cyan/dim} {human_pos}/{human_len} sequences  {msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style.progress_chars("━╸─"));
             bar
         });
@@ -75,8 +77,10 @@ impl StudyProgress {
     fn advance(&mut self, study: &Study) {
         let Some(bar) = &self.bar else { return };
         let trials = study.trials();
-        let done = trials.iter().map(|trial| trial.steps).sum::<usize>();
-        let (expected, _) = study.outline().study_steps();
+        let outline = study.outline();
+        let seen = |trial: &Trial| trial.steps * outline.sequences_a_step(&trial.setting).unwrap_or(0);
+        let done = trials.iter().map(seen).sum::<usize>();
+        let (expected, _) = outline.study_sequences();
         bar.set_length(expected.max(done) as u64);
         bar.set_position(done as u64);
         bar.set_message(format!("{} trials", trials.len()));

@@ -118,7 +118,7 @@ impl Proposer {
         first.into_iter().flatten().map(|(key, _)| key.clone()).collect()
     }
 
-    /// Trials that the study will have, as far as that is known; for the recipe at most.
+    /// Trials that the study will have, as far as that is known.
     pub fn trials(&self) -> usize {
         self.races().0.iter().sum()
     }
@@ -128,8 +128,11 @@ impl Proposer {
     pub fn races(&self) -> (Vec<usize>, usize) {
         match &self.candidates {
             Candidates::Settings(settings) => (vec![settings.len()], 0),
-            Candidates::Stages { stages, .. } => {
-                let new = |(number, stage): (usize, &Stage)| stage.choices.len() + usize::from(number == 0);
+            Candidates::Stages { base, start, stages } => {
+                // The best so far is known but in the first stage. Around it a stage has as many settings as
+                // around the start, whose values of the stage's own keys it still has.
+                let settings = |stage: &Stage| stage.settings(base, start).len();
+                let new = |(number, stage): (usize, &Stage)| settings(stage) - usize::from(number > 0);
                 (stages.iter().enumerate().map(new).collect(), 1)
             }
         }

@@ -195,7 +195,10 @@ fn incomparable(key: &str) -> Option<&'static str> {
         "training.steps" | "training.epochs" | "training.max_minutes" => {
             Some("cannot be searched: every trial has the same budget, which is `tune.steps`")
         }
-        "training.validate_every" | "training.checkpoint_every" | "training.log_every" => {
+        "training.validate_every"
+        | "training.validate_at"
+        | "training.checkpoint_every"
+        | "training.log_every" => {
             Some("cannot be searched: it changes what is measured, not what is learned")
         }
         "training.backend" | "training.device" | "training.threads" | "training.kernels" => {

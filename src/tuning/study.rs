@@ -258,7 +258,7 @@ pub fn check_resumes(config: &Config, made_with: &Config, folder: &StudyFolder) 
         None => Ok(()),
         Some(Difference { key, here, there }) => {
             let problem = format!(
-                "differs from the {} that the study `{}` was made with: leave the config out to go on with it, or begin \
+                "differs from the {} that the study `{}` was made with: leave that out to go on with it, or begin \
                  another with --run DIR",
                 there.replace('\n', " ").trim(),
                 folder.path().display()

@@ -144,6 +144,10 @@ impl Workers {
             command.env("RAYON_NUM_THREADS", (cores / self.jobs).max(1).to_string());
         }
         let failed = |error: std::io::Error| Error::Failed(format!("cannot start a trial: {error}"));
+        // Ctrl-C in a terminal reaches a whole group of processes: runs have one of their own, and end by
+        // their line, which they know from the beginning.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().map_err(failed)?;
         let errand = Errand {
             folder: run.folder.path().to_path_buf(),

@@ -175,6 +175,46 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
 }
 
 #[test]
+fn trials_whose_batch_sizes_have_no_common_multiple_are_compared_after_as_many_sequences() {
+    let place = place();
+    let sets = [
+        "tune.search.training.batch_size=[17, 23, 29, 31]",
+        "tune.search.training.learning_rate=[3e-3]",
+        "tune.search.model.d_model=[16]",
+        "tune.search.model.heads=[2]",
+        "tune.rungs=3",
+        "training.validate_every=1",
+    ];
+    let mut arguments = vec!["study.toml", "--run", "study"];
+    sets.iter().for_each(|set| arguments.extend(["--set", set]));
+    succeeds(place.path(), &arguments);
+    let study = place.path().join("study");
+    let pruned = rows(&study).into_iter().filter(|row| row["ended"] == "pruned").collect::<Vec<_>>();
+    let mut first = Vec::new();
+    for row in &pruned {
+        let number = |key: &str| row[key].parse::<usize>().unwrap();
+        let run = study.join("trials").join(format!("00{}", row["trial"]));
+        let mut validations = crate::rows(&run).into_iter().filter(|row| row.contains(",valid,"));
+        let last = validations.next_back().unwrap();
+        assert!(last.starts_with(&format!("{},", row["steps"])), "a rung is a validation: {last}");
+        first.push(number("steps") as f64 * number("training.batch_size") as f64 / (180.0 * 16.0 / 9.0));
+        let alone = place.path().join(format!("alone-{}", row["trial"]));
+        let output = program(place.path())
+            .args(["train", run.join("config.toml").to_str().unwrap(), "--run", alone.to_str().unwrap()])
+            .args(["--backend", "ndarray", "--progress", "none"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let seen = crate::rows(&run);
+        assert_eq!(crate::rows(&alone)[..seen.len()], seen);
+    }
+    assert!(
+        first.len() >= 2 && first.iter().all(|share| (share.log(3.0) - share.log(3.0).round()).abs() < 0.06),
+        "{first:?}"
+    );
+}
+
+#[test]
 fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
     let place = place();
     succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
@@ -229,8 +269,20 @@ fn results_do_not_depend_on_the_number_of_jobs_and_seeds_count_together() {
         let summary: serde_json::Value =
             serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
         assert_eq!(summary["seed"], seed);
-        summary["best_valid_loss"].as_f64().unwrap()
+        (summary["best_valid_loss"].as_f64().unwrap(), summary["floor"].as_f64().unwrap())
     };
+    let ([a, b], [floor, other]) = ([loss(0).0, loss(1).0], [loss(0).1, loss(1).1]);
+    assert!(a != b && floor == other, "other weights for one validation set: {floor} and {other}");
+    // Alone each of them is the same run.
+    let config = "one/trials/000-seed-1/config.toml";
+    let output = program(place.path())
+        .args(["train", config, "--run", "alone", "--backend", "ndarray", "--progress", "none"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let seen = crate::rows(&place.path().join("one/trials/000-seed-1"));
+    assert_eq!(crate::rows(&place.path().join("alone"))[..seen.len()], seen);
+    let loss = |seed: usize| loss(seed).0;
     let (mean, spread) = ((loss(0) + loss(1)) / 2.0, (loss(0) - loss(1)).abs() / 2f64.sqrt());
     assert!((one[0]["loss"].parse::<f64>().unwrap() - mean).abs() < 1e-12);
     assert!((one[0]["loss_spread"].parse::<f64>().unwrap() - spread).abs() < 1e-12);
@@ -256,6 +308,60 @@ fn an_interrupted_study_says_so_by_its_exit_code_and_goes_on() {
         succeeds(place.path(), &["--resume", &name, "--jobs", "2"]);
         assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_moment() {
+    use std::os::unix::process::CommandExt;
+    let place = place();
+    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
+    let study = place.path().join("study");
+    let mut arguments = vec!["study.toml", "--run", "study", "--jobs", "2"];
+    for milliseconds in [0, 3, 6, 9, 12, 15, 20, 30] {
+        let mut command = command(place.path(), &arguments);
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        let alive = study.join("trials/.alive");
+        let _ = fs::remove_file(&alive);
+        let child = command.spawn().unwrap();
+        // Made by a run that begins, and as a study is resumed.
+        wait_for("a run", || alive.exists());
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap();
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+        arguments = vec!["--resume", "study", "--jobs", "2"];
+    }
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+}
+
+#[test]
+fn a_study_that_is_resumed_computes_where_it_was_begun() {
+    let place = place();
+    let sets = ["--set", "tune.trials=2", "--set", "training.steps=20", "--set", "tune.method=random"];
+    succeeds(place.path(), &[&["study.toml", "--run", "study"], &sets[..]].concat());
+    let study = place.path().join("study");
+    let before = rows(&study);
+    let run = study.join("trials/001");
+    fs::remove_dir_all(&run).unwrap();
+    let output =
+        program(place.path()).args(["tune", "--resume", "study", "--progress", "none"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = fs::read_to_string(run.join("summary.json")).unwrap();
+    assert!(summary.contains("\"ndarray\""), "{summary}");
+    assert_eq!(rows(&study), before);
+    let said = text(
+        &program(place.path())
+            .args(["tune", "--resume", "study", "--backend", "flex"])
+            .output()
+            .unwrap()
+            .stderr,
+    );
+    assert!(said.contains("`training.backend` = \"flex\" differs") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

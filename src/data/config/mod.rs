@@ -32,6 +32,10 @@ pub struct DataConfig {
     /// for csv, tsv, json, jsonl and ndjson, and else a text. Naming it on the command line overrides the
     /// source of a config that draws a task.
     pub source: Source,
+    /// The seed of the sequences that a task draws. Left out: `run.seed`. Naming it keeps the data, and
+    /// with it the validation set, where other seeds draw other weights and another order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// The sequence task. `repeat` by default: the smallest task that attention solves and
     /// nothing simpler does, by heads that a picture shows.
     pub task: Task,
@@ -82,6 +86,7 @@ impl Default for DataConfig {
     fn default() -> Self {
         DataConfig {
             source: Source::default(),
+            seed: None,
             task: Task::default(),
             vocab: Count::Auto,
             length: 32,
@@ -159,8 +164,8 @@ impl DataConfig {
         Ok(())
     }
 
-    /// Reads or draws the sets. Those of a task come from different streams of the run's `seed`; a
-    /// file is the same for every seed.
+    /// Reads or draws the sets. Those of a task come from different streams of `data.seed`, or else of the
+    /// run's `seed`; a file is the same for every seed.
     ///
     /// # Errors
     /// As [`check`](Self::check), and where a file cannot be read or understood: names the place.
@@ -168,7 +173,7 @@ impl DataConfig {
         self.check()?;
         self.check_named()?;
         match self.source {
-            Source::Sequences => tasks::load(self, seed),
+            Source::Sequences => tasks::load(self, self.seed.unwrap_or(seed)),
             Source::Text => text::load(self, None),
             Source::Table => table::load(self, None),
         }
@@ -183,7 +188,7 @@ impl DataConfig {
         self.check()?;
         self.check_named()?;
         match self.source {
-            Source::Sequences => same(tasks::load(self, seed)?, vocabulary),
+            Source::Sequences => same(tasks::load(self, self.seed.unwrap_or(seed))?, vocabulary),
             Source::Text => text::load(self, Some(vocabulary)),
             Source::Table => table::load(self, Some(vocabulary)),
         }
@@ -197,7 +202,7 @@ impl DataConfig {
     pub fn load_pairs(&self, seed: u64) -> Result<Dataset> {
         self.check()?;
         match self.source {
-            Source::Sequences => tasks::load_pairs(self, seed),
+            Source::Sequences => tasks::load_pairs(self, self.seed.unwrap_or(seed)),
             Source::Text | Source::Table => Err(Error::key(
                 "data.source",
                 self.source.name(),
@@ -284,6 +289,22 @@ mod tests {
         assert_eq!(toml::from_str::<DataConfig>("").unwrap(), config);
         let config = DataConfig { vocab: Count::Of(7), ..config };
         assert_eq!(toml::from_str::<DataConfig>("vocab = 7").unwrap(), config);
+    }
+
+    #[test]
+    fn a_seed_of_its_own_keeps_the_data_whatever_the_seed_of_the_run() {
+        let small = DataConfig { length: 7, train_samples: 5, valid_samples: 3, ..DataConfig::default() };
+        let drawn = |config: &DataConfig, seed| config.load(seed).unwrap().fingerprint();
+        let kept = DataConfig { seed: Some(11), ..small.clone() };
+        assert_eq!(drawn(&kept, 2), drawn(&small, 11));
+        assert_ne!(drawn(&small, 2), drawn(&small, 11));
+        let vocabulary = small.load(0).unwrap().vocabulary;
+        assert_eq!(kept.load_with(2, &vocabulary).unwrap().fingerprint(), drawn(&small, 11));
+        let pairs = |config: &DataConfig, seed| {
+            let config = DataConfig { task: Task::Reverse, ..config.clone() };
+            config.load_pairs(seed).unwrap().fingerprint()
+        };
+        assert_eq!(pairs(&kept, 2), pairs(&small, 11));
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
     order.dedup();
     assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
     assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
+    assert_eq!(proposer("", 1_000).trials(), played.trials.len(), "as announced");
 }
 
 #[test]
