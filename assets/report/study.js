@@ -154,8 +154,12 @@ function sorted() {
   const column = columnOf(state.sort);
   const order = (a, b) => {
     const [left, right] = [column.of(a), column.of(b)];
-    if (!known(left) || !known(right)) return known(left) - known(right) === 0 ? String(left).localeCompare(String(right)) : known(right) - known(left);
-    return state.descending ? right - left : left - right;
+    const missing = (value) => value === null || value === undefined;
+    // What is not there comes last, whichever way the rest is sorted.
+    if (missing(left) || missing(right)) return missing(left) - missing(right);
+    const words = known(left) === known(right) ? String(left).localeCompare(String(right)) : known(right) - known(left);
+    const rising = known(left) && known(right) ? left - right : words;
+    return state.descending ? -rising : rising;
   };
   return [...trials].sort(order);
 }
@@ -186,7 +190,7 @@ function read() {
   const trial = trials.find((trial) => trial.trial === state.chosen);
   const values = keys.map((key, i) => `${key.split(".")[1]} ${shown({}, trial.values[i])}`);
   at("reading").dataset.trial = trial.trial;
-  const loss = trial.loss === null ? "diverged" : `loss ${fixed(trial.loss, 4)}`;
+  const loss = trial.loss === null ? trial.ended : `loss ${fixed(trial.loss, 4)}`;
   at("reading").replaceChildren(`trial ${String(trial.trial).padStart(3, "0")}: ${[...values, loss].join(" · ")}`);
 }
 

@@ -8,9 +8,9 @@ use super::backend::BackendArgs;
 use super::signals;
 use crate::backend::{self, Place};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::training::{Control, Ended, Experiment, ProgressKind, RunFolder, Target};
-use crate::tuning::Errand;
+use crate::tuning::{CANNOT_BE_TRAINED, Errand};
 
 /// Train one run of a study.
 #[derive(Debug, clap::Args)]
@@ -31,9 +31,28 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let experiment = Experiment { pause_at: errand.pause_at, ..config.experiment() };
     let control = Control { progress: ProgressKind::None, signal: signal.clone(), device };
-    let outcome = backend::train(&experiment, place, &control)?;
+    let outcome = match backend::train(&experiment, place, &control) {
+        Err(error) if is_its_own(&error) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(CANNOT_BE_TRAINED as u8));
+        }
+        outcome => outcome?,
+    };
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Whether an error is about this trial, as a model that no memory holds, so that the study goes on without
+/// it. What the disk refuses, it would refuse the next trial too.
+fn is_its_own(error: &Error) -> bool {
+    match error {
+        Error::Key { .. }
+        | Error::Shape(_)
+        | Error::Input(_)
+        | Error::DeviceMemory { .. }
+        | Error::Failed(_) => true,
+        Error::File { .. } | Error::Io { .. } | Error::Diverged { .. } => false,
+    }
 }

@@ -49,7 +49,7 @@ pub struct Args {
     #[command(flatten)]
     backend: BackendArgs,
     /// How progress is shown: bar, plain or none. [default: bar on a terminal, else plain]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", hide_possible_values = true)]
     progress: Option<ProgressKind>,
     /// Prints the result as JSON.
     #[arg(long)]
@@ -100,8 +100,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 .map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
             target.check()?;
             let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
-            let baseline =
-                asked.then(|| backend::run(&device, CheckBaseline { experiment, dataset })).transpose()?;
+            let (experiment, rates) = outline.baseline()?;
+            let check = CheckBaseline { experiment, dataset, rates };
+            let baseline = asked.then(|| backend::run(&device, check)).transpose()?;
             if let (Some(found), false) = (&baseline, args.json) {
                 tell_baseline(found);
             }
@@ -113,13 +114,22 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let workers = Workers::new(device, args.jobs.into())?;
     let happened = study.conduct(&workers, &signal, &mut progress);
     progress.finish();
-    let happened = happened.map_err(|error| with_remedy(error, &study))?;
+    let happened = happened.map_err(|error| {
+        // What is there is drawn if the disk lets it: the error is what counts.
+        let _ = draw_study(&study, &Style::default());
+        with_remedy(error, &study)
+    })?;
     let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
     let trials = study.trials();
     if args.json {
         say(&serde_json::to_string(&ranked(&trials)).expect("trials hold plain values"));
     } else {
         tell(&study, &trials, &pictures);
+    }
+    if let (Some(why), true) =
+        (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
+    {
+        return Err(Error::Failed(format!("every trial failed: {why}")));
     }
     Ok(match happened {
         Happened::Done => ExitCode::SUCCESS,
@@ -130,13 +140,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
 struct CheckBaseline {
     experiment: Experiment,
     dataset: Dataset,
+    rates: Vec<f64>,
 }
 
 impl Job for CheckBaseline {
     type Output = Baseline;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
-        check_baseline::<B>(&self.experiment, &self.dataset, &device)
+        check_baseline::<B>(&self.experiment, &self.dataset, &self.rates, &device)
     }
 }
 
@@ -246,8 +257,8 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
             loss,
             number(trial.gap, 4),
             trial.train_spread.map_or_else(|| "-".to_string(), |spread| format!("±{spread:.4}")),
-            trial.spikes.to_string(),
-            thousands(trial.parameters as f64),
+            trial.spikes.map_or_else(|| "-".to_string(), |spikes| spikes.to_string()),
+            if trial.parameters > 0 { thousands(trial.parameters as f64) } else { "-".to_string() },
             if trial.seconds < 10.0 { format!("{:.1}s", trial.seconds) } else { clock(trial.seconds) },
             trial.ended.name().to_string(),
         ]);
@@ -263,6 +274,13 @@ fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     }
     if ranked.len() > SHOWN {
         say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
+    }
+    if let (Some(why), failed @ 1..) =
+        (study.first_failure(), trials.iter().filter(|trial| trial.ended == TrialEnd::Failed).count())
+    {
+        say(&format!(
+            "{failed} could not be trained: {why}; remove trials/*.failed to try again with --resume"
+        ));
     }
     let folder = study.folder();
     say(&format!("  study     {}", folder.path().display()));

@@ -32,11 +32,14 @@ fn of_trial(trial: &Trial, keys: &[String]) -> StudyTrial {
     };
     StudyTrial {
         trial: trial.trial,
+        stage: trial.stage.map(str::to_string),
         values: keys.iter().map(value).collect(),
         ended: match trial.ended {
             TrialEnd::Completed | TrialEnd::EarlyStopped => TrialEnding::Finished,
-            TrialEnd::Pruned | TrialEnd::Unfinished => TrialEnding::Pruned,
+            TrialEnd::Pruned => TrialEnding::Pruned,
+            TrialEnd::Unfinished => TrialEnding::Unfinished,
             TrialEnd::Diverged => TrialEnding::Diverged,
+            TrialEnd::Failed => TrialEnding::Failed,
         },
         loss: trial.loss,
         loss_spread: trial.loss_spread,
@@ -93,6 +96,7 @@ fn summary(study: &Study) -> Vec<(String, String)> {
         TrialEnd::EarlyStopped,
         TrialEnd::Pruned,
         TrialEnd::Diverged,
+        TrialEnd::Failed,
         TrialEnd::Unfinished,
     ];
     let ends = ends.into_iter().filter(|&ended| count(ended) > 0);

@@ -99,11 +99,11 @@ pub(super) fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
 /// The error of a disk that is full, with what to do about it; any other as it is.
 pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
     match error {
-        Error::Io { path, source, .. }
+        Error::Io { action, path, source }
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
         {
-            let path = path.display();
-            Error::Input(format!("cannot write `{path}`: no space is left on the disk: {remedy}"))
+            let problem = format!("no space is left on the disk: {remedy}");
+            Error::Io { action, path, source: std::io::Error::new(source.kind(), problem) }
         }
         other => other,
     }

@@ -35,8 +35,9 @@ const NEAR: f64 = 0.1;
 /// The step after which every parameter must have had a gradient: what starts at zero lets none pass
 /// in the first.
 const FLOWING: usize = 5;
-/// Rates that are tried where the config's fails, as multiples of it.
-const OTHER_RATES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
+/// Rates that are tried where the config's fails, as multiples of it, and then whatever it is.
+const MULTIPLES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
+const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
 
 /// What the check found. Losses are in nats a token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +69,8 @@ struct Course {
     silent: Vec<String>,
 }
 
-/// Trains a copy of the experiment's model on a few of its sequences alone.
+/// Trains a copy of the experiment's model on a few of its sequences alone, at its own rate; where that
+/// fails, at each of `rates`, those that a search would try beside it.
 ///
 /// # Errors
 /// What is wrong, where it does not learn them: a rate that is too high or too low, a parameter that no
@@ -76,6 +78,7 @@ struct Course {
 pub fn check<B: ops::AutodiffBackend>(
     experiment: &Experiment,
     dataset: &Dataset,
+    rates: &[f64],
     device: &B::Device,
 ) -> Result<Baseline> {
     let batch = few(dataset, TARGETS, MOST_SEQUENCES);
@@ -94,63 +97,96 @@ pub fn check<B: ops::AutodiffBackend>(
         )));
     }
     let near = least + NEAR;
-    let learn = |rate: f64| {
+    let learn = |experiment: &Experiment, rate: f64| {
         compute(&experiment.training, || learn::<B>(experiment, dataset, (&batch, near), rate, device))
     };
-    let course = learn(rate)?;
+    let found = |course: &Course, rate: f64| Baseline {
+        sequences: batch.rows,
+        targets,
+        least,
+        first: course.first,
+        reached: course.reached,
+        steps: course.steps,
+        learning_rate: rate,
+    };
+    let course = learn(experiment, rate)?;
     if course.reached <= near {
-        return Ok(Baseline {
-            sequences: batch.rows,
-            targets,
-            least,
-            first: course.first,
-            reached: course.reached,
-            steps: course.steps,
-            learning_rate: rate,
-        });
+        return Ok(found(&course, rate));
     }
-    let mut works = None;
-    for factor in OTHER_RATES {
-        if learn(rate * factor)?.reached <= near {
-            works = Some(factor);
-            break;
+    for &other in rates.iter().filter(|&&other| other != rate) {
+        let course = learn(experiment, other)?;
+        if course.reached <= near {
+            return Ok(found(&course, other));
+        }
+    }
+    let first_that_works = |experiment: &Experiment, rates: &[f64]| {
+        for &rate in rates {
+            if learn(experiment, rate)?.reached <= near {
+                return Ok::<_, Error>(Some(rate));
+            }
+        }
+        Ok(None)
+    };
+    let others = MULTIPLES.map(|factor| rate * factor).into_iter().chain(USUAL_RATES).collect::<Vec<_>>();
+    let works = first_that_works(experiment, &others)?;
+    let norm = experiment.training.max_gradient_norm;
+    if works.is_none() && norm > 0.0 {
+        let mut unclipped = experiment.clone();
+        unclipped.training.max_gradient_norm = 0.0;
+        let rates = [&[rate], &USUAL_RATES[..]].concat();
+        if let Some(works) = first_that_works(&unclipped, &rates)? {
+            return Err(Error::key(
+                "training.max_gradient_norm",
+                format!("{norm:e}"),
+                format!(
+                    "holds every step back. {}; without clipping, at a rate of {works:e}, they are. Raise it, as to 1, \
+                     {ANYWAY}",
+                    course.happened(batch.rows, near)
+                ),
+            ));
         }
     }
     Err(course.problem(rate, works, batch.rows, near))
 }
 
+const ANYWAY: &str = "or go on all the same with --set tune.baseline=false";
+
 impl Course {
-    fn problem(&self, rate: f64, works: Option<f64>, rows: usize, near: f64) -> Error {
-        let Self { first, reached, steps, finite, silent } = self;
+    fn happened(&self, rows: usize, near: f64) -> String {
+        let Self { first, reached, steps, finite, .. } = self;
         let happened = match finite {
             false => format!("the loss is no longer finite after {steps} steps"),
             true => format!("the training loss came from {first:.2} to {reached:.2} nats in {steps} steps"),
         };
-        let asked = format!(
+        format!(
             "baseline check: {rows} sequences could not be learned by heart: {happened}, not below {near:.2}"
-        );
-        let anyway = "or go on all the same with --set tune.baseline=false";
-        let silent = match silent.as_slice() {
+        )
+    }
+
+    /// `works`: another rate, at which they are.
+    fn problem(&self, rate: f64, works: Option<f64>, rows: usize, near: f64) -> Error {
+        let asked = self.happened(rows, near);
+        let silent = match self.silent.as_slice() {
             [] => String::new(),
             names => format!("; no gradient reaches `{}`", names.join("`, `")),
         };
         match works {
-            Some(factor) => {
-                let (is, other) = if factor < 1.0 { ("high", "lower") } else { ("low", "higher") };
-                let good =
-                    format!("{:e}", format!("{:.3e}", rate * factor).parse::<f64>().unwrap_or(rate * factor));
+            Some(works) => {
+                let (is, other) = if works < rate { ("high", "lower") } else { ("low", "higher") };
+                let good = format!("{:e}", format!("{works:.3e}").parse::<f64>().unwrap_or(works));
                 Error::key(
                     "training.learning_rate",
                     format!("{rate:e}"),
                     format!(
-                        "is too {is}. {asked}; with {good} they are{silent}. Take a {other} rate, {anyway}"
+                        "is too {is}. {asked}; with {good} they are{silent}. Take a {other} rate, {ANYWAY}"
                     ),
                 )
             }
             None => Error::Input(format!(
-                "{asked}, nor with rates from a thousandth to a thousand times `training.learning_rate` = {rate:e}{silent}; \
+                "{asked}, nor with rates from a thousandth to a thousand times `training.learning_rate` = {rate:e}, nor from \
+                 1e-5 to 0.1{silent}; \
                  the model may be too small (`model.d_model`, `model.layers`) or not see what decides \
-                 (`model.position`). Change it, {anyway}"
+                 (`model.position`). Change it, {ANYWAY}"
             )),
         }
     }
@@ -279,10 +315,14 @@ mod tests {
     use super::*;
 
     fn checked(sets: &[&str]) -> Result<Baseline> {
+        checked_with(sets, &[])
+    }
+
+    fn checked_with(sets: &[&str], rates: &[f64]) -> Result<Baseline> {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();
         let experiment = small(&sets)?;
         let dataset = experiment.dataset()?;
-        check::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default())
+        check::<Autodiff<NdArray>>(&experiment, &dataset, rates, &Default::default())
     }
 
     #[test]
@@ -302,6 +342,24 @@ mod tests {
         let low = ["training.learning_rate=1e-6", "training.min_learning_rate=0"];
         let said = checked(&low).unwrap_err().to_string();
         assert!(said.contains("is too low") && said.lines().count() == 1, "{said}");
+        for (rate, part) in [("1e-8", "is too low"), ("1e30", "is too high")] {
+            let sets = [&format!("training.learning_rate={rate}"), "training.min_learning_rate=0"];
+            let said = checked(&sets).unwrap_err().to_string();
+            assert!(said.starts_with("`training.learning_rate`") && said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn clipping_that_lets_nothing_move_is_told() {
+        let held = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9"];
+        let said = checked(&held).unwrap_err().to_string();
+        assert!(said.starts_with("`training.max_gradient_norm` = 1e-9 holds"), "{said}");
+    }
+
+    #[test]
+    fn a_rate_that_the_search_tries_too_may_stand_for_one_that_fails() {
+        let found = checked_with(&["training.learning_rate=10"], &[10.0, 3e-3]).unwrap();
+        assert_eq!(found.learning_rate, 3e-3);
     }
 
     #[test]

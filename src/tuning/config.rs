@@ -115,6 +115,15 @@ impl TuneConfig {
                 return Err(Error::key(key, value, format!("is more than a study holds: at most {MOST}")));
             }
         }
+        for (section, keys) in &self.search {
+            let names = keys.as_table().into_iter().filter(|_| !section.contains('.')).flatten();
+            let twice = names.map(|(name, _)| format!("{section}.{name}"));
+            if let Some(key) = twice.into_iter().find(|key| self.search.contains_key(key)) {
+                let value = self.search[&key].to_string().replace('\n', "");
+                let problem = "stands there twice, once with quotes and once without: keep one of them";
+                return Err(Error::key(format!("tune.search.{key}"), value, problem));
+            }
+        }
         match (self.method(), self.search.is_empty()) {
             (Method::Recipe, false) => Err(Error::key(
                 "tune.method",
@@ -177,6 +186,13 @@ mod tests {
             ),
             (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be at least 1"),
             (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be at least 2"),
+            (
+                TuneConfig {
+                    search: "\"model.heads\" = [2]\nmodel.heads = [4]".parse().unwrap(),
+                    ..none.clone()
+                },
+                "twice",
+            ),
             (TuneConfig { trials: 1 << 20, ..some.clone() }, "at most 10000"),
             (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "at most 10000"),
             (TuneConfig { eta: Some(usize::MAX), ..some }, "at most 10000"),

@@ -41,7 +41,12 @@ impl Dimension {
             toml::Value::Array(values) => {
                 let mut distinct: Vec<toml::Value> = Vec::new();
                 for value in values {
-                    if !distinct.contains(value) {
+                    // 1 and 1.0 are one value.
+                    let is_same = |other: &toml::Value| match (number(other), number(value)) {
+                        (Some(other), Some(value)) => other == value,
+                        _ => other == value,
+                    };
+                    if !distinct.iter().any(is_same) {
                         distinct.push(value.clone());
                     }
                 }
@@ -79,19 +84,22 @@ impl Dimension {
     }
 }
 
+fn number(value: &toml::Value) -> Option<f64> {
+    value.as_float().or(value.as_integer().map(|whole| whole as f64))
+}
+
 impl Range {
     fn parse(table: &toml::Table) -> Result<Self, String> {
         if let Some(key) = table.keys().find(|key| !["min", "max", "scale", "points"].contains(&key.as_str()))
         {
             return Err(format!("has a `{key}`, where a range has min, max, scale and points"));
         }
-        let number = |name: &str| {
+        let read = |name: &str| {
             let value =
                 table.get(name).ok_or(format!("lacks `{name}`: a range is {{ min = 1, max = 2 }}"))?;
-            let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
-            number.filter(|number| number.is_finite()).ok_or(format!("has no number as `{name}`"))
+            number(value).filter(|number| number.is_finite()).ok_or(format!("has no number as `{name}`"))
         };
-        let (min, max) = (number("min")?, number("max")?);
+        let (min, max) = (read("min")?, read("max")?);
         if min >= max {
             let (low, high) = (shown(&table["min"]), shown(&table["max"]));
             return Err(format!("is empty: `max` = {high} must be above `min` = {low}"));
@@ -141,5 +149,16 @@ impl Range {
             (0..self.points).map(|index| self.at(index as f64 / (self.points - 1) as f64)).collect();
         points.dedup();
         points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_written_twice_is_one() {
+        let list = "values = [1, 1.0, 2, \"a\", \"a\"]".parse::<toml::Table>().unwrap();
+        assert_eq!(Dimension::parse(&list["values"]).unwrap().points().len(), 3);
     }
 }

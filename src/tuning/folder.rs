@@ -64,6 +64,11 @@ impl StudyFolder {
         self.path().join("trials")
     }
 
+    /// `trials/000.failed`, beside the folder of a run that could not be trained: why, in a line.
+    pub(super) fn failure(run: &RunFolder) -> PathBuf {
+        run.path().with_extension("failed")
+    }
+
     /// `study.csv`: a row a trial.
     pub fn table(&self) -> PathBuf {
         self.path().join("study.csv")

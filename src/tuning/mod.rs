@@ -43,7 +43,7 @@ pub use record::{Record, Trial, TrialEnd, ranked};
 pub use space::{Setting, Space};
 pub use study::{DueRun, Study, check_resumes};
 pub use table::{setting_shown, shown};
-pub use worker::{Errand, Happened, Workers};
+pub use worker::{CANNOT_BE_TRAINED, Errand, Happened, Workers};
 
 #[cfg(test)]
 mod testing {

@@ -2,11 +2,12 @@
 
 use super::budget::{Budget, a_step, whole_steps};
 use super::config::{Method, TuneConfig};
-use super::proposal::{Agenda, Proposer};
+use super::proposal::{Agenda, Proposed, Proposer};
 use super::recipe;
-use super::space::{Setting, Space, configured};
+use super::space::{Setting, Space, configured, keeps_its_shape};
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::training::Experiment;
 
 /// Steps of the longest trial.
 const MOST_STEPS: usize = 1_000_000_000;
@@ -18,6 +19,8 @@ pub struct Outline {
     pub(super) tune: TuneConfig,
     pub(super) proposer: Proposer,
     pub(super) budget: Budget,
+    /// The patience of the config itself, which the recipe replaces for its trials alone.
+    patience: Option<usize>,
 }
 
 impl Outline {
@@ -29,6 +32,7 @@ impl Outline {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
         let space = Space::new(config)?;
+        check_shapes(config, &tune)?;
         let (base, share) = match tune.method() {
             Method::Recipe => (recipe::base(space.base()), 4),
             Method::Grid | Method::Random | Method::Halving => (space.base().clone(), 1),
@@ -56,7 +60,8 @@ impl Outline {
             Some(a_step(&config))
         });
         let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
-        let outline = Self { base, tune, proposer, budget };
+        let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
+        let outline = Self { base, tune, proposer, budget, patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
                 "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \
@@ -71,6 +76,32 @@ impl Outline {
     /// What the study proposes first.
     pub fn first(&self) -> Agenda {
         self.proposer.agenda(|_, _| None)
+    }
+
+    /// What the check before the search judges: the experiment of the first setting that is proposed, for the
+    /// config's own value of a searched key may be none that is tried, and a few of the learning rates
+    /// that are proposed with it.
+    ///
+    /// # Errors
+    /// As [`Self::trial_config`].
+    pub fn baseline(&self) -> Result<(Experiment, Vec<f64>)> {
+        const RATES: usize = 5;
+        let proposed = self.first().trials;
+        let config = match proposed.first() {
+            Some(first) => configured(&self.base, &first.setting)?,
+            None => self.base.clone(),
+        };
+        let rate = |trial: &Proposed| {
+            let value = trial.setting.get("training.learning_rate")?;
+            value.as_float().or(value.as_integer().map(|whole| whole as f64))
+        };
+        let mut rates = proposed.iter().filter_map(rate).collect::<Vec<_>>();
+        rates.sort_by(f64::total_cmp);
+        rates.dedup();
+        let few = (1..=RATES).map(|share| rates.get((2 * share - 1) * rates.len() / (2 * RATES)).copied());
+        let mut few = few.flatten().collect::<Vec<_>>();
+        few.dedup();
+        Ok((config.experiment(), few))
     }
 
     /// The method with what it chooses from.
@@ -144,6 +175,9 @@ impl Outline {
         let mut config = configured(&self.base, setting)?;
         let steps = self.budget.whole(&config);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
+        if let Some(patience) = self.patience {
+            config.training.patience = patience;
+        }
         if config.training.epochs.is_none() {
             config.training.steps = Some(steps);
         }
@@ -158,5 +192,39 @@ impl Outline {
         let config = configured(&self.base, setting)?;
         let step = self.budget.rung(&config, rung);
         Ok((step, step < self.budget.steps(&config)))
+    }
+}
+
+/// Weights that trials start from fit the model of their run alone. `train` and the rate finder, which let a
+/// search stand, do not ask.
+fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
+    let of_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
+    let searched = tune.searched();
+    match searched.into_iter().find(|(key, _)| keeps_its_shape(config) && of_shape(key)) {
+        None => Ok(()),
+        Some((key, value)) => {
+            let problem = "cannot be searched with `run.from`: the weights that trials start from have one shape; search \
+                           keys of [training], or leave `run.from` out";
+            Err(Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_search_does_not_change_the_shape_of_weights_that_it_starts_from() {
+        let outline = |key: &str| {
+            let text = format!("[run]\nfrom = \"somewhere\"\n[tune.search]\n\"{key}\" = [0.125]");
+            let text = text.replace("heads\" = [0.125]", "heads\" = [2]");
+            Outline::new(&Config::parse(&text, Path::new("study.toml"), &[])?, 64)
+        };
+        let said = outline("model.heads").unwrap_err().to_string();
+        assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
+        assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
     }
 }

@@ -48,9 +48,14 @@ impl StudyProgress {
 
     /// A run has ended or pauses.
     pub fn done(&mut self, study: &Study, run: &DueRun) {
+        let number = run.folder.name();
+        let setting = study.setting(run.trial).map(|setting| setting_shown(&setting)).unwrap_or_default();
+        if let Some(why) = study.failure(run) {
+            self.tell(&format!("trial {number}  {setting}  failed: {why}"));
+            return self.advance(study);
+        }
         let Some(record) = study.record(run) else { return };
         let summary = &record.summary;
-        let number = run.folder.name();
         let loss = summary.best_valid_loss.map_or_else(String::new, |loss| {
             let gap = summary.floor.map(|floor| format!(" ({:+.4} to the floor)", loss - floor));
             format!("loss {loss:.4}{}", gap.unwrap_or_default())
@@ -62,16 +67,18 @@ impl StudyProgress {
             Ended::Paused => "at a rung",
             Ended::Interrupted | Ended::TimeLimit => "interrupted",
         };
-        let setting = study.setting(run.trial).map(|setting| setting_shown(&setting)).unwrap_or_default();
-        let line = format!("trial {number}  {setting}  step {}  {loss}  {end}", summary.steps);
+        self.tell(&format!("trial {number}  {setting}  step {}  {loss}  {end}", summary.steps));
+        self.advance(study);
+    }
+
+    fn tell(&self, line: &str) {
         match (self.kind, &self.bar) {
             (ProgressKind::None, _) => {}
             (_, Some(bar)) => bar.suspend(|| {
                 let _ = writeln!(std::io::stderr(), "{line}");
             }),
-            (_, None) => say(&line),
+            (_, None) => say(line),
         }
-        self.advance(study);
     }
 
     fn advance(&mut self, study: &Study) {

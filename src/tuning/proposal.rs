@@ -40,7 +40,7 @@ pub struct Due {
 pub enum Standing {
     /// Its validation loss in nats a token.
     Loss(f64),
-    /// A loss or gradient was not finite.
+    /// A loss or gradient was not finite, or it could not be trained at all.
     Diverged,
 }
 

@@ -2,7 +2,7 @@
 //! width, dropout. Each stage changes its keys alone, around the best of the stages before, whose own
 //! values are among those it compares.
 
-use super::space::{Setting, configured};
+use super::space::{Setting, configured, keeps_its_shape};
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
@@ -10,6 +10,8 @@ const BATCH_SIZES: [i64; 3] = [16, 32, 64];
 const RATES: [f64; 4] = [1e-4, 5e-4, 1e-3, 3e-3];
 const HEADS: [i64; 3] = [2, 4, 8];
 const DROPOUT: [f64; 3] = [0.1, 0.2, 0.3];
+/// The stage that changes the shape of the model, which weights of another run would no longer fit.
+const SHAPE: &str = "heads and width";
 /// Validations without improvement that end a trial, where the config names none.
 const PATIENCE: usize = 5;
 /// Share of a run over which the rate rises, where the config has no warm-up.
@@ -47,8 +49,10 @@ pub fn start(base: &Config) -> Setting {
         ("model.heads", whole(model.heads)),
         ("model.dropout", model.dropout.into()),
     ]
+    .into_iter()
+    .filter(|(key, _)| !keeps_its_shape(base) || !matches!(*key, "model.d_model" | "model.heads"))
     .map(|(key, value)| (key.to_string(), value))
-    .into()
+    .collect()
 }
 
 /// The stages in their order.
@@ -70,7 +74,7 @@ pub fn stages(base: &Config) -> Vec<Stage> {
             );
         }
     }
-    vec![
+    let mut stages = vec![
         Stage {
             name: "batch size",
             choices: one("training.batch_size", BATCH_SIZES.map(toml::Value::Integer).to_vec()),
@@ -79,9 +83,13 @@ pub fn stages(base: &Config) -> Vec<Stage> {
             name: "learning rate",
             choices: one("training.learning_rate", RATES.map(toml::Value::Float).to_vec()),
         },
-        Stage { name: "heads and width", choices: shapes },
+        Stage { name: SHAPE, choices: shapes },
         Stage { name: "dropout", choices: one("model.dropout", DROPOUT.map(toml::Value::Float).to_vec()) },
-    ]
+    ];
+    if keeps_its_shape(base) {
+        stages.retain(|stage| stage.name != SHAPE);
+    }
+    stages
 }
 
 impl Stage {
@@ -124,6 +132,15 @@ mod tests {
             counts.collect::<Vec<_>>(),
             [("batch size", 3), ("learning rate", 4), ("heads and width", 9), ("dropout", 4)]
         );
+    }
+
+    #[test]
+    fn a_model_that_starts_from_weights_keeps_its_shape() {
+        let mut config = Config::default();
+        config.run.from = "somewhere".into();
+        let names = stages(&config).into_iter().map(|stage| stage.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["batch size", "learning rate", "dropout"]);
+        assert!(!start(&config).contains_key("model.d_model"));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum TrialEnd {
     Pruned,
     /// A loss or gradient was not finite.
     Diverged,
+    /// It could not be trained, as a model that no memory holds.
+    Failed,
     /// Not yet.
     Unfinished,
 }
@@ -42,6 +44,7 @@ impl TrialEnd {
             Self::EarlyStopped => "early_stopped",
             Self::Pruned => "pruned",
             Self::Diverged => "diverged",
+            Self::Failed => "failed",
             Self::Unfinished => "unfinished",
         }
     }
@@ -71,14 +74,15 @@ pub struct Trial {
     /// The standard deviation of the training loss over the last fifth of the logged steps.
     pub train_spread: Option<f64>,
     /// Logged steps whose training loss stands far above those before it.
-    pub spikes: usize,
-    /// Trained numbers in the model.
+    /// None where the log is too short to tell.
+    pub spikes: Option<usize>,
+    /// Trained numbers in the model; 0 where it failed before there was one.
     pub parameters: usize,
     /// Steps of all its runs.
     pub steps: usize,
     /// Targets that all its runs trained on.
     pub tokens: u64,
-    /// Seconds that all its runs trained.
+    /// Seconds that all its runs trained, without those that checkpoints took.
     pub seconds: f64,
     /// The validation loss by tokens trained on, of the first seed.
     pub curve: Vec<(f64, f64)>,
@@ -139,16 +143,22 @@ pub fn standing(runs: &[Option<Standing>]) -> Option<Standing> {
 
 impl Trial {
     /// Puts together what the runs of a trial say, a run a seed; none where none has come to a pause.
-    /// `complete`: whether the study is, so that a run that pauses will not go on.
+    /// `failed`: whether one of them could not be trained. `complete`: whether the study is, so that a run
+    /// that pauses will not go on.
     pub fn new(
         (trial, stage, setting): (usize, Option<&'static str>, Setting),
         runs: &[Option<&Record>],
+        failed: bool,
         complete: bool,
     ) -> Option<Self> {
         let known = runs.iter().flatten().copied().collect::<Vec<_>>();
-        let first = known.first()?;
+        let first = known.first();
+        if first.is_none() && !failed {
+            return None;
+        }
         let all = |ended: Ended| known.iter().all(|run| run.summary.ended == ended);
         let ended = match () {
+            () if failed => TrialEnd::Failed,
             () if known.iter().any(|run| run.summary.ended == Ended::Diverged) => TrialEnd::Diverged,
             () if known.len() < runs.len() => TrialEnd::Unfinished,
             () if all(Ended::Completed) => TrialEnd::Completed,
@@ -161,11 +171,14 @@ impl Trial {
             Some((mean(&values)?, deviation(&values)))
         };
         let loss = match ended {
-            TrialEnd::Diverged => None,
-            _ => means(&|run| run.best(usize::MAX).map(|row| row.loss)),
+            TrialEnd::Diverged | TrialEnd::Failed => None,
+            TrialEnd::Completed | TrialEnd::EarlyStopped | TrialEnd::Pruned | TrialEnd::Unfinished => {
+                means(&|run| run.best(usize::MAX).map(|row| row.loss))
+            }
         };
         let floor = means(&|run| run.summary.floor).map(|(mean, _)| mean);
-        let validations = first.rows.iter().filter(|row| row.split == Split::Valid);
+        let rows = first.map(|run| run.rows.as_slice()).unwrap_or_default();
+        let validations = rows.iter().filter(|row| row.split == Split::Valid);
         Some(Self {
             trial,
             stage,
@@ -179,11 +192,16 @@ impl Trial {
                 .and(means(&|run| run.best(usize::MAX).map(|row| row.accuracy)))
                 .map(|(mean, _)| mean),
             train_spread: means(&|run| last_spread(&run.train_losses())).map(|(mean, _)| mean),
-            spikes: known.iter().map(|run| spikes(&run.train_losses())).sum(),
-            parameters: first.summary.parameters,
+            spikes: known
+                .iter()
+                .map(|run| spikes(&run.train_losses()))
+                .sum::<Option<usize>>()
+                .filter(|_| first.is_some()),
+            parameters: first.map_or(0, |run| run.summary.parameters),
             steps: known.iter().map(|run| run.summary.steps).sum(),
             tokens: known.iter().map(|run| run.summary.tokens).sum(),
-            seconds: known.iter().map(|run| run.summary.seconds).sum(),
+            // The sum of nothing would be -0.
+            seconds: known.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
             curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
     }
@@ -199,7 +217,7 @@ impl Trial {
         let class = match self.ended {
             TrialEnd::Completed | TrialEnd::EarlyStopped => 0,
             TrialEnd::Pruned | TrialEnd::Unfinished => 1,
-            TrialEnd::Diverged => 2,
+            TrialEnd::Diverged | TrialEnd::Failed => 2,
         };
         (class, self.loss.unwrap_or(f64::INFINITY), self.trial)
     }
@@ -278,7 +296,8 @@ mod tests {
         assert_eq!(standing(&[low, Some(Standing::Diverged)]), Some(Standing::Diverged));
 
         let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
-        let trial = |runs: &[Option<&Record>]| Trial::new((3, None, Setting::new()), runs, true).unwrap();
+        let trial =
+            |runs: &[Option<&Record>]| Trial::new((3, None, Setting::new()), runs, false, true).unwrap();
         let both = trial(&[Some(&one), Some(&two)]);
         assert_eq!((both.loss, both.gap, both.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
         assert_eq!(both.loss_spread, Some(2f64.sqrt()));
@@ -292,16 +311,19 @@ mod tests {
     #[test]
     fn a_run_that_pauses_is_pruned_only_when_the_study_is_complete() {
         let run = run(Ended::Paused, 20, &COURSE[..2]);
-        let ended = |complete| Trial::new((0, None, Setting::new()), &[Some(&run)], complete).unwrap().ended;
+        let ended =
+            |complete| Trial::new((0, None, Setting::new()), &[Some(&run)], false, complete).unwrap().ended;
         assert_eq!((ended(false), ended(true)), (TrialEnd::Unfinished, TrialEnd::Pruned));
-        assert_eq!(Trial::new((0, None, Setting::new()), &[None], true), None);
+        assert_eq!(Trial::new((0, None, Setting::new()), &[None], false, true), None);
+        let failed = Trial::new((0, None, Setting::new()), &[None], true, true).unwrap();
+        assert_eq!((failed.ended, failed.loss, failed.spikes), (TrialEnd::Failed, None, None));
     }
 
     #[test]
     fn a_pruned_trial_ranks_behind_any_that_was_trained_to_its_end() {
         let trial = |number, ended, loss| {
             let run = run(ended, 10, &[(10, loss)]);
-            Trial::new((number, None, Setting::new()), &[Some(&run)], true).unwrap()
+            Trial::new((number, None, Setting::new()), &[Some(&run)], false, true).unwrap()
         };
         let trials = [
             trial(0, Ended::Diverged, 0.1),

@@ -188,6 +188,11 @@ pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
     base.with(&setting)
 }
 
+/// Whether the trials start from the weights of a run, which fit its model alone.
+pub fn keeps_its_shape(config: &Config) -> bool {
+    !config.run.from.as_os_str().is_empty()
+}
+
 /// Why the trials of a study that searches a key could not be compared; none where they can.
 fn incomparable(key: &str) -> Option<&'static str> {
     match key {

@@ -27,8 +27,8 @@ pub fn last_spread(losses: &[f64]) -> Option<f64> {
 }
 
 /// Values that stand above the median of the twenty before them by more than six times the median
-/// distance from it, which of normal noise is four standard deviations.
-pub fn spikes(losses: &[f64]) -> usize {
+/// distance from it, which of normal noise is four standard deviations. None where there are not so many.
+pub fn spikes(losses: &[f64]) -> Option<usize> {
     const BEFORE: usize = 20;
     let stands_out = |window: &[f64]| {
         let (before, value) = (&window[..BEFORE], window[BEFORE]);
@@ -36,7 +36,7 @@ pub fn spikes(losses: &[f64]) -> usize {
         let distances = before.iter().map(|loss| (loss - middle).abs()).collect::<Vec<_>>();
         value - middle > 6.0 * median(&distances).max(1e-3 * middle.abs())
     };
-    losses.windows(BEFORE + 1).filter(|window| stands_out(window)).count()
+    (losses.len() > BEFORE).then(|| losses.windows(BEFORE + 1).filter(|window| stands_out(window)).count())
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -57,9 +57,9 @@ mod tests {
     fn spikes_stand_out_of_noise_and_a_fall_is_none() {
         let noise = |step: usize| ((step * 7_919) % 101) as f64 / 1_010.0;
         let mut losses = (0..200).map(|step| 3.0 - step as f64 / 100.0 + noise(step)).collect::<Vec<_>>();
-        assert_eq!(spikes(&losses), 0);
+        assert_eq!(spikes(&losses), Some(0));
         (losses[60], losses[150]) = (9.0, 5.0);
-        assert_eq!(spikes(&losses), 2);
+        assert_eq!(spikes(&losses), Some(2));
         assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
         assert_eq!(last_spread(&losses[..2]), None);
         let falling = (0..50).map(|step| 3.0 - step as f64 / 50.0).collect::<Vec<_>>();
@@ -67,6 +67,7 @@ mod tests {
         let jagged = falling.iter().enumerate().map(|(step, loss)| loss + 0.1 * (step % 2) as f64);
         let spread = last_spread(&jagged.collect::<Vec<_>>()).unwrap();
         assert!((spread - 0.05).abs() < 0.01, "{spread}");
-        assert_eq!(spikes(&[1.0; 50]), 0);
+        assert_eq!(spikes(&[1.0; 50]), Some(0));
+        assert_eq!((spikes(&[1.0; 20]), spikes(&[1.0; 21])), (None, Some(0)), "too few to tell");
     }
 }

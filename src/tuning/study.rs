@@ -13,7 +13,7 @@ use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
 use super::proposal::{Agenda, Due, Proposed, Standing};
-use super::record::{Record, Trial, TrialEnd, ranked, standing};
+use super::record::{Record, Trial, ranked, standing};
 use super::space::Setting;
 use super::table;
 use super::worker::{Happened, Workers, follow};
@@ -27,6 +27,8 @@ pub struct Study {
     folder: StudyFolder,
     outline: Outline,
     records: BTreeMap<(usize, usize), Record>,
+    /// Why runs could not be trained.
+    failures: BTreeMap<(usize, usize), String>,
     _lock: Lock,
 }
 
@@ -80,7 +82,8 @@ impl Study {
     }
 
     fn with(folder: StudyFolder, outline: Outline, lock: Lock) -> Result<Self> {
-        let mut study = Self { folder, outline, records: BTreeMap::new(), _lock: lock };
+        let mut study =
+            Self { folder, outline, records: BTreeMap::new(), failures: BTreeMap::new(), _lock: lock };
         study.read()?;
         Ok(study)
     }
@@ -92,10 +95,17 @@ impl Study {
             let mut found = false;
             for (number, trial) in trials.iter().enumerate() {
                 for seed in 0..self.outline.tune.seeds {
-                    if self.records.contains_key(&(number, seed)) {
+                    if self.is_read(number, seed) {
                         continue;
                     }
                     let folder = self.run_folder(number, seed);
+                    let failure = StudyFolder::failure(&folder);
+                    if failure.exists() {
+                        let why = fs::read_to_string(&failure);
+                        let why = why.map_err(|error| Error::io("read", &failure, error))?;
+                        self.failures.insert((number, seed), why.trim().to_string());
+                        found = true;
+                    }
                     if !folder.config().exists() {
                         continue;
                     }
@@ -112,6 +122,10 @@ impl Study {
                 return Ok(());
             }
         }
+    }
+
+    fn is_read(&self, trial: usize, seed: usize) -> bool {
+        self.records.contains_key(&(trial, seed)) || self.failures.contains_key(&(trial, seed))
     }
 
     /// The folder of the study.
@@ -136,7 +150,11 @@ impl Study {
 
     fn standing(&self, trials: &[Proposed], Due { trial, rung }: Due) -> Option<Standing> {
         let (step, _) = self.outline.rung(&trials[trial].setting, rung).ok()?;
-        let runs = (0..self.outline.tune.seeds).map(|seed| self.records.get(&(trial, seed))?.at(step));
+        let runs =
+            (0..self.outline.tune.seeds).map(|seed| match self.failures.contains_key(&(trial, seed)) {
+                true => Some(Standing::Diverged),
+                false => self.records.get(&(trial, seed))?.at(step),
+            });
         standing(&runs.collect::<Vec<_>>())
     }
 
@@ -151,7 +169,9 @@ impl Study {
             for seed in 0..self.outline.tune.seeds {
                 let config = self.outline.trial_config(&trials[trial].setting, seed)?;
                 let (step, pauses) = self.outline.rung(&trials[trial].setting, rung)?;
-                if self.records.get(&(trial, seed)).is_some_and(|record| record.at(step).is_some()) {
+                let is_there =
+                    self.records.get(&(trial, seed)).is_some_and(|record| record.at(step).is_some());
+                if is_there || self.failures.contains_key(&(trial, seed)) {
                     continue;
                 }
                 let folder = self.run_folder(trial, seed);
@@ -161,11 +181,15 @@ impl Study {
         Ok(runs)
     }
 
-    /// Takes in what a run says now.
+    /// Takes in what a run says now, or why it failed, which is kept beside its folder.
     ///
     /// # Errors
-    /// If its folder holds what cannot be understood.
-    pub fn take_in(&mut self, run: &DueRun) -> Result<()> {
+    /// If its folder holds what cannot be understood, or the disk is full.
+    pub fn take_in(&mut self, run: &DueRun, failure: Option<String>) -> Result<()> {
+        if let Some(why) = failure {
+            write_atomically(&StudyFolder::failure(&run.folder), format!("{why}\n").as_bytes())?;
+            self.failures.insert((run.trial, run.seed), why);
+        }
         if let Some(record) = Record::read(&run.folder)? {
             self.records.insert((run.trial, run.seed), record);
         }
@@ -181,7 +205,7 @@ impl Study {
     /// after each run.
     ///
     /// # Errors
-    /// If a run fails otherwise than by diverging, or a file cannot be written: what is done stays done.
+    /// If a file cannot be written: what is done stays done.
     pub fn conduct(
         &mut self,
         workers: &Workers,
@@ -194,8 +218,8 @@ impl Study {
             if runs.is_empty() {
                 return Ok(Happened::Done);
             }
-            let happened = workers.train(&runs, signal, |run| {
-                self.take_in(run)?;
+            let happened = workers.train(&runs, signal, |run, failure| {
+                self.take_in(run, failure)?;
                 self.write()?;
                 progress.done(self, run);
                 Ok(())
@@ -211,12 +235,23 @@ impl Study {
         self.records.get(&(run.trial, run.seed))
     }
 
+    /// Why a run could not be trained.
+    pub fn failure(&self, run: &DueRun) -> Option<&str> {
+        self.failures.get(&(run.trial, run.seed)).map(String::as_str)
+    }
+
+    /// Why the first of those that failed did.
+    pub fn first_failure(&self) -> Option<&str> {
+        self.failures.values().next().map(String::as_str)
+    }
+
     /// The trials that have something to tell, by their numbers.
     pub fn trials(&self) -> Vec<Trial> {
         let Agenda { trials, due } = self.agenda();
         let told = trials.into_iter().enumerate().filter_map(|(number, Proposed { setting, stage })| {
             let runs = (0..self.outline.tune.seeds).map(|seed| self.records.get(&(number, seed)));
-            Trial::new((number, stage, setting), &runs.collect::<Vec<_>>(), due.is_empty())
+            let failed = (0..self.outline.tune.seeds).any(|seed| self.failures.contains_key(&(number, seed)));
+            Trial::new((number, stage, setting), &runs.collect::<Vec<_>>(), failed, due.is_empty())
         });
         told.collect()
     }
@@ -228,7 +263,7 @@ impl Study {
     pub fn write(&self) -> Result<()> {
         let trials = self.trials();
         write_atomically(&self.folder.table(), &table::csv(&self.keys(), &trials))?;
-        let best = ranked(&trials).first().copied().filter(|best| best.ended != TrialEnd::Diverged).cloned();
+        let best = ranked(&trials).first().copied().filter(|best| best.loss.is_some()).cloned();
         match best {
             Some(best) => write_atomically(
                 &self.folder.best(),

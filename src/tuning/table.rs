@@ -52,7 +52,9 @@ pub fn csv(keys: &[String], trials: &[Trial]) -> Vec<u8> {
         let values =
             [trial.loss, trial.loss_spread, trial.floor, trial.gap, trial.accuracy, trial.train_spread];
         row.extend(values.map(number));
-        row.extend([trial.spikes, trial.parameters, trial.steps].map(|count| count.to_string()));
+        let count = |count: Option<usize>| count.map_or_else(String::new, |count| count.to_string());
+        let parameters = Some(trial.parameters).filter(|&parameters| parameters > 0);
+        row.extend([trial.spikes, parameters, Some(trial.steps)].map(count));
         row.push(trial.tokens.to_string());
         row.push(format!("{:.3}", trial.seconds));
         writer.write_record(row).expect("a row fits into memory");

@@ -4,6 +4,7 @@
 //! train, in one line. The line stays open: when it ends, because the study asks for it or was killed,
 //! the run saves and stops. So no orphan goes on behind the back of a study that is resumed.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use super::study::DueRun;
 use crate::error::{Error, Result};
 use crate::training::{Device, Ended, Summary};
 
+/// What `trial` ends with where the fault is the trial's own, and others may do better.
+pub const CANNOT_BE_TRAINED: i32 = 3;
 /// How often the study looks whether a run has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -72,18 +75,21 @@ impl Workers {
         Ok(Self { program, device, jobs: jobs.max(1) })
     }
 
-    /// Trains every run as far as it is due, and tells `done` of each as it ends.
+    /// Trains every run as far as it is due, and tells `done` of each as it ends: of one that cannot be
+    /// trained, why. One whose process was killed is tried once more, for whoever killed it may have meant
+    /// the whole study.
     ///
     /// # Errors
-    /// If a run fails otherwise than by diverging, or `done` does. Those under way have then saved and
+    /// If the disk or the system fails, which no other trial would survive either, or `done` does. Those under way have then saved and
     /// stopped.
     pub fn train(
         &self,
         runs: &[DueRun],
         signal: &AtomicUsize,
-        mut done: impl FnMut(&DueRun) -> Result<()>,
+        mut done: impl FnMut(&DueRun, Option<String>) -> Result<()>,
     ) -> Result<Happened> {
-        let mut waiting = runs.iter();
+        let mut waiting = runs.iter().collect::<VecDeque<_>>();
+        let mut killed: Vec<&DueRun> = Vec::new();
         let mut working: Vec<Worker> = Vec::new();
         let mut failed: Option<Error> = None;
         loop {
@@ -92,7 +98,7 @@ impl Workers {
                 working.iter_mut().for_each(|worker| worker.line = None);
             }
             while !stop && working.len() < self.jobs {
-                let Some(run) = waiting.next() else { break };
+                let Some(run) = waiting.pop_front() else { break };
                 match self.start(run) {
                     Ok(worker) => working.push(worker),
                     Err(error) => {
@@ -101,7 +107,7 @@ impl Workers {
                     }
                 }
             }
-            if working.is_empty() {
+            if working.is_empty() && (stop || failed.is_some() || waiting.is_empty()) {
                 return match failed {
                     Some(error) => Err(error),
                     None if stop => Ok(Happened::Interrupted),
@@ -114,8 +120,18 @@ impl Workers {
                     Ok(None) => index += 1,
                     Ok(Some(status)) => {
                         let mut worker = working.remove(index);
-                        let outcome = worker.outcome(status).and_then(|()| done(worker.run));
-                        // What fails because it was asked to end is no news.
+                        let outcome = match worker.outcome(status) {
+                            Ok(Outcome::Trained) => done(worker.run, None),
+                            // What fails because it was asked to end is no news.
+                            Ok(Outcome::Killed(_) | Outcome::Failed(_)) if stop => Ok(()),
+                            Ok(Outcome::Killed(_)) if !killed.contains(&worker.run) => {
+                                killed.push(worker.run);
+                                waiting.push_back(worker.run);
+                                Ok(())
+                            }
+                            Ok(Outcome::Killed(why) | Outcome::Failed(why)) => done(worker.run, Some(why)),
+                            Err(error) => Err(error),
+                        };
                         if let Err(error) = outcome
                             && failed.is_none()
                         {
@@ -164,22 +180,41 @@ impl Workers {
     }
 }
 
+/// How the process of a run ended.
+enum Outcome {
+    /// As runs do: a divergence is a result like any other.
+    Trained,
+    /// It was killed, as the system does where memory runs out.
+    Killed(String),
+    /// It cannot be trained, and this is why.
+    Failed(String),
+}
+
 impl Worker<'_> {
-    /// Whether a run that ended did so as runs do: a divergence is a result like any other.
-    fn outcome(&mut self, status: ExitStatus) -> Result<()> {
+    fn outcome(&mut self, status: ExitStatus) -> Result<Outcome> {
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             let _ = stderr.read_to_string(&mut said);
         }
         let summary = Summary::read(&self.run.folder).ok();
         let diverged = summary.is_some_and(|summary| summary.ended == Ended::Diverged);
-        if status.success() || diverged || matches!(status.code(), Some(130 | 143)) {
-            return Ok(());
+        // Ctrl-C may reach a run before it has a group of its own: it is gone on with like any other.
+        let interrupted = matches!(status.code(), Some(130 | 143)) || is_asked_to_end(status);
+        if status.success() || diverged || interrupted {
+            return Ok(Outcome::Trained);
         }
         let name = self.run.folder.name();
         let line =
             said.lines().rfind(|line| line.starts_with("error: ")).map(|line| &line["error: ".len()..]);
         let problem = line.map_or_else(|| format!("its process ended with {status}"), str::to_string);
+        match status.code() {
+            // A panic says what it has to say on a line of its own.
+            Some(CANNOT_BE_TRAINED | 101) => return Ok(Outcome::Failed(problem)),
+            None => {
+                return Ok(Outcome::Killed(format!("{problem}: the memory may not suffice for it")));
+            }
+            _ => {}
+        }
         let message = format!("trial {name}: {problem}");
         Err(match status.code() {
             Some(2) => Error::Input(message),
@@ -194,6 +229,14 @@ impl Drop for Worker<'_> {
         self.line = None;
         let _ = self.child.wait();
     }
+}
+
+/// Whether a process ended by a signal that asks politely: of Ctrl-C, a closed terminal, a shutdown.
+fn is_asked_to_end(status: ExitStatus) -> bool {
+    #[cfg(unix)]
+    return matches!(std::os::unix::process::ExitStatusExt::signal(&status), Some(1 | 2 | 15));
+    #[cfg(not(unix))]
+    return false;
 }
 
 /// The file of which every run of a study holds a shared lock while it works.

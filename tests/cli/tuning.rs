@@ -400,6 +400,37 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
 }
 
 #[test]
+fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
+    let place = place();
+    let sets = [
+        "tune.search.training.learning_rate=[1e-2]",
+        "tune.search.model.d_model=[16, 65536]",
+        "tune.search.model.heads=[2]",
+        "tune.method=grid",
+        "training.steps=40",
+    ];
+    let mut arguments = vec!["study.toml", "--run", "study"];
+    sets.iter().for_each(|set| arguments.extend(["--set", set]));
+    let said = succeeds(place.path(), &arguments);
+    assert!(said.contains("could not be trained") && said.contains("are free here"), "{said}");
+    let study = place.path().join("study");
+    let ended = || rows(&study).into_iter().map(|row| row["ended"].clone()).collect::<Vec<_>>();
+    assert_eq!(ended(), ["completed", "failed"], "{said}");
+    let why = fs::read_to_string(study.join("trials/001.failed")).unwrap();
+    assert!(why.lines().count() == 1 && why.contains("are free here"), "{why}");
+    let before = fs::read(study.join("study.csv")).unwrap();
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(fs::read(study.join("study.csv")).unwrap(), before, "it is not tried again");
+
+    arguments[2] = "lost";
+    arguments.extend(["--set", "tune.search.model.d_model=[65536]"]);
+    let output = tune(place.path(), &arguments);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("every trial failed") && said.contains("are free here"), "{said}");
+}
+
+#[test]
 fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
     let place = place();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
@@ -421,6 +452,8 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
             .filter(|row| row["stage"] != "batch size")
             .all(|row| row["training.batch_size"] == *batch)
     );
+    let config = fs::read_to_string(place.path().join("study/best.toml")).unwrap();
+    assert!(config.contains("patience = 0"), "as it was: {config}");
     let rate = &best(&stages[..2])["training.learning_rate"];
     assert!(
         rows.iter().filter(|row| row["stage"] == "dropout").all(|row| row["training.learning_rate"] == *rate)
@@ -521,10 +554,16 @@ fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
 #[test]
 fn a_baseline_that_does_not_converge_says_what_is_wrong_and_stops() {
     let place = place();
-    let sets = ["--set", "tune.baseline=true", "--set", "training.learning_rate=10"];
+    let sets = ["--set", "tune.baseline=true", "--set", "tune.search.training.learning_rate=[10.0]", "--set"];
+    let sets = [&sets[..], &["training.learning_rate=1e-3"]].concat();
     let said = refusal(place.path(), &[&["study.toml", "--run", "study"], &sets[..]].concat());
     assert!(said.contains("`training.learning_rate`") && said.contains("too high"), "{said}");
     assert!(!place.path().join("study").exists());
+    // A rate that no trial has is not judged.
+    let sets = ["tune.baseline=true", "training.learning_rate=10", "tune.trials=2", "tune.method=random"];
+    let mut arguments = vec!["study.toml", "--run", "study", "--set", "training.steps=20"];
+    sets.iter().for_each(|set| arguments.extend(["--set", set]));
+    assert!(succeeds(place.path(), &arguments).contains("learned by heart"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use plotters::backend::DrawingBackend;
 
-use super::{StudyResult, TrialEnding, plot_area};
+use super::{StudyResult, TrialEnding, lost, plot_area};
 use crate::error::Result;
 use crate::report::axis::{HEADING, Plot, Sign, WIDTH, heading, legend};
 use crate::report::canvas::Canvas;
@@ -43,7 +43,10 @@ impl Picture for TrialCurves<'_> {
             let (color, width) = match trial.ended {
                 _ if rank == 0 => (VERMILION, 3.0),
                 TrialEnding::Finished => (mix(BLUE, pale(BLUE), 0.25), 1.5),
-                TrialEnding::Pruned | TrialEnding::Diverged => (pale(BLUE), 1.0),
+                TrialEnding::Pruned
+                | TrialEnding::Unfinished
+                | TrialEnding::Diverged
+                | TrialEnding::Failed => (pale(BLUE), 1.0),
             };
             let places = trial.curve.iter().map(|&(tokens, loss)| (tokens, scale.at(loss)));
             plot.curve(canvas, places, color, width)?;
@@ -60,9 +63,10 @@ impl Picture for TrialCurves<'_> {
         if any(TrialEnding::Pruned) {
             entries.push((Sign::Line(pale(BLUE)), "pruned".to_string()));
         }
-        if any(TrialEnding::Diverged) {
-            entries.push((Sign::Cross(crate::report::color::MUTED), "diverged".to_string()));
+        if any(TrialEnding::Unfinished) {
+            entries.push((Sign::Line(pale(BLUE)), "not finished yet".to_string()));
         }
+        entries.extend(lost(result));
         legend(canvas, (area.left, HEADING + 8.0), &entries)
     }
 }

@@ -1,8 +1,11 @@
 //! `effects`: what each searched key does to the loss.
+//!
+//! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
+//! of those that stand in the stage that changes the key.
 
 use plotters::backend::DrawingBackend;
 
-use super::{StudyResult, Value, log_axis, log_range, mark, marks};
+use super::{StudyResult, StudyTrial, TrialEnding, Value, log_axis, log_range, mark, marks};
 use crate::error::Result;
 use crate::report::axis::{HEADING, LABEL, MARGIN, Plot, WIDTH, heading, legend};
 use crate::report::canvas::{Canvas, Rect};
@@ -95,8 +98,9 @@ impl KeyEffects<'_> {
         if side_by_side {
             let ticks = (0..places.len()).map(|place| place as f64).collect::<Vec<_>>();
             plot.x_axis_at(canvas, key, &ticks, &labels)?;
+            let comparable = comparable(result, index);
             let best = |place: &Value| {
-                let trials = result.trials.iter().filter(|trial| trial.values.get(index) == Some(place));
+                let trials = comparable.iter().filter(|trial| trial.values.get(index) == Some(place));
                 trials.filter_map(|trial| trial.loss).min_by(f64::total_cmp)
             };
             let line = places.iter().filter_map(|place| Some((at(place), scale.at(best(place)?))));
@@ -115,6 +119,31 @@ impl KeyEffects<'_> {
     }
 }
 
+/// The finished trials that differ in a key and, but for the other keys of its stage, in nothing else: of a
+/// study without stages all.
+fn comparable(result: &StudyResult, index: usize) -> Vec<&StudyTrial> {
+    let finished =
+        || result.trials.iter().filter(|trial| trial.ended == TrialEnding::Finished && trial.loss.is_some());
+    let differs = |stage: &str, key: usize| {
+        let mut values = result.trials.iter().filter(|trial| trial.stage.as_deref() == Some(stage));
+        let first = values.next().and_then(|trial| trial.values.get(key));
+        values.any(|trial| trial.values.get(key) != first)
+    };
+    let stages = result.trials.iter().filter_map(|trial| trial.stage.as_deref());
+    let Some(stage) = stages.clone().find(|stage| differs(stage, index)) else {
+        return if stages.count() == 0 { finished().collect() } else { Vec::new() };
+    };
+    let of_stage = finished().filter(|trial| trial.stage.as_deref() == Some(stage)).collect::<Vec<_>>();
+    let kept = (0..result.keys.len()).filter(|&key| !differs(stage, key)).collect::<Vec<_>>();
+    // What the stage began with was trained in an earlier one.
+    let fits = |trial: &&StudyTrial| {
+        of_stage
+            .first()
+            .is_some_and(|first| kept.iter().all(|&key| first.values.get(key) == trial.values.get(key)))
+    };
+    finished().filter(fits).collect()
+}
+
 /// Every value once: numbers by their size, words by the alphabet.
 fn distinct<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     let mut distinct: Vec<Value> = Vec::new();
@@ -130,4 +159,33 @@ fn distinct<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
         (Value::Name(_), Value::Number(_)) => std::cmp::Ordering::Greater,
     });
     distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::study;
+    use super::*;
+
+    #[test]
+    fn losses_are_joined_of_finished_trials_and_within_the_stage_of_their_key() {
+        let joined = |study: &StudyResult, key| {
+            comparable(study, key).iter().map(|trial| trial.trial).collect::<Vec<_>>()
+        };
+        let mut study = study(None);
+        assert_eq!(joined(&study, 0), [2, 0], "one is pruned, one diverged");
+        for trial in &mut study.trials {
+            let (stage, rate) = match trial.trial {
+                2 => ("rates", 1e-3),
+                3 => ("rates", 1e-4),
+                _ => ("positions", 1e-3),
+            };
+            trial.stage = Some(stage.to_string());
+            trial.values[0] = Value::Number(rate);
+            if trial.trial == 3 {
+                trial.ended = TrialEnding::Finished;
+            }
+        }
+        assert_eq!(joined(&study, 0), [2, 3]);
+        assert_eq!(joined(&study, 1), [2, 0], "what the stage began with is of the stage before");
+    }
 }

@@ -43,6 +43,8 @@ pub struct StudyResult {
 pub struct StudyTrial {
     /// Its number.
     pub trial: usize,
+    /// The stage of a recipe that asked for it; none where the study has no stages.
+    pub stage: Option<String>,
     /// The values of the searched keys, in their order.
     pub values: Vec<Value>,
     /// How it ended.
@@ -56,7 +58,8 @@ pub struct StudyTrial {
     /// The standard deviation of the training loss over the last logged steps.
     pub train_spread: Option<f64>,
     /// Logged steps whose training loss stands out.
-    pub spikes: usize,
+    /// None where there are too few to tell.
+    pub spikes: Option<usize>,
     /// Trained numbers in the model.
     pub parameters: usize,
     /// Steps of all its runs.
@@ -96,10 +99,14 @@ pub enum Value {
 pub enum TrialEnding {
     /// Trained to its end.
     Finished,
-    /// Not gone on with, or not yet.
+    /// Not gone on with: others were better.
     Pruned,
+    /// Still to be gone on with.
+    Unfinished,
     /// A loss or gradient was not finite.
     Diverged,
+    /// It could not be trained.
+    Failed,
 }
 
 impl Value {
@@ -125,8 +132,8 @@ impl StudyTrial {
         match self.ended {
             _ if best => VERMILION,
             TrialEnding::Finished => BLUE,
-            TrialEnding::Pruned => pale(BLUE),
-            TrialEnding::Diverged => MUTED,
+            TrialEnding::Pruned | TrialEnding::Unfinished => pale(BLUE),
+            TrialEnding::Diverged | TrialEnding::Failed => MUTED,
         }
     }
 }
@@ -243,10 +250,10 @@ fn mark<B: DrawingBackend>(
     let color = trial.color(best);
     let place = plot.place(x, y.unwrap_or(plot.y.end).clamp(plot.y.start, plot.y.end));
     match (trial.ended, y) {
-        (TrialEnding::Diverged, _) | (_, None) => {
+        (TrialEnding::Diverged | TrialEnding::Failed, _) | (_, None) => {
             canvas.cross((place.0, plot.area.top + 7.0), 4.0, color, 1.75)
         }
-        (TrialEnding::Pruned, Some(_)) => canvas.ring(place, 3.5, color, 1.5),
+        (TrialEnding::Pruned | TrialEnding::Unfinished, Some(_)) => canvas.ring(place, 3.5, color, 1.5),
         (TrialEnding::Finished, Some(_)) => canvas.dot(place, if best { 5.5 } else { 4.0 }, color),
     }
 }
@@ -262,10 +269,23 @@ fn marks(result: &StudyResult) -> Vec<(super::axis::Sign, String)> {
     if any(TrialEnding::Pruned) {
         entries.push((Sign::Ring(pale(BLUE)), "pruned, as it stood then".to_string()));
     }
-    if any(TrialEnding::Diverged) {
-        entries.push((Sign::Cross(MUTED), "diverged".to_string()));
+    if any(TrialEnding::Unfinished) {
+        entries.push((Sign::Ring(pale(BLUE)), "not finished yet".to_string()));
     }
+    entries.extend(lost(result));
     entries
+}
+
+/// What a legend says of trials that have no loss.
+fn lost(result: &StudyResult) -> Option<(super::axis::Sign, String)> {
+    let any = |ended: TrialEnding| result.trials.iter().any(|trial| trial.ended == ended);
+    let text = match (any(TrialEnding::Diverged), any(TrialEnding::Failed)) {
+        (true, true) => "diverged or failed",
+        (true, false) => "diverged",
+        (false, true) => "failed",
+        (false, false) => return None,
+    };
+    Some((super::axis::Sign::Cross(MUTED), text.to_string()))
 }
 
 #[cfg(test)]

@@ -6,13 +6,14 @@ use crate::report::picture::{Format, Picture, Style, raster, vector};
 pub(crate) fn study(floor: Option<f64>) -> StudyResult {
     let trial = |number: usize, ended, loss: Option<f64>, values: [Value; 2]| StudyTrial {
         trial: number,
+        stage: None,
         values: values.to_vec(),
         ended,
         loss,
         loss_spread: None,
         accuracy: loss.map(|loss| 1.0 / (1.0 + loss)),
         train_spread: Some(0.01),
-        spikes: 1,
+        spikes: Some(1),
         parameters: 1_000 * (number + 1),
         steps: 70,
         seconds: 1.5,
@@ -92,6 +93,18 @@ fn pictures_say_in_text_what_they_show() {
     };
     let svg = vector(&sweep, &style).unwrap();
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
+}
+
+#[test]
+fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
+    let mut study = study(None);
+    study.trials[2].ended = TrialEnding::Unfinished;
+    study.trials[3].ended = TrialEnding::Failed;
+    let style = Style { format: Format::Svg, ..Style::default() };
+    for svg in [vector(&TrialCurves(&study), &style).unwrap(), vector(&KeyEffects(&study), &style).unwrap()] {
+        assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
+        assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
+    }
 }
 
 #[test]
