@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// Prints what the run would take, and trains nothing.
-    #[arg(long, conflicts_with_all = ["resume", "run"])]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,

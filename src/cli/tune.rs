@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["resume", "jobs", "dry_run"])]
     find_rate: bool,
     /// Prints what the study would try, and trains nothing.
-    #[arg(long, conflicts_with_all = ["resume", "run", "jobs"])]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,

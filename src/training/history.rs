@@ -87,7 +87,8 @@ impl History {
         let length = file.read_to_end(&mut text).map_err(io("read"))? as u64;
         if length < bytes {
             let problem = format!(
-                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it"
+                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run \
+                 cannot go on with it: restore the file, or begin another run with its weights by train --from RUN"
             );
             return Err(Error::file(path, None, None, problem));
         }

@@ -53,7 +53,7 @@ pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, write_atomically};
-pub use samples::Sample;
+pub use samples::{MOST_WEIGHTS, Sample};
 pub use schedule::{Schedule, Scheduler, Shape};
 pub use start::Start;
 pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
@@ -194,8 +194,10 @@ fn go_on<B: ops::AutodiffBackend>(
     let state = checkpoint.state;
     let parameter_names = native::names(&trainee.model);
     let optimizer = Optimizer::<B>::new(Hyper::from(config));
-    optimizer.state().step = state.updates;
-    optimizer.state().moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
+    let moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
+    if !optimizer.take_up(state.updates, moments) {
+        warn("notice: the run's optimizer was of another kind than training.optimizer, which so begins anew");
+    }
 
     // What Burn's learner is made of.
     let scheduler = Scheduler::starting_at(config.schedule(total), state.step);
@@ -260,11 +262,11 @@ fn go_on<B: ops::AutodiffBackend>(
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
             let summary = summarize(ended);
+            summary.write(&run.folder)?;
             // A run that only pauses is looked into when it ends.
             if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
                 look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
             }
-            summary.write(&run.folder)?;
             Ok(Outcome { folder: run.folder, summary, lock })
         }
         Err(error) => {
