@@ -7,8 +7,9 @@ use super::run_folder::RunFolder;
 use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
 use crate::error::{Error, Result};
 
-/// The most attention weights that are looked at together: 256 MB of them.
-pub const MOST_WEIGHTS: usize = 1 << 26;
+/// The most attention weights that are looked at together: 128 MB of them, and as much again for each
+/// picture that shows all.
+pub const MOST_WEIGHTS: usize = 1 << 25;
 
 /// One sequence: what the model reads, and what is true.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
