@@ -114,10 +114,16 @@ impl History {
         Ok(())
     }
 
-    /// Brings every row to the disk, and says how many bytes they take.
-    pub fn sync(&mut self) -> Result<u64> {
-        self.file.sync_data().map_err(|error| Error::io("write", &self.path, error))?;
-        Ok(self.bytes)
+    /// How many bytes the rows take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What brings every row so far to the disk, on any thread.
+    pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+        let path = self.path.clone();
+        let file = self.file.try_clone().map_err(|error| Error::io("write", &path, error))?;
+        Ok(move || file.sync_data().map_err(|error| Error::io("write", &path, error)))
     }
 
     /// All rows since the run's start.

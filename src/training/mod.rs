@@ -233,6 +233,7 @@ fn go_on<B: ops::AutodiffBackend>(
         unread: Vec::new(),
         train_loss: None,
         saved: Some(state.step),
+        writing: None,
         pace: Pace::from(&state),
         state,
         folder,

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
@@ -28,6 +29,9 @@ use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native::{self, Description};
+
+/// Bytes of weights and moments from which a checkpoint is large.
+const LARGE: usize = 16 << 20;
 
 /// A run under way: everything but the model.
 pub struct Run<B: ops::AutodiffBackend> {
@@ -71,6 +75,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub train_loss: Option<f64>,
     /// The step of the last checkpoint.
     pub saved: Option<usize>,
+    /// The checkpoint that is being written.
+    pub writing: Option<JoinHandle<Result<()>>>,
     /// When this part of the run began, and what the state counted then.
     pub pace: Pace,
 }
@@ -106,8 +112,23 @@ impl Pace {
 }
 
 impl<B: ops::AutodiffBackend> Run<B> {
-    /// The loop: one optimizer step after another, and what is due after each.
+    /// Trains until the run ends or pauses; its last checkpoint is then written.
     pub(super) fn steps(
+        &mut self,
+        learner: &mut Learner<Parts<B>>,
+        train: &TrainLoader<Parts<B>>,
+        valid: &ValidLoader<Parts<B>>,
+        interrupter: &Interrupter,
+    ) -> Result<Ended> {
+        let ended = self.train(learner, train, valid, interrupter);
+        let begun = Instant::now();
+        let written = self.finish_writing();
+        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        ended.and_then(|ended| written.map(|()| ended))
+    }
+
+    /// The loop: one optimizer step after another, and what is due after each.
+    fn train(
         &mut self,
         learner: &mut Learner<Parts<B>>,
         train: &TrainLoader<Parts<B>>,
@@ -276,29 +297,60 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if self.state.best.as_ref().is_none_or(|best| evaluation.loss < best.evaluation.loss) {
             self.state.best = Some(Best { step, evaluation });
             self.save(learner)?;
-            // The checkpoint is there before the weights that it explains.
-            write_atomically(&self.folder.model(), &checkpoint::weights(&self.folder, step)?)?;
         }
         Ok(stop)
     }
 
-    /// Writes a checkpoint of this step, unless there is one already.
+    /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
+    ///
+    /// A small one takes its time waiting for the disk: that is done beside the steps that follow. A large
+    /// one is written at once, for its copies would add to what these steps take.
     fn save(&mut self, learner: &Learner<Parts<B>>) -> Result<()> {
         if self.saved.replace(self.state.step) == Some(self.state.step) {
             return Ok(());
         }
         let begun = Instant::now();
-        self.state.metrics_bytes = self.history.sync()?;
+        self.finish_writing()?;
         let weights = native::collect(&learner.model().model)?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged(self.state.step, "a weight is not finite".to_string()));
         }
         let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
-        checkpoint::write(&self.folder, (&weights, &self.description), &moments, &self.state)?;
-        checkpoint::prune(&self.folder)?;
+        self.state.metrics_bytes = self.history.bytes();
+        let is_best = self.state.best.as_ref().is_some_and(|best| best.step == self.state.step);
+        let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
+        let sync_rows = self.history.sync()?;
+        let (folder, description, state) =
+            (self.folder.clone(), self.description.clone(), self.state.clone());
+        let write = move || {
+            sync_rows()?;
+            checkpoint::write(&folder, (&weights, &description), &moments, &state)?;
+            if is_best {
+                // The checkpoint is there before the weights that it explains.
+                write_atomically(&folder.model(), &checkpoint::weights(&folder, state.step)?)?;
+            }
+            checkpoint::prune(&folder)
+        };
+        if size > LARGE {
+            write()?;
+        } else {
+            let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
+            self.writing = Some(
+                thread.map_err(|error| Error::Failed(format!("no thread for the checkpoint: {error}")))?,
+            );
+        }
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Waits for the checkpoint that is being written.
+    fn finish_writing(&mut self) -> Result<()> {
+        match self.writing.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(written)) => written,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
     }
 
     fn diverged(&self, step: usize, what: String) -> Error {
