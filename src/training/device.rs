@@ -88,6 +88,8 @@ pub struct Device {
     pub name: String,
     /// Bytes of memory, where the system tells.
     pub memory: Option<u64>,
+    /// Bytes that one tensor can take at most; none: as many as there are.
+    pub largest_buffer: Option<u64>,
 }
 
 impl Device {
@@ -104,6 +106,7 @@ impl Device {
             index_of_kind: 0,
             name: brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| "processor".to_string()),
             memory: Some(system.total_memory()),
+            largest_buffer: None,
         }
     }
 
@@ -204,6 +207,7 @@ mod tests {
             index_of_kind: 0,
             name: "a card".into(),
             memory: None,
+            largest_buffer: None,
         };
         let chosen = ["1", "discrete", "0", "integrated"]
             .map(|text| text.parse::<DeviceChoice>().unwrap().fits(&card));

@@ -14,6 +14,7 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 use super::checkpoint::{self, Best, State};
 use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
+use super::device_watch::DeviceWatch;
 use super::examination::score;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
@@ -63,6 +64,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub description: Description,
     /// The signal that asks for the end; 0: none.
     pub signal: Arc<AtomicUsize>,
+    /// What tells that the device has failed, before anything that it computed is written down.
+    pub watch: DeviceWatch,
     /// What a person sees.
     pub progress: Progress,
     /// Step outputs that were not read yet.
@@ -168,6 +171,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(());
         }
         let (scores, _) = score(&learner.model().valid(), &self.valid, &self.analysis, device)?;
+        self.watch.check()?;
         self.heads.push(step, &scores)
     }
 
@@ -212,6 +216,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             unread.into_iter().map(|unread| (unread.output.loss, unread.gradient_norm)).unzip();
         let begun = Instant::now();
         let (losses, norms) = (to_host(Tensor::cat(losses, 0)), to_host(Tensor::cat(norms, 0)));
+        self.watch.check()?;
         // On a device that works ahead, the wait for its results is the time of its steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
@@ -253,6 +258,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     /// Scores the whole validation set; true when early stopping asks for the end.
     fn validate(&mut self, learner: &Learner<Parts<B>>, valid: &ValidLoader<Parts<B>>) -> Result<bool> {
         let evaluation = evaluate(&learner.model().valid(), valid.iter());
+        self.watch.check()?;
         let (step, learning_rate) = (self.state.step, learner.lr_current());
         if !evaluation.loss.is_finite() {
             let what = format!("the loss on validation is {}", evaluation.loss);
@@ -290,10 +296,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let begun = Instant::now();
         self.state.metrics_bytes = self.history.sync()?;
         let weights = native::collect(&learner.model().model)?;
+        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
+        self.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged(self.state.step, "a weight is not finite".to_string()));
         }
-        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
         checkpoint::write(&self.folder, (&weights, &self.description), &moments, &self.state)?;
         checkpoint::prune(&self.folder)?;
         // Said by the next checkpoint, and by the summary.
