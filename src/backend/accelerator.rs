@@ -13,7 +13,7 @@ use crate::training::{Device, DeviceWatch, beginning};
 
 /// Runs `job` on a card, once a first small computation has shown that the card answers.
 pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
-    let watch = DeviceWatch::begin(device);
+    let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<B, 1>::ones([3], &handle);
         (one.clone() + one).into_data().to_vec::<f32>().is_ok_and(|sum| sum == [2.0; 3])
@@ -27,8 +27,9 @@ pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) 
         Err(panic) => format!("cannot start: {}", beginning(panic_message(panic.as_ref()))),
     };
     let problem = format!(
-        "{} {problem}: update its driver, choose another device (see `backends`), or use --backend ndarray",
-        device.name
+        "{} {problem}: update its driver, choose another device (see `backends`), or use --backend {}",
+        device.name,
+        super::instead()
     );
     Err(Error::key("training.backend", device.backend.name(), problem))
 }
@@ -42,6 +43,8 @@ fn finished<T>(watch: &DeviceWatch, outcome: Result<Result<T>, Box<dyn Any + Sen
 
 #[cfg(test)]
 mod tests {
+    use burn_flex::FlexDevice;
+
     use super::*;
     use crate::training::{BackendName, DeviceKind};
 
@@ -58,8 +61,20 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_driver_becomes_an_error() {
-        let watch = DeviceWatch::begin(&card());
+    fn a_panic_of_the_driver_becomes_an_error_on_whatever_thread() {
+        struct Unaware;
+        impl Job for Unaware {
+            type Output = f64;
+
+            fn run<B: ops::AutodiffBackend>(self, _: B::Device) -> Result<f64> {
+                // The number of Flex's device.
+                let thread = std::thread::Builder::new().name("DSD-0-0".into());
+                let _ = thread.spawn(|| panic!("no such buffer")).unwrap().join();
+                Ok(2.2127)
+            }
+        }
+
+        let watch = DeviceWatch::begin(&card(), &FlexDevice);
         let outcome = |text: &'static str| {
             finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
@@ -67,21 +82,8 @@ mod tests {
         assert!(failed.starts_with("wgpu on a card has failed: device lost"), "{failed}");
         let memory = outcome("can't allocate buffer of size: 123");
         assert!(memory.contains("memory") && memory.contains("a card"), "{memory}");
-    }
 
-    #[test]
-    fn a_job_that_ends_well_over_a_panic_of_the_device_thread_is_an_error() {
-        struct Unaware;
-        impl Job for Unaware {
-            type Output = f64;
-
-            fn run<B: ops::AutodiffBackend>(self, _: B::Device) -> Result<f64> {
-                let thread = std::thread::Builder::new().name("DSD-7-7".into());
-                let _ = thread.spawn(|| panic!("no such buffer")).unwrap().join();
-                Ok(2.2127)
-            }
-        }
-
+        // A job that ends well, over a panic that CubeCL keeps to itself.
         let error = run::<burn_flex::Flex, _>(&card(), Default::default(), Unaware).unwrap_err();
         assert!(error.to_string().contains("no such buffer"), "{error}");
     }

@@ -9,16 +9,27 @@ use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
+use burn::tensor::backend::DeviceOps;
+
 use super::device::Device;
 use crate::error::{Error, Result, panic_message};
 
 /// What has failed since the program began, in order.
-static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Failure {
+    /// The device, as its threads name it.
+    of: String,
+    message: String,
+}
 
 /// Watches a device while something computes on it.
 #[derive(Debug, Clone)]
 pub struct DeviceWatch {
     device: Device,
+    /// As its threads name it.
+    id: String,
     /// Failures before it began.
     known: usize,
 }
@@ -26,7 +37,12 @@ pub struct DeviceWatch {
 impl DeviceWatch {
     /// Begins to watch. The first watch of a program puts a hook of its own before the panic hook that
     /// is there; a program that replaces the hook later loses what fails after.
-    pub fn begin(device: &Device) -> Self {
+    pub fn begin(device: &Device, handle: &impl DeviceOps) -> Self {
+        let id = handle.id();
+        Self::of(device, format!("{}-{}", id.type_id, id.index_id))
+    }
+
+    fn of(device: &Device, id: String) -> Self {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let next = take_hook();
@@ -35,7 +51,7 @@ impl DeviceWatch {
                 next(panic);
             }));
         });
-        Self { device: device.clone(), known: failures().len() }
+        Self { device: device.clone(), id, known: failures().len() }
     }
 
     /// Whether nothing has failed so far. What was read from the device before this is right.
@@ -43,9 +59,9 @@ impl DeviceWatch {
     /// # Errors
     /// [`Error::DeviceMemory`] or [`Error::Failed`], by what the first failure says.
     pub fn check(&self) -> Result<()> {
-        match failures().get(self.known) {
+        match failures()[self.known..].iter().find(|failure| failure.of == self.id) {
             None => Ok(()),
-            Some(message) => Err(self.failure(message)),
+            Some(failure) => Err(self.failure(&failure.message)),
         }
     }
 
@@ -66,17 +82,16 @@ pub fn beginning(message: &str) -> String {
 }
 
 fn keep(panic: &PanicHookInfo<'_>) {
-    if serves_a_device(thread::current().name().unwrap_or_default()) {
-        failures().push(panic_message(panic.payload()).lines().take(16).collect::<Vec<_>>().join("\n"));
+    let thread = thread::current();
+    // So CubeCL names the threads of a device.
+    let of = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
+    if let Some(of) = of {
+        let message = panic_message(panic.payload()).lines().take(16).collect::<Vec<_>>().join("\n");
+        failures().push(Failure { of: of.to_string(), message });
     }
 }
 
-/// By the names that CubeCL gives these threads.
-fn serves_a_device(thread: &str) -> bool {
-    thread.starts_with("DSU-") || thread.starts_with("DSD-")
-}
-
-fn failures() -> MutexGuard<'static, Vec<String>> {
+fn failures() -> MutexGuard<'static, Vec<Failure>> {
     FAILURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,13 +131,14 @@ mod tests {
             let thread = thread::Builder::new().name(thread.into());
             assert!(thread.spawn(move || std::panic::panic_any(message)).unwrap().join().is_err());
         };
-        let watch = DeviceWatch::begin(&card);
+        let watch = DeviceWatch::of(&card, "7-7".into());
         fail("another", "on purpose");
+        fail("DSD-7-8", "of another device");
         assert!(watch.check().is_ok());
-        fail("DSD-0-0", "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 135 }");
-        let later = DeviceWatch::begin(&card);
+        fail("DSD-7-7", "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 135 }");
+        let later = DeviceWatch::of(&card, "7-7".into());
         assert!(later.check().is_ok());
-        fail("DSU-0-0", "device lost\nbacktrace");
+        fail("DSU-7-7", "device lost\nbacktrace");
         assert!(matches!(watch.check(), Err(Error::DeviceMemory { .. })), "{:?}", watch.check());
         let told = later.check().unwrap_err().to_string();
         assert!(told.starts_with("wgpu on a card has failed: device lost"), "{told}");

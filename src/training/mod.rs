@@ -107,7 +107,7 @@ pub fn train<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     target.check()?;
-    let watch = DeviceWatch::begin(&control.device);
+    let watch = DeviceWatch::begin(&control.device, device);
     check_precision::<B>(&experiment.training, &control.device, device)?;
     let start = experiment.from.as_deref().map(Start::read).transpose()?;
     if let Some((memory, sizes)) = Memory::foreseen(experiment, &control.device) {
@@ -162,6 +162,8 @@ pub fn resume<B: ops::AutodiffBackend>(
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
     let found = checkpoint::newest(&folder)?;
+    let memory = Memory::of(experiment, &dataset, &control.device);
+    memory.check_tensors(experiment, found.checkpoint.sizes, &control.device)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
@@ -232,7 +234,7 @@ fn go_on<B: ops::AutodiffBackend>(
         parameter_names,
         description: experiment.description(checkpoint.sizes),
         signal: control.signal.clone(),
-        watch: DeviceWatch::begin(&control.device),
+        watch: DeviceWatch::begin(&control.device, device),
         progress: Progress::new(control.progress, state.step, total, floor),
         unread: Vec::new(),
         train_loss: None,
