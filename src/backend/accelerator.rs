@@ -29,7 +29,7 @@ pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) 
     let problem = format!(
         "{} {problem}: update its driver, choose another device (see `backends`), or use --backend {}",
         device.name,
-        super::instead()
+        super::instead_of(device.backend)
     );
     Err(Error::key("training.backend", device.backend.name(), problem))
 }

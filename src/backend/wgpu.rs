@@ -41,6 +41,10 @@ fn find() -> Vec<Device> {
             DeviceType::Cpu => DeviceKind::Software,
             DeviceType::Other => return None,
         };
+        // Burn has one name for all software devices.
+        if kind == DeviceKind::Software && of_kind.contains_key(kind.name()) {
+            return None;
+        }
         let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
         // What CubeCL asks its device for. Where a driver has VK_EXT_shader_64bit_indexing, it binds more
         // (cubecl-wgpu 0.10, backend/vulkan.rs), which wgpu does not tell.
