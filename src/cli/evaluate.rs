@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::ops;
 use crate::training::{
-    RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say, thousands, warn,
+    Device, Memory, RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say,
+    thousands, warn,
 };
 use crate::weights::native;
 
@@ -75,7 +76,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let device = args.backend.choose(Some(&config.training))?;
     let asked_for_other_data = config.data != made_with.data;
-    let job = Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data };
+    let job =
+        Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data, on: &device };
     let report = backend::run(&device, job)?;
     match args.json {
         true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
@@ -93,6 +95,7 @@ struct Evaluate<'a> {
     config: &'a Config,
     split: Split,
     asked_for_other_data: bool,
+    on: &'a Device,
 }
 
 impl Job for Evaluate<'_> {
@@ -102,6 +105,8 @@ impl Job for Evaluate<'_> {
         let experiment = self.config.experiment();
         let dataset = experiment.dataset_of(self.folder)?;
         self.warn_of_change(&dataset);
+        let memory = Memory::of(&experiment, &dataset, self.on);
+        memory.check_tensors(&experiment, experiment.sizes(&dataset), self.on)?;
         let (set, floor, floor_by_position) = match self.split {
             Split::Valid => {
                 (dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position)

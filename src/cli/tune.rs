@@ -14,7 +14,8 @@ use crate::ops;
 use crate::pictures::{draw_study, of_sweep};
 use crate::report::{Picture, Style};
 use crate::training::{
-    Device, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
+    Device, Experiment, Memory, ProgressKind, RunFolder, Target, check_precision, clock, say, thousands,
+    write_atomically,
 };
 use crate::tuning::{
     Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd, Workers,
@@ -73,7 +74,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = args.backend.choose(Some(&config.training))?;
     let dataset = experiment.dataset()?;
     if args.find_rate {
-        return find_rate(&args, &config, &device, FindRate { experiment, dataset });
+        return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
     }
     let outline = Outline::new(&config, dataset.train.len())?;
     if args.dry_run {
@@ -94,8 +95,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 .map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
             target.check()?;
             let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
-            let baseline =
-                asked.then(|| backend::run(&device, CheckBaseline { experiment, dataset })).transpose()?;
+            let baseline = asked
+                .then(|| backend::run(&device, CheckBaseline { experiment, dataset, on: &device }))
+                .transpose()?;
             if let (Some(found), false) = (&baseline, args.json) {
                 tell_baseline(found);
             }
@@ -122,34 +124,40 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-struct CheckBaseline {
+struct CheckBaseline<'a> {
     experiment: Experiment,
     dataset: Dataset,
+    on: &'a Device,
 }
 
-impl Job for CheckBaseline {
+impl Job for CheckBaseline<'_> {
     type Output = Baseline;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
+        check_precision::<B>(&self.experiment.training, self.on, &device)?;
         check_baseline::<B>(&self.experiment, &self.dataset, &device)
     }
 }
 
-struct FindRate {
+struct FindRate<'a> {
     experiment: Experiment,
     dataset: Dataset,
+    on: &'a Device,
 }
 
-impl Job for FindRate {
+impl Job for FindRate<'_> {
     type Output = RateSweep;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
+        let Self { experiment, dataset, on } = &self;
+        check_precision::<B>(&experiment.training, on, &device)?;
+        Memory::of(experiment, dataset, on).check(experiment, experiment.sizes(dataset), on)?;
         sweep::<B>(&self.experiment, &self.dataset, &device)
     }
 }
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
-fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate) -> Result<ExitCode> {
+fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -> Result<ExitCode> {
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;

@@ -15,6 +15,7 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 use super::checkpoint::{self, Best, State};
 use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
+use super::device_watch::DeviceWatch;
 use super::examination::score;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
@@ -67,6 +68,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub description: Description,
     /// The signal that asks for the end; 0: none.
     pub signal: Arc<AtomicUsize>,
+    /// What tells that the device has failed, before anything that it computed is written down.
+    pub watch: DeviceWatch,
     /// What a person sees.
     pub progress: Progress,
     /// Step outputs that were not read yet.
@@ -189,6 +192,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(());
         }
         let (scores, _) = score(&learner.model().valid(), &self.valid, &self.analysis, device)?;
+        self.watch.check()?;
         self.heads.push(step, &scores)
     }
 
@@ -233,6 +237,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             unread.into_iter().map(|unread| (unread.output.loss, unread.gradient_norm)).unzip();
         let begun = Instant::now();
         let (losses, norms) = (to_host(Tensor::cat(losses, 0)), to_host(Tensor::cat(norms, 0)));
+        self.watch.check()?;
         // On a device that works ahead, the wait for its results is the time of its steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
@@ -274,6 +279,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     /// Scores the whole validation set; true when early stopping asks for the end.
     fn validate(&mut self, learner: &Learner<Parts<B>>, valid: &ValidLoader<Parts<B>>) -> Result<bool> {
         let evaluation = evaluate(&learner.model().valid(), valid.iter());
+        self.watch.check()?;
         let (step, learning_rate) = (self.state.step, learner.lr_current());
         if !evaluation.loss.is_finite() {
             let what = format!("the loss on validation is {}", evaluation.loss);
@@ -312,10 +318,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let begun = Instant::now();
         self.finish_writing()?;
         let weights = native::collect(&learner.model().model)?;
+        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
+        self.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged(self.state.step, "a weight is not finite".to_string()));
         }
-        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
         self.state.metrics_bytes = self.history.bytes();
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == self.state.step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
