@@ -161,12 +161,20 @@ impl Config {
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
     pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
-        match self.difference(made_with, &["run", "data", "model"]) {
+        // Where its files are may change: that they are the same is seen by what they hold.
+        let mut moved = made_with.clone();
+        if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
+            moved.data.path.clone_from(&self.data.path);
+        }
+        if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
+            there.clone_from(here);
+        }
+        match self.difference(&moved, &["run", "data", "model"]) {
             None => Ok(()),
             Some(Difference { key, here, there }) => {
                 let problem = format!(
                     "differs from the {there} that the run `{}` was made with: only the keys of [training] and \
-                     [analysis] may change",
+                     [analysis] may change, and data.path where the files have moved",
                     folder.path().display()
                 );
                 Err(Error::key(key, here, problem))

@@ -72,7 +72,9 @@ pub enum Error {
     },
 
     /// A card has less memory than the work takes.
-    #[error("{device} has too little memory for this: use a smaller model, or a smaller training.batch_size")]
+    #[error(
+        "{device} has too little memory for this: use a smaller model, a smaller training.batch_size, or a CPU backend"
+    )]
     DeviceMemory {
         /// The backend and the card.
         device: String,

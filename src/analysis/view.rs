@@ -43,7 +43,7 @@ impl View {
 }
 
 fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().iter::<f32>().collect()
+    tensor.into_data().convert::<f32>().into_vec().expect("they were made single")
 }
 
 #[cfg(test)]

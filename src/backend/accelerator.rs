@@ -9,78 +9,106 @@ use burn_autodiff::Autodiff;
 use super::Job;
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
-use crate::training::Device;
+use crate::training::{Device, DeviceWatch, beginning};
 
 /// Runs `job` on a card, once a first small computation has shown that the card answers.
 pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
+    let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<B, 1>::ones([3], &handle);
         (one.clone() + one).into_data().to_vec::<f32>().is_ok_and(|sum| sum == [2.0; 3])
     }));
     let problem = match answers {
         Ok(true) => {
-            return finished(device, catch_unwind(AssertUnwindSafe(|| job.run::<Autodiff<B>>(handle))));
+            let outcome = catch_unwind(AssertUnwindSafe(|| job.run::<Autodiff<B>>(handle)));
+            return finished(&watch, outcome);
         }
         Ok(false) => "adds 1 and 1 wrongly".to_string(),
-        Err(panic) => format!("cannot start: {}", message(panic)),
+        Err(panic) => format!("cannot start: {}", beginning(panic_message(panic.as_ref()))),
     };
     let problem = format!(
-        "{} {problem}: update its driver, choose another device (see `backends`), or use --backend ndarray",
-        device.name
+        "{} {problem}: update its driver, choose another device (see `backends`), or use --backend {}",
+        device.name,
+        super::instead_of(device.backend)
     );
     Err(Error::key("training.backend", device.backend.name(), problem))
 }
 
-fn finished<T>(device: &Device, outcome: Result<Result<T>, Box<dyn Any + Send>>) -> Result<T> {
-    outcome.unwrap_or_else(|panic| {
-        let message = message(panic);
-        if is_about_memory(&message) {
-            return Err(Error::DeviceMemory { device: device.to_string() });
-        }
-        Err(Error::Failed(format!("{device} has failed: {message}. A run goes on with train --resume RUN")))
-    })
-}
-
-/// Whether this is how a driver, wgpu or CubeCL say that memory is missing.
-fn is_about_memory(message: &str) -> bool {
-    let message = message.to_lowercase();
-    ["out of memory", "out-of-memory", "out_of_memory", "outofmemory", "can't allocate", "not enough memory"]
-        .iter()
-        .any(|words| message.contains(words))
-}
-
-/// The beginning of a panic's message, before its backtrace.
-fn message(panic: Box<dyn Any + Send>) -> String {
-    panic_message(panic.as_ref())
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
+/// What came out, if nothing has failed meanwhile: whatever was computed after that, errors included, means
+/// nothing.
+fn finished<T>(watch: &DeviceWatch, outcome: Result<Result<T>, Box<dyn Any + Send>>) -> Result<T> {
+    watch.check()?;
+    outcome.unwrap_or_else(|panic| Err(watch.failure(panic_message(panic.as_ref()))))
 }
 
 #[cfg(test)]
 mod tests {
+    use burn_flex::FlexDevice;
+
     use super::*;
     use crate::training::{BackendName, DeviceKind};
 
-    #[test]
-    fn a_panic_of_the_driver_becomes_an_error() {
-        let card = Device {
+    fn card() -> Device {
+        Device {
             backend: BackendName::Wgpu,
             index: 0,
             kind: DeviceKind::Discrete,
             index_of_kind: 0,
             name: "a card".into(),
             memory: None,
-        };
+            largest_buffer: None,
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_driver_becomes_an_error_on_whatever_thread() {
+        struct Unaware;
+        impl Job for Unaware {
+            type Output = f64;
+
+            fn run<B: ops::AutodiffBackend>(self, _: B::Device) -> Result<f64> {
+                // The number of Flex's device.
+                let thread = std::thread::Builder::new().name("DSD-0-0".into());
+                let _ = thread.spawn(|| panic!("no such buffer")).unwrap().join();
+                Ok(2.2127)
+            }
+        }
+
+        let watch = DeviceWatch::begin(&card(), &FlexDevice);
         let outcome = |text: &'static str| {
-            finished::<()>(&card, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
+            finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
         let failed = outcome("device lost\nbacktrace");
         assert!(failed.starts_with("wgpu on a card has failed: device lost"), "{failed}");
         let memory = outcome("can't allocate buffer of size: 123");
         assert!(memory.contains("memory") && memory.contains("a card"), "{memory}");
+
+        // A job that ends well, over a panic that CubeCL keeps to itself.
+        let error = run::<burn_flex::Flex, _>(&card(), Default::default(), Unaware).unwrap_err();
+        assert!(error.to_string().contains("no such buffer"), "{error}");
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn a_tensor_beyond_the_largest_buffer_is_an_error_and_no_wrong_number() {
+        struct TooLarge(usize);
+        impl Job for TooLarge {
+            type Output = Vec<f32>;
+
+            fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f32>> {
+                let sum = Tensor::<B, 1>::ones([self.0], &device).mul_scalar(2.0).sum();
+                Ok(sum.into_data().iter::<f32>().collect())
+            }
+        }
+
+        let devices = crate::backend::devices(BackendName::Wgpu);
+        let Some(software) = devices.iter().find(|device| device.kind == DeviceKind::Software) else {
+            eprintln!("notice: no software device here, so its limit is not tried");
+            return;
+        };
+        let most = software.largest_buffer.unwrap() as usize / 4;
+        assert_eq!(crate::backend::run(software, TooLarge(1_000)).unwrap(), [2_000.0]);
+        let error = crate::backend::run(software, TooLarge(most + 1_000)).unwrap_err();
+        assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
     }
 }

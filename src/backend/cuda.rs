@@ -19,13 +19,16 @@ fn find() -> Vec<Device> {
     let cards = CudaContext::device_count().unwrap_or(0);
     let card = |index: usize| {
         let context = CudaContext::new(index).ok()?;
+        let memory = context.total_mem().ok().map(|bytes| bytes as u64);
         Some(Device {
             backend: BackendName::Cuda,
             index,
             kind: DeviceKind::Discrete,
             index_of_kind: index,
             name: context.name().unwrap_or_else(|_| "NVIDIA card".to_string()),
-            memory: context.total_mem().ok().map(|bytes| bytes as u64),
+            memory,
+            // What CubeCL takes from a card at once (cubecl-cuda 0.10, runtime.rs).
+            largest_buffer: memory.map(|bytes| bytes / 4),
         })
     };
     (0..cards.max(0) as usize).filter_map(card).collect()

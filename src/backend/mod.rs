@@ -84,15 +84,23 @@ pub fn choose(asked: Asked) -> Result<Device> {
     Ok(device)
 }
 
-/// The best device of a backend that was asked for by name.
-fn of_backend(name: BackendName, wanted: Option<DeviceChoice>) -> Result<Device> {
+/// The devices of a backend that was asked for by name.
+///
+/// # Errors
+/// If it is not compiled in, or finds none.
+pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
     if !compiled().contains(&name) {
         return Err(missing(name));
     }
-    let found = devices(name);
-    if found.is_empty() {
-        return Err(absent(name));
+    match devices(name) {
+        found if found.is_empty() => Err(absent(name)),
+        found => Ok(found),
     }
+}
+
+/// The best device of a backend that was asked for by name.
+fn of_backend(name: BackendName, wanted: Option<DeviceChoice>) -> Result<Device> {
+    let found = devices_of(name)?;
     let list = listed(&found);
     let fitting = found.into_iter().filter(|device| wanted.is_none_or(|wanted| wanted.fits(device)));
     fitting.min_by_key(|device| device.kind).ok_or_else(|| no_such_device(wanted, &list))
@@ -105,19 +113,44 @@ fn best(wanted: Option<DeviceChoice>) -> Result<Device> {
     let mut seen = Vec::new();
     for name in compiled {
         let found = devices(name);
+        // A number says nothing of a kind, so it asks for no software device.
         let is_right = |device: &&Device| match wanted {
-            Some(wanted) => wanted.fits(device),
+            Some(wanted @ DeviceChoice::Kind(_)) => wanted.fits(device),
+            Some(wanted @ DeviceChoice::Index(_)) => {
+                wanted.fits(device) && device.kind != DeviceKind::Software
+            }
             None => device.kind != DeviceKind::Software,
         };
         if let Some(device) = found.iter().filter(is_right).min_by_key(|device| device.kind) {
             if !searched.is_empty() {
-                let problem = format!("no graphics card found for {}", searched.join(" or "));
+                let number = match wanted {
+                    Some(DeviceChoice::Index(index)) => format!("{index} "),
+                    Some(DeviceChoice::Kind(_)) | None => String::new(),
+                };
+                let mut problem = format!("no graphics card {number}found for {}", searched.join(" or "));
+                if let Some(software) =
+                    seen.iter().find(|device: &&Device| device.kind == DeviceKind::Software)
+                {
+                    problem += &format!(
+                        " ({} is a software device, used by --backend {})",
+                        software.name,
+                        software.backend.name()
+                    );
+                }
                 warn(&format!("{problem}: {} computes instead", device.backend.name()));
             }
             return Ok(device.clone());
         }
         searched.push(name.name());
         seen.extend(found);
+    }
+    if let Some(software) = seen.iter().find(|device| wanted.is_some_and(|wanted| wanted.fits(device))) {
+        let problem = format!(
+            "is a software device, {}, which is used only where it is asked for: use --backend {}",
+            software.name,
+            software.backend.name()
+        );
+        return Err(Error::key("training.device", software.index, problem));
     }
     if wanted.is_some() {
         return Err(no_such_device(wanted, &listed(&seen)));
@@ -190,9 +223,9 @@ pub fn train(experiment: &Experiment, place: Place, control: &Control) -> Result
     }
 
     run(&control.device, Train(experiment, place, control)).map_err(|error| match error {
-        Error::DeviceMemory { device } => {
+        Error::DeviceMemory { device } if experiment.training.batch_size > 1 => {
             let batch_size = experiment.training.batch_size;
-            let smaller = (batch_size / 2).max(1);
+            let smaller = batch_size / 2;
             let problem = format!(
                 "takes more memory than {device} has: try {smaller}, with training.accumulate = {} for the same \
                  steps",
@@ -218,8 +251,16 @@ fn absent(name: BackendName) -> Error {
         }
         BackendName::Ndarray | BackendName::Flex => "found no processor",
     };
-    let cpu = compiled().into_iter().find(|name| name.is_cpu()).map_or("ndarray", BackendName::name);
-    Error::key("training.backend", name.name(), format!("{looked}, or use --backend {cpu}"))
+    Error::key("training.backend", name.name(), format!("{looked}, or use --backend {}", instead_of(name)))
+}
+
+/// The backend to use instead of one: the best CPU backend of this build, another that it has, or else one
+/// that computes anywhere.
+fn instead_of(backend: BackendName) -> &'static str {
+    let compiled = compiled();
+    let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);
+    let other = other.or(compiled.iter().find(|&&name| name != backend));
+    other.map_or("ndarray", |name| name.name())
 }
 
 fn no_such_device(wanted: Option<DeviceChoice>, list: &str) -> Error {
@@ -240,9 +281,10 @@ fn listed(devices: &[Device]) -> String {
 
 fn missing(name: BackendName) -> Error {
     let compiled = compiled().into_iter().map(BackendName::name).collect::<Vec<_>>().join(", ");
-    let name = name.name();
+    let (name, instead) = (name.name(), instead_of(name));
     let problem = format!(
-        "is not compiled in (this build has {compiled}): build it with `cargo build --release --features {name}`"
+        "is not compiled in (this build has {compiled}): build it with `cargo build --release --features {name}`, or \
+         use --backend {instead}"
     );
     Error::key("training.backend", name, problem)
 }

@@ -41,10 +41,18 @@ fn find() -> Vec<Device> {
             DeviceType::Cpu => DeviceKind::Software,
             DeviceType::Other => return None,
         };
+        // Burn has one name for all software devices.
+        if kind == DeviceKind::Software && of_kind.contains_key(kind.name()) {
+            return None;
+        }
         let index_of_kind = of_kind.entry(kind.name()).and_modify(|index| *index += 1).or_insert(0_usize);
-        Some((info.name, kind, *index_of_kind))
+        // What CubeCL asks its device for. Where a driver has VK_EXT_shader_64bit_indexing, it binds more
+        // (cubecl-wgpu 0.10, backend/vulkan.rs), which wgpu does not tell.
+        let limits = adapter.limits();
+        let largest_buffer = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        Some((info.name, kind, *index_of_kind, largest_buffer))
     });
-    let device = |(index, (name, kind, index_of_kind))| Device {
+    let device = |(index, (name, kind, index_of_kind, largest_buffer))| Device {
         backend: BackendName::Wgpu,
         index,
         kind,
@@ -52,6 +60,7 @@ fn find() -> Vec<Device> {
         name,
         // wgpu does not say.
         memory: None,
+        largest_buffer: Some(largest_buffer),
     };
     kinds.enumerate().map(device).collect()
 }

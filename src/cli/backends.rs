@@ -11,7 +11,7 @@ use crate::training::{BackendName, Bytes, Device, say};
 /// List the backends and devices, and check that each computes right.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checks this backend alone.
+    /// Checks this backend alone: cuda, wgpu, ndarray or flex.
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
     /// Lists only, checks nothing.
@@ -24,6 +24,10 @@ pub struct Args {
 
 /// Runs the command. Exit code 1: a device computes wrong.
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let (Some(name), false) = (args.backend, args.list) {
+        // Nothing that is asked for by name and not there counts as right.
+        backend::devices_of(name)?;
+    }
     let compiled = backend::compiled();
     let mut all_right = true;
     let mut entries = Vec::new();
@@ -72,14 +76,17 @@ fn tell_check(check: &Result<Check>) {
     say(&match check {
         Err(error) => format!("     fails: {error}"),
         Ok(check) => {
-            let worst = check.worst();
+            let (worst, dropout) = (check.worst(), &check.dropout);
             format!(
-                "     computes {}: {} comparisons, at worst {:.1e} of {:.1e} allowed ({}), {:.1} ms a step",
+                "     computes {}: {} comparisons, at worst {:.1e} of {:.1e} allowed ({}); the share that dropout \
+                 zeroes is off by {:.1e} of {:.1e}; {:.1} ms a step",
                 if check.is_right() { "right" } else { "WRONG" },
                 check.parts.len(),
                 worst.difference,
                 worst.limit,
                 worst.what,
+                dropout.difference,
+                dropout.limit,
                 check.milliseconds
             )
         }
@@ -96,6 +103,7 @@ fn as_json(device: &Device, check: Option<&Result<Check>>) -> Value {
             json!({
                 "right": check.is_right(),
                 "milliseconds": check.milliseconds,
+                "dropout": part(&check.dropout),
                 "parts": check.parts.iter().map(part).collect::<Vec<_>>(),
             })
         }

@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use super::backend::BackendArgs;
 use crate::backend::{self, Job};
-use crate::config::Config;
+use crate::config::{Config, Difference};
 use crate::data::{Dataset, Loader, Order};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::ops;
 use crate::training::{
-    RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say, thousands, warn,
+    Device, Memory, RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say,
+    thousands, warn,
 };
 use crate::weights::native;
 
@@ -67,9 +68,16 @@ struct Report {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &args.set)?;
+    let made_with = Config::load(Some(&folder.config()), &[])?;
+    if let Some(Difference { key, here, there }) = config.difference(&made_with, &["model"]) {
+        let problem =
+            format!("differs from the {there} that the weights were made with, which stay as they are");
+        return Err(Error::key(key, here, problem));
+    }
     let device = args.backend.choose(Some(&config.training))?;
-    let asked_for_other_data = config.data != Config::load(Some(&folder.config()), &[])?.data;
-    let job = Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data };
+    let asked_for_other_data = config.data != made_with.data;
+    let job =
+        Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data, on: &device };
     let report = backend::run(&device, job)?;
     match args.json {
         true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
@@ -87,6 +95,7 @@ struct Evaluate<'a> {
     config: &'a Config,
     split: Split,
     asked_for_other_data: bool,
+    on: &'a Device,
 }
 
 impl Job for Evaluate<'_> {
@@ -96,6 +105,8 @@ impl Job for Evaluate<'_> {
         let experiment = self.config.experiment();
         let dataset = experiment.dataset_of(self.folder)?;
         self.warn_of_change(&dataset);
+        let memory = Memory::of(&experiment, &dataset, self.on);
+        memory.check_tensors(&experiment, experiment.sizes(&dataset), self.on)?;
         let (set, floor, floor_by_position) = match self.split {
             Split::Valid => {
                 (dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position)
@@ -106,6 +117,10 @@ impl Job for Evaluate<'_> {
         let evaluation = compute_as_run::<B, _>(&experiment.training, &device, || {
             let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
             let batches = ValidBatches::new(Arc::new(loader), device.clone());
+            // Other data may have another shape than the model was made for.
+            if let Some(first) = batches.iter().next() {
+                model.check(&first.device.inputs)?;
+            }
             Ok(evaluate(&Trainee { model, label_smoothing: 0.0 }, batches.iter()))
         })?;
         Ok(Report {

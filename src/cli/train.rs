@@ -15,8 +15,8 @@ use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target, clock, say,
-    thousands, warn,
+    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target,
+    check_precision, clock, say, thousands, warn,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// Prints what the run would take, and trains nothing.
-    #[arg(long, conflicts_with_all = ["resume", "run"])]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,
@@ -125,6 +125,7 @@ impl Job for Rehearse<'_> {
     type Output = (Plan, Result<()>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        check_precision::<B>(&self.experiment.training, self.on, &device)?;
         let dataset = self.experiment.dataset()?;
         let plan = Plan::new::<B>(&self.experiment, &dataset, self.on, &device)?;
         let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset), self.on);

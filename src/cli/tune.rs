@@ -14,7 +14,8 @@ use crate::ops;
 use crate::pictures::{draw_study, of_sweep};
 use crate::report::{Picture, Style};
 use crate::training::{
-    Device, Experiment, ProgressKind, RunFolder, Target, clock, say, thousands, write_atomically,
+    Device, Experiment, Memory, ProgressKind, RunFolder, Target, check_precision, clock, say, thousands,
+    write_atomically,
 };
 use crate::tuning::{
     Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd, Workers,
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["resume", "jobs", "dry_run"])]
     find_rate: bool,
     /// Prints what the study would try, and trains nothing.
-    #[arg(long, conflicts_with_all = ["resume", "run", "jobs"])]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
     backend: BackendArgs,
@@ -75,7 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = args.backend.choose(Some(&config.training))?;
     let dataset = experiment.dataset()?;
     if args.find_rate {
-        return find_rate(&args, &config, &device, FindRate { experiment, dataset });
+        return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
     }
     let outline = Outline::new(&config, dataset.train.len())?;
     if args.dry_run {
@@ -101,7 +102,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             target.check()?;
             let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
             let (experiment, rates) = outline.baseline()?;
-            let check = CheckBaseline { experiment, dataset, rates };
+            let check = CheckBaseline { experiment, dataset, rates, on: &device };
             let baseline = asked.then(|| backend::run(&device, check)).transpose()?;
             if let (Some(found), false) = (&baseline, args.json) {
                 tell_baseline(found);
@@ -137,35 +138,41 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-struct CheckBaseline {
+struct CheckBaseline<'a> {
     experiment: Experiment,
     dataset: Dataset,
     rates: Vec<f64>,
+    on: &'a Device,
 }
 
-impl Job for CheckBaseline {
+impl Job for CheckBaseline<'_> {
     type Output = Baseline;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
+        check_precision::<B>(&self.experiment.training, self.on, &device)?;
         check_baseline::<B>(&self.experiment, &self.dataset, &self.rates, &device)
     }
 }
 
-struct FindRate {
+struct FindRate<'a> {
     experiment: Experiment,
     dataset: Dataset,
+    on: &'a Device,
 }
 
-impl Job for FindRate {
+impl Job for FindRate<'_> {
     type Output = RateSweep;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
+        let Self { experiment, dataset, on } = &self;
+        check_precision::<B>(&experiment.training, on, &device)?;
+        Memory::of(experiment, dataset, on).check(experiment, experiment.sizes(dataset), on)?;
         sweep::<B>(&self.experiment, &self.dataset, &device)
     }
 }
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
-fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate) -> Result<ExitCode> {
+fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -> Result<ExitCode> {
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;

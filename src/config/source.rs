@@ -281,7 +281,17 @@ fn in_plain_words(message: &str) -> String {
         ("unknown variant ", "there is no "),
     ];
     let message = message.trim().replace('\n', ", ");
-    words.iter().fold(message, |message, (rust, plain)| message.replace(rust, plain))
+    // What stands in quotes is the user's.
+    let mut in_quotes = false;
+    let pieces = message.split_inclusive(['`', '"']).map(|piece| {
+        let said = match in_quotes {
+            true => piece.to_string(),
+            false => words.iter().fold(piece.to_string(), |said, (rust, plain)| said.replace(rust, plain)),
+        };
+        in_quotes ^= piece.ends_with(['`', '"']);
+        said
+    });
+    pieces.collect()
 }
 
 /// The keys of a section.

@@ -28,16 +28,13 @@ use crate::generation::FreeRunning;
 use crate::ops;
 use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
 use crate::training::{
-    Analysis, Device, DeviceBatch, HeadHistory, Row, RunFolder, Sample, Summary, read_metrics,
+    Analysis, Device, DeviceBatch, HeadHistory, MOST_WEIGHTS, Row, RunFolder, Sample, Summary, read_metrics,
 };
 use crate::weights::native;
 
 pub use reading::Reading;
 use reading::{head_values, measured_on};
 pub use study::{draw_study, of_study, of_sweep};
-
-/// The most attention weights that are looked at for the pictures of one run: 256 MB of them.
-const MOST_WEIGHTS: usize = 1 << 26;
 
 /// All that a run folder tells, and what its best weights do with its validation sequences.
 #[derive(Debug)]
@@ -78,13 +75,19 @@ impl Story {
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
         }
+        let longest = Sample::longest(config.model.layers * config.model.heads);
+        let is_cut = samples.iter().map(|sample| sample.inputs.len() > longest).collect::<Vec<_>>();
+        let samples = samples.into_iter().map(|sample| sample.beginning(longest)).collect::<Vec<_>>();
         let rows = read_metrics(&folder.metrics())?;
         let analysis = Analysis::read(folder)?;
         let shown = config.analysis.sample.min(samples.len() - 1);
         let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
         let (views, free) = backend::run(device, look)?;
         let shown = shown.min(views.len() - 1);
-        let sequence = |index| format!("validation sequence {index}");
+        let sequence = |index: usize| match is_cut[index] {
+            true => format!("validation sequence {index}, its first {longest} tokens"),
+            false => format!("validation sequence {index}"),
+        };
         let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
         let generated = Generation {
             run: folder.name(),

@@ -174,8 +174,10 @@ pub(super) fn measured_on(analysis: &Analysis) -> String {
         1 => "1 validation sequence".to_string(),
         count => format!("{count} validation sequences"),
     };
+    let of =
+        analysis.first_tokens.map_or_else(String::new, |tokens| format!("the first {tokens} tokens of "));
     match (analysis.sequences, analysis.ablation_sequences) {
-        (all, few) if few == all => sequences(all),
-        (all, few) => format!("{}, ablation on {few}", sequences(all)),
+        (all, few) if few == all => of + &sequences(all),
+        (all, few) => format!("{of}{}, ablation on {few}", sequences(all)),
     }
 }

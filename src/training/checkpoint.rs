@@ -303,7 +303,11 @@ fn place(folder: &RunFolder, step: usize) -> PathBuf {
 fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     let path = folder.checkpoints();
     let entries = fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
-    let step = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    // Only what has exactly the name of a checkpoint.
+    let step = |entry: fs::DirEntry| {
+        let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
+        (entry.path() == place(folder, step) && entry.path().is_dir()).then_some(step)
+    };
     Ok(entries.filter_map(|entry| entry.ok().and_then(step)).collect())
 }
 

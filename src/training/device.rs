@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 /// The backends that this program can be built with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendName {
     /// An NVIDIA card, through CUDA.
@@ -40,6 +40,31 @@ impl BackendName {
             Self::Ndarray | Self::Flex => true,
             Self::Cuda | Self::Wgpu => false,
         }
+    }
+}
+
+impl FromStr for BackendName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let small = text.to_lowercase();
+        let named = |name: &str| Self::ALL.into_iter().find(|backend| backend.name() == name);
+        match (named(text), named(&small), small.as_str()) {
+            (Some(backend), ..) => Ok(backend),
+            (None, Some(backend), _) => Err(format!("backends are in small letters: {}", backend.name())),
+            (None, None, "vulkan" | "metal") => Err(format!(
+                "{small} is a cargo feature of the backend wgpu: use wgpu, in a build with --features {small}"
+            )),
+            (None, None, _) => {
+                Err(format!("a backend is one of {}", Self::ALL.map(BackendName::name).join(", ")))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BackendName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -88,6 +113,8 @@ pub struct Device {
     pub name: String,
     /// Bytes of memory, where the system tells.
     pub memory: Option<u64>,
+    /// Bytes that one tensor can take at most; none: as many as there are.
+    pub largest_buffer: Option<u64>,
 }
 
 impl Device {
@@ -104,6 +131,7 @@ impl Device {
             index_of_kind: 0,
             name: brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| "processor".to_string()),
             memory: Some(system.total_memory()),
+            largest_buffer: None,
         }
     }
 
@@ -196,6 +224,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn backends_are_known_by_name_and_features_are_explained() {
+        assert_eq!("wgpu".parse(), Ok(BackendName::Wgpu));
+        let told = |text: &str| text.parse::<BackendName>().unwrap_err();
+        assert!(told("vulkan").contains("feature of the backend wgpu"), "{}", told("vulkan"));
+        assert!(told("WGPU").ends_with("small letters: wgpu"), "{}", told("WGPU"));
+        assert!(told("gpu").contains("cuda, wgpu, ndarray, flex"), "{}", told("gpu"));
+    }
+
+    #[test]
     fn a_device_is_chosen_by_number_or_by_kind() {
         let card = Device {
             backend: BackendName::Wgpu,
@@ -204,6 +241,7 @@ mod tests {
             index_of_kind: 0,
             name: "a card".into(),
             memory: None,
+            largest_buffer: None,
         };
         let chosen = ["1", "discrete", "0", "integrated"]
             .map(|text| text.parse::<DeviceChoice>().unwrap().fits(&card));

@@ -15,9 +15,10 @@ use crate::error::{Error, Result};
 use crate::ops;
 
 /// The most attention weights that are made for one scoring, one sequence at a time.
-const MOST_WEIGHTS: usize = 1 << 28;
-/// Sequences in a batch that heads are left out on.
+const MOST_SCORED: usize = 1 << 28;
+/// Sequences in a batch that heads are left out on, and their tokens.
 const ABLATION_BATCH: usize = 16;
+const ABLATION_TOKENS: usize = 1 << 13;
 
 /// What the best weights of a run do. Losses are in nats a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Analysis {
     pub step: usize,
     /// Validation sequences that the heads were scored on.
     pub sequences: usize,
+    /// How many tokens of each, where that is not all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_tokens: Option<usize>,
     /// Validation sequences that they were left out on.
     pub ablation_sequences: usize,
     /// `[layer][head]`.
@@ -66,8 +70,11 @@ pub fn score<B: ops::Backend>(
     config: &AnalysisConfig,
     device: &B::Device,
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
-    let a_map = ablation::heads(&model.model).iter().sum::<usize>() * set.time() * set.time();
-    let samples = Sample::first(set, config.sequences.min(MOST_WEIGHTS / a_map.max(1)).max(1));
+    let maps = ablation::heads(&model.model).iter().sum::<usize>();
+    let weights = maps * set.time() * set.time();
+    let samples = Sample::first(set, config.sequences.min(MOST_SCORED / weights.max(1)).max(1));
+    let samples =
+        samples.into_iter().map(|sample| sample.beginning(Sample::longest(maps))).collect::<Vec<_>>();
     let mut tallies = HeadTallies::default();
     for sample in &samples {
         let view = View::new(&model.model, DeviceBatch::new(&sample.batch(), device).inputs)?;
@@ -94,7 +101,7 @@ pub fn examine<B: ops::Backend>(
     let all = heads.iter().map(Vec::len).sum::<usize>();
     let affordable = trained as usize / 10 / (all * valid.time()).max(1);
     let left_out_over = affordable.clamp(1, sequences);
-    let batch = ABLATION_BATCH.min(left_out_over);
+    let batch = ABLATION_BATCH.min(left_out_over).min((ABLATION_TOKENS / valid.time().max(1)).max(1));
     let batches = ValidBatches {
         end: left_out_over / batch,
         ..ValidBatches::new(Loader::new(valid.clone(), batch, 0, Order::InOrder).into(), device.clone())
@@ -103,6 +110,7 @@ pub fn examine<B: ops::Backend>(
     Ok(Analysis {
         step: best.step,
         sequences,
+        first_tokens: Some(Sample::longest(all)).filter(|&longest| longest < valid.time()),
         ablation_sequences: batches.end * batch,
         heads,
         loss_by_position: best.evaluation.loss_by_position.clone(),

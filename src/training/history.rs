@@ -87,7 +87,8 @@ impl History {
         let length = file.read_to_end(&mut text).map_err(io("read"))? as u64;
         if length < bytes {
             let problem = format!(
-                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with it"
+                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run \
+                 cannot go on with it: restore the file, or begin another run with its weights by train --from RUN"
             );
             return Err(Error::file(path, None, None, problem));
         }
@@ -113,10 +114,16 @@ impl History {
         Ok(())
     }
 
-    /// Brings every row to the disk, and says how many bytes they take.
-    pub fn sync(&mut self) -> Result<u64> {
-        self.file.sync_data().map_err(|error| Error::io("write", &self.path, error))?;
-        Ok(self.bytes)
+    /// How many bytes the rows take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What brings every row so far to the disk, on any thread.
+    pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+        let path = self.path.clone();
+        let file = self.file.try_clone().map_err(|error| Error::io("write", &path, error))?;
+        Ok(move || file.sync_data().map_err(|error| Error::io("write", &path, error)))
     }
 
     /// All rows since the run's start.

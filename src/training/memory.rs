@@ -20,13 +20,15 @@ use crate::ops::{Kernels, Precision};
 /// moments twice, as tensors and as a file.
 const BYTES_A_PARAMETER: f64 = 40.0;
 
-/// Bytes of the two large parts of a run's memory.
+/// Bytes of the two large parts of a run's memory, and the batch that they are for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Memory {
     /// Of weights, gradients, the optimizer's moments, and what a checkpoint copies of them.
     pub parameters: f64,
     /// Of the activations of one batch, kept for the backward pass.
     pub activations: f64,
+    /// Rows of the largest batch.
+    pub rows: usize,
 }
 
 impl Memory {
@@ -68,6 +70,7 @@ impl Memory {
         Self {
             parameters: BYTES_A_PARAMETER * model.parameters(sizes) as f64,
             activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
+            rows,
         }
     }
 
@@ -105,7 +108,7 @@ impl Memory {
             );
             return Err(Error::key("training.batch_size", training.batch_size, problem));
         }
-        Ok(())
+        self.check_tensors(experiment, sizes, device)
     }
 }
 

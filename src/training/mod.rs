@@ -9,10 +9,12 @@ mod compute;
 mod config;
 mod dashboard;
 mod device;
+mod device_watch;
 mod examination;
 mod experiment;
 mod head_history;
 mod history;
+mod largest_tensor;
 mod loader;
 mod memory;
 mod new_folder;
@@ -42,6 +44,7 @@ pub use checkpoint::{Best, State, data_fingerprint};
 pub use compute::{compute, compute_as_run, keep_freed_memory};
 pub use config::{OptimizerKind, TrainingConfig, Watch};
 pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
+pub use device_watch::{DeviceWatch, beginning};
 pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
 pub use head_history::HeadHistory;
@@ -53,7 +56,7 @@ pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, write_atomically};
-pub use samples::Sample;
+pub use samples::{MOST_WEIGHTS, Sample};
 pub use schedule::{Schedule, Scheduler, Shape};
 pub use start::Start;
 pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
@@ -104,7 +107,8 @@ pub fn train<B: ops::AutodiffBackend>(
     control: &Control,
 ) -> Result<Outcome> {
     target.check()?;
-    check_precision::<B>(&experiment.training, device, control)?;
+    let watch = DeviceWatch::begin(&control.device, device);
+    check_precision::<B>(&experiment.training, &control.device, device)?;
     let start = experiment.from.as_deref().map(Start::read).transpose()?;
     if let Some((memory, sizes)) = Memory::foreseen(experiment, &control.device) {
         memory.check(experiment, sizes, &control.device)?;
@@ -133,6 +137,7 @@ pub fn train<B: ops::AutodiffBackend>(
             folder.metrics().metadata().map_err(|error| Error::io("read", folder.metrics(), error))?.len();
         let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
         let weights = native::collect(&trainee.model)?;
+        watch.check()?;
         checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
     })?;
     let found = checkpoint::newest(&folder)?;
@@ -152,11 +157,13 @@ pub fn resume<B: ops::AutodiffBackend>(
     device: &B::Device,
     control: &Control,
 ) -> Result<Outcome> {
-    check_precision::<B>(&experiment.training, device, control)?;
+    check_precision::<B>(&experiment.training, &control.device, device)?;
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = experiment.dataset_of(&folder)?;
     let found = checkpoint::newest(&folder)?;
+    let memory = Memory::of(experiment, &dataset, &control.device);
+    memory.check_tensors(experiment, found.checkpoint.sizes, &control.device)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
@@ -194,8 +201,10 @@ fn go_on<B: ops::AutodiffBackend>(
     let state = checkpoint.state;
     let parameter_names = native::names(&trainee.model);
     let optimizer = Optimizer::<B>::new(Hyper::from(config));
-    optimizer.state().step = state.updates;
-    optimizer.state().moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
+    let moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
+    if !optimizer.take_up(state.updates, moments) {
+        warn("notice: the run's optimizer was of another kind than training.optimizer, which so begins anew");
+    }
 
     // What Burn's learner is made of.
     let scheduler = Scheduler::starting_at(config.schedule(total), state.step);
@@ -227,10 +236,12 @@ fn go_on<B: ops::AutodiffBackend>(
         parameter_names,
         description: experiment.description(checkpoint.sizes),
         signal: control.signal.clone(),
+        watch: DeviceWatch::begin(&control.device, device),
         progress: Progress::new(control.progress, state.step, total, floor),
         unread: Vec::new(),
         train_loss: None,
         saved: Some(state.step),
+        writing: None,
         pace: Pace::from(&state),
         state,
         folder,
@@ -260,11 +271,12 @@ fn go_on<B: ops::AutodiffBackend>(
                 write_atomically(&run.folder.model(), &checkpoint::weights(&run.folder, run.state.step)?)?;
             }
             let summary = summarize(ended);
+            summary.write(&run.folder)?;
             // A run that only pauses is looked into when it ends.
             if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
                 look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
+                run.watch.check()?;
             }
-            summary.write(&run.folder)?;
             Ok(Outcome { folder: run.folder, summary, lock })
         }
         Err(error) => {
@@ -281,17 +293,24 @@ fn go_on<B: ops::AutodiffBackend>(
     }
 }
 
-fn check_precision<B: ops::AutodiffBackend>(
+/// Whether the device `on` computes in the precision that is asked for.
+///
+/// # Errors
+/// [`Error::Key`] naming what it knows.
+pub fn check_precision<B: ops::AutodiffBackend>(
     config: &TrainingConfig,
+    on: &Device,
     device: &B::Device,
-    control: &Control,
 ) -> Result<()> {
     let is_served = |precision: &Precision| precision.is_served::<B>(device);
     if is_served(&config.precision) {
         return Ok(());
     }
     let served = Precision::ALL.into_iter().filter(is_served).map(Precision::name).collect::<Vec<_>>();
-    let problem = format!("is not computed by {}, which knows {}", control.device, served.join(", "));
+    let problem = format!(
+        "is not computed by {on}, which knows {}: use --set training.precision=f32",
+        served.join(", ")
+    );
     Err(Error::key("training.precision", config.precision.name(), problem))
 }
 

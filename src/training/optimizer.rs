@@ -85,6 +85,21 @@ impl<B: AutodiffBackend> Optimizer<B> {
         Self { hyper, state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Goes on with what an optimizer remembers; false where that was of another kind of update, whose
+    /// moments mean something else: this one then stays fresh.
+    pub fn take_up(&self, updates: usize, moments: Vec<Option<Moments<B::InnerBackend>>>) -> bool {
+        let has_second = match self.hyper.kind {
+            OptimizerKind::Adamw | OptimizerKind::Adam => true,
+            OptimizerKind::Sgd => false,
+        };
+        let fits = moments.iter().flatten().all(|moments| moments.second.is_some() == has_second);
+        if fits {
+            let mut state = self.state();
+            (state.step, state.moments) = (updates, moments);
+        }
+        fits
+    }
+
     /// The state, shared with every clone.
     pub fn state(&self) -> MutexGuard<'_, State<B::InnerBackend>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

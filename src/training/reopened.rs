@@ -64,13 +64,12 @@ impl Reopened {
         for warning in &self.warnings {
             warn(&format!("warning: {warning}"));
         }
-        // How the run ended before says nothing of how it will end.
-        let summary = folder.summary();
-        if summary.exists() {
-            fs::remove_file(&summary).map_err(|error| Error::io("remove", &summary, error))?;
-        }
         checkpoint::remove_half_written(folder);
         checkpoint::remove_newer(folder, self.checkpoint.state.step)?;
+        // How the run ended before, and how it looked then, says nothing of how it will end.
+        for path in [folder.summary(), folder.report()].into_iter().filter(|path| path.exists()) {
+            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
         if fs::read(folder.config()).ok().as_deref() != Some(config.as_bytes()) {
             write_atomically(&folder.config(), config.as_bytes())?;
         }
@@ -115,7 +114,9 @@ fn refuse_done(
     let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
     let ended =
         Summary::read(folder).ok().filter(|summary| summary.steps == done).map(|summary| summary.ended);
-    if done == total && ended == Some(Ended::Completed) {
+    // One that was killed while it was drawn ends once more, and is drawn.
+    let is_drawn = folder.report().exists();
+    if done == total && ended == Some(Ended::Completed) && is_drawn {
         return Err(Error::Input(format!(
             "the run `{path}` is complete with {done} of {total} steps: add some with --set training.steps={}",
             2 * total
@@ -128,7 +129,7 @@ fn refuse_done(
             None => Error::key("training.steps", total, problem),
         });
     }
-    if state.stopping.is_stale(config) && ended == Some(Ended::EarlyStopped) {
+    if state.stopping.is_stale(config) && ended == Some(Ended::EarlyStopped) && is_drawn {
         return Err(Error::Input(format!(
             "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
              --set training.patience={}",

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
@@ -14,6 +15,7 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 use super::checkpoint::{self, Best, State};
 use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
+use super::device_watch::DeviceWatch;
 use super::examination::score;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
@@ -28,6 +30,9 @@ use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native::{self, Description};
+
+/// Bytes of weights and moments from which a checkpoint is large.
+const LARGE: usize = 16 << 20;
 
 /// A run under way: everything but the model.
 pub struct Run<B: ops::AutodiffBackend> {
@@ -63,6 +68,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub description: Description,
     /// The signal that asks for the end; 0: none.
     pub signal: Arc<AtomicUsize>,
+    /// What tells that the device has failed, before anything that it computed is written down.
+    pub watch: DeviceWatch,
     /// What a person sees.
     pub progress: Progress,
     /// Step outputs that were not read yet.
@@ -71,6 +78,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub train_loss: Option<f64>,
     /// The step of the last checkpoint.
     pub saved: Option<usize>,
+    /// The checkpoint that is being written.
+    pub writing: Option<JoinHandle<Result<()>>>,
     /// When this part of the run began, and what the state counted then.
     pub pace: Pace,
 }
@@ -106,8 +115,23 @@ impl Pace {
 }
 
 impl<B: ops::AutodiffBackend> Run<B> {
-    /// The loop: one optimizer step after another, and what is due after each.
+    /// Trains until the run ends or pauses; its last checkpoint is then written.
     pub(super) fn steps(
+        &mut self,
+        learner: &mut Learner<Parts<B>>,
+        train: &TrainLoader<Parts<B>>,
+        valid: &ValidLoader<Parts<B>>,
+        interrupter: &Interrupter,
+    ) -> Result<Ended> {
+        let ended = self.train(learner, train, valid, interrupter);
+        let begun = Instant::now();
+        let written = self.finish_writing();
+        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        ended.and_then(|ended| written.map(|()| ended))
+    }
+
+    /// The loop: one optimizer step after another, and what is due after each.
+    fn train(
         &mut self,
         learner: &mut Learner<Parts<B>>,
         train: &TrainLoader<Parts<B>>,
@@ -169,6 +193,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(());
         }
         let (scores, _) = score(&learner.model().valid(), &self.valid, &self.analysis, device)?;
+        self.watch.check()?;
         self.heads.push(step, &scores)
     }
 
@@ -213,6 +238,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             unread.into_iter().map(|unread| (unread.output.loss, unread.gradient_norm)).unzip();
         let begun = Instant::now();
         let (losses, norms) = (to_host(Tensor::cat(losses, 0)), to_host(Tensor::cat(norms, 0)));
+        self.watch.check()?;
         // On a device that works ahead, the wait for its results is the time of its steps.
         self.state.seconds += begun.elapsed().as_secs_f64();
 
@@ -254,6 +280,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     /// Scores the whole validation set; true when early stopping asks for the end.
     fn validate(&mut self, learner: &Learner<Parts<B>>, valid: &ValidLoader<Parts<B>>) -> Result<bool> {
         let evaluation = evaluate(&learner.model().valid(), valid.iter());
+        self.watch.check()?;
         let (step, learning_rate) = (self.state.step, learner.lr_current());
         if !evaluation.loss.is_finite() {
             let what = format!("the loss on validation is {}", evaluation.loss);
@@ -277,29 +304,61 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if self.state.best.as_ref().is_none_or(|best| evaluation.loss < best.evaluation.loss) {
             self.state.best = Some(Best { step, evaluation });
             self.save(learner)?;
-            // The checkpoint is there before the weights that it explains.
-            write_atomically(&self.folder.model(), &checkpoint::weights(&self.folder, step)?)?;
         }
         Ok(stop)
     }
 
-    /// Writes a checkpoint of this step, unless there is one already.
+    /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
+    ///
+    /// A small one takes its time waiting for the disk: that is done beside the steps that follow. A large
+    /// one is written at once, for its copies would add to what these steps take.
     fn save(&mut self, learner: &Learner<Parts<B>>) -> Result<()> {
         if self.saved.replace(self.state.step) == Some(self.state.step) {
             return Ok(());
         }
         let begun = Instant::now();
-        self.state.metrics_bytes = self.history.sync()?;
+        self.finish_writing()?;
         let weights = native::collect(&learner.model().model)?;
+        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
+        self.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged(self.state.step, "a weight is not finite".to_string()));
         }
-        let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
-        checkpoint::write(&self.folder, (&weights, &self.description), &moments, &self.state)?;
-        checkpoint::prune(&self.folder)?;
+        self.state.metrics_bytes = self.history.bytes();
+        let is_best = self.state.best.as_ref().is_some_and(|best| best.step == self.state.step);
+        let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
+        let sync_rows = self.history.sync()?;
+        let (folder, description, state) =
+            (self.folder.clone(), self.description.clone(), self.state.clone());
+        let write = move || {
+            sync_rows()?;
+            checkpoint::write(&folder, (&weights, &description), &moments, &state)?;
+            if is_best {
+                // The checkpoint is there before the weights that it explains.
+                write_atomically(&folder.model(), &checkpoint::weights(&folder, state.step)?)?;
+            }
+            checkpoint::prune(&folder)
+        };
+        if size > LARGE {
+            write()?;
+        } else {
+            let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
+            self.writing = Some(
+                thread.map_err(|error| Error::Failed(format!("no thread for the checkpoint: {error}")))?,
+            );
+        }
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Waits for the checkpoint that is being written.
+    fn finish_writing(&mut self) -> Result<()> {
+        match self.writing.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(written)) => written,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
     }
 
     fn diverged(&self, step: usize, what: String) -> Error {

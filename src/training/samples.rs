@@ -7,6 +7,10 @@ use super::run_folder::RunFolder;
 use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
 use crate::error::{Error, Result};
 
+/// The most attention weights that are looked at together: 128 MB of them, and as much again for each
+/// picture that shows all.
+pub const MOST_WEIGHTS: usize = 1 << 25;
+
 /// One sequence: what the model reads, and what is true.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -43,6 +47,21 @@ impl Sample {
                 }
             })
             .collect()
+    }
+
+    /// The longest sequence over which all attention weights of `maps` heads are at most [`MOST_WEIGHTS`]: a
+    /// map grows as the square of the length.
+    pub fn longest(maps: usize) -> usize {
+        (MOST_WEIGHTS / maps.max(1)).isqrt().max(1)
+    }
+
+    /// The beginning of the sample, no longer than `longest`.
+    #[must_use]
+    pub fn beginning(mut self, longest: usize) -> Self {
+        self.inputs.truncate(longest);
+        self.targets.truncate(longest);
+        self.roles.truncate(longest);
+        self
     }
 
     /// The sample as a batch of one.

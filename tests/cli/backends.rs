@@ -63,6 +63,35 @@ fn assert_near(run: &Path, other: &Path, limit: f64) {
     }
 }
 
+/// The weights of a run by name, without the biases of keys: these shift all scores of a query alike, so
+/// their true gradient is zero, and the optimizer makes its steps of rounding.
+fn weights(run: &Path) -> Vec<(String, Vec<f32>)> {
+    let bytes = fs::read(run.join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let numbers = |(name, tensor): (String, safetensors::tensor::TensorView<'_>)| {
+        let of_bytes = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        let mut numbers = tensor.data().chunks(4).map(of_bytes).collect::<Vec<_>>();
+        if name.ends_with("qkv.bias") {
+            numbers.drain(numbers.len() / 3..numbers.len() / 3 * 2);
+        }
+        (name, numbers)
+    };
+    let mut tensors = file.tensors().into_iter().map(numbers).collect::<Vec<_>>();
+    tensors.sort_by(|one, other| one.0.cmp(&other.0));
+    tensors
+}
+
+/// As a part of each tensor's largest weight.
+fn assert_weights_near(run: &Path, other: &Path, limit: f32) {
+    for ((name, found), (_, expected)) in weights(run).into_iter().zip(weights(other)) {
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let largest = expected.iter().fold(0.0_f32, |most, weight| most.max(weight.abs()));
+        let differences = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs());
+        let worst = differences.fold(0.0_f32, f32::max);
+        assert!(worst <= limit * largest, "{name}: {worst} of {largest}");
+    }
+}
+
 /// The backends of this build that find a device here, besides ndarray.
 fn others() -> Vec<&'static str> {
     let place = TempDir::new().unwrap();
@@ -76,10 +105,15 @@ fn others() -> Vec<&'static str> {
         ("wgpu", cfg!(feature = "wgpu")),
         ("cuda", cfg!(feature = "cuda")),
     ];
+    // What must be here, as continuous integration knows that it is.
+    let required = std::env::var("REQUIRED_BACKENDS").unwrap_or_default();
     let mut found = Vec::new();
     for (name, _) in compiled.into_iter().filter(|(_, compiled)| *compiled) {
         match has(name) {
             true => found.push(name),
+            false if required.split(',').any(|required| required == name) => {
+                panic!("REQUIRED_BACKENDS names {name}, and no device for it was found")
+            }
             false => eprintln!("notice: no device for {name} here, so it is not tested"),
         }
     }
@@ -95,6 +129,10 @@ fn every_backend_computes_right() {
     for backend in list.as_array().unwrap() {
         for device in backend["devices"].as_array().unwrap() {
             assert_eq!(device["check"]["right"], true, "{device}");
+            // What is no chance agrees far better than dropout's share.
+            let parts = device["check"]["parts"].as_array().unwrap();
+            assert!(parts.iter().all(|part| part["what"] != "dropout"), "{device}");
+            assert!(device["check"]["dropout"]["difference"].as_f64().unwrap() < 0.0102, "{device}");
             assert!(device["check"]["milliseconds"].as_f64().unwrap() > 0.0);
             checked += 1;
         }
@@ -136,6 +174,11 @@ fn a_run_moves_between_backends() {
         let sets = ["training.max_minutes=0"];
         done(run(folder, &["train", "--resume", backend, "--backend", "ndarray"], &sets));
         assert_near(&folder.join(backend), &folder.join("whole"), 1e-3);
+        // Every step on the other backend.
+        let elsewhere = format!("whole-{backend}");
+        train(folder, &elsewhere, backend, &["training.steps=100"]);
+        assert_near(&folder.join(&elsewhere), &folder.join("whole"), 1e-3);
+        assert_weights_near(&folder.join(&elsewhere), &folder.join("whole"), 1e-3);
         let evaluate = |name: &str, backend: &str| {
             let report = done(run(folder, &["evaluate", name, "--json", "--backend", backend], &[]));
             serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
@@ -224,11 +267,21 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
         ),
         (vec!["train", "--device", "fast"], "discrete"),
         (vec!["train", "--set", "training.device=fast"], "discrete"),
-        (vec!["train", "--set", "training.precision=f64"], "bf16"),
+        (vec!["train", "--set", "training.precision=f64"], "there is no `f64`"),
+        (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
+        (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
+        (vec!["train", "--backend", "WGPU"], "small letters: wgpu"),
         (vec!["train", "--backend", "ndarray", "--set", "training.precision=bf16"], "training.precision"),
     ];
+    // Wherever a run would be computed.
+    for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
+        let asked = ["--backend", "ndarray", "--set", "training.precision=bf16"];
+        cases.push(([command, &asked].concat(), "which knows f32: use --set training.precision=f32"));
+    }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
+        cases.push((vec!["train", "--backend", absent], "or use --backend ndarray"));
+        cases.push((vec!["backends", "--backend", absent], "is not compiled in"));
     }
     for (arguments, expected) in cases {
         let output = run(folder, &arguments, &[]);
@@ -236,5 +289,80 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.trim_end().lines().count() == 1 && error.contains(expected), "{arguments:?}: {error}");
         assert!(fs::read_dir(folder).unwrap().next().is_none(), "{arguments:?} leaves nothing");
+    }
+}
+
+/// A run whose attention scores, 16 maps of 1,456 x 1,456, are just beyond the 128 MiB that Mesa's software
+/// device takes in one buffer.
+const LONG: [&str; 11] = [
+    "data.vocab=8",
+    "data.length=1456",
+    "data.train_samples=8",
+    "data.valid_samples=4",
+    "data.period=[3, 5]",
+    "model.d_model=16",
+    "model.heads=4",
+    "model.layers=1",
+    "training.batch_size=4",
+    "training.steps=1",
+    "analysis.every=0",
+];
+
+/// The command's one line on standard error that is ours.
+fn refused(output: Output) -> String {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    // Mesa's own, and that the device is a software one.
+    let ours = |line: &&str| !line.contains("XDG_RUNTIME_DIR") && !line.starts_with("warning: ");
+    let lines = error.lines().filter(ours).collect::<Vec<_>>();
+    assert_eq!(lines.len(), 1, "{error}");
+    lines[0].to_string()
+}
+
+#[test]
+fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
+    if !others().contains(&"wgpu") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let on_card = ["--backend", "wgpu", "--device", "software"];
+    let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &LONG));
+    assert!(told.starts_with("error: `training.batch_size` = 4 makes attention scores"), "{told}");
+    assert!(told.contains("training.batch_size = 3"), "{told}");
+    assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+
+    // A run that the processor made is not scored wrongly either.
+    done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &LONG));
+    let evaluate = ["evaluate", "long", "--json"];
+    let told = refused(run(folder, &[&evaluate[..], &on_card].concat(), &[]));
+    assert!(told.contains("training.batch_size = 3"), "{told}");
+    let loss = |arguments: &[&str], sets: &[&str]| {
+        let report = done(run(folder, &[&evaluate[..], arguments].concat(), sets));
+        serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
+    };
+    let (here, there) = (loss(&["--backend", "ndarray"], &[]), loss(&on_card, &["training.batch_size=3"]));
+    assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+}
+
+#[test]
+fn a_number_asks_for_no_software_device() {
+    let place = TempDir::new().unwrap();
+    let list = done(run(place.path(), &["backends", "--list", "--json"], &[]));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let mut devices =
+        list.as_array().unwrap().iter().flat_map(|backend| backend["devices"].as_array().unwrap());
+    if devices.any(|device| !["processor", "software"].contains(&device["kind"].as_str().unwrap())) {
+        return;
+    }
+    let sets = [&STEPS[..], &["training.steps=1"]].concat();
+    let output = run(place.path(), &["train", "--run", "run", "--device", "0"], &sets);
+    let told = text(&output.stderr);
+    done(output);
+    let summary = fs::read_to_string(place.path().join("run/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert!(["ndarray", "flex"].contains(&summary["backend"].as_str().unwrap()), "{summary}");
+    if others().contains(&"wgpu") {
+        assert!(told.contains("is a software device, used by --backend wgpu"), "{told}");
     }
 }

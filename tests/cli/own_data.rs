@@ -118,6 +118,18 @@ fn a_run_with_a_relative_path_can_be_used_from_any_folder() {
     let output = resume(&elsewhere, "../run").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
+    // Its file may move: that it is the same is seen by what it holds.
+    fs::rename(place.path().join("words.txt"), place.path().join("moved.txt")).unwrap();
+    let moved = |path: &str| resume(&elsewhere, "../run").args(["--set", path]).output().unwrap();
+    let output = moved("data.path=../moved.txt");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    fs::write(place.path().join("other.txt"), WORDS.repeat(39)).unwrap();
+    let output = moved("data.path=../other.txt");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("the data has changed"), "{said}");
+    fs::rename(place.path().join("moved.txt"), place.path().join("words.txt")).unwrap();
+
     // The config that it was made with may be named again, from where it was.
     let mut config = String::from("[data]\nsource = \"text\"\npath = \"words.txt\"\nlength = 12\n");
     config += "[model]\nd_model = 16\nheads = 2\n";

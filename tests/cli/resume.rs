@@ -336,3 +336,49 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("cannot write `run/plots/") && said.contains("No space left on device"), "{said}");
 }
+
+#[test]
+fn a_run_that_was_killed_while_it_was_drawn_is_drawn_when_it_is_resumed() {
+    let place = TempDir::new().unwrap();
+    for (name, set) in [("whole", "training.steps=24"), ("early", "training.patience=1")] {
+        let run = small_run(place.path(), &[set, "training.validate_every=2", "training.min_delta=10"], name);
+        let (before, ended) = (rows(&run), summary(&run)["ended"].clone());
+        fs::remove_file(run.join("report.html")).unwrap();
+        fs::remove_dir_all(run.join("plots")).unwrap();
+        let output = resume(place.path(), name).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(run.join("report.html").exists() && run.join("plots/loss.png").exists());
+        assert_eq!((rows(&run), &summary(&run)["ended"]), (before, &ended));
+        // Now there is nothing left to do.
+        assert_eq!(resume(place.path(), name).output().unwrap().status.code(), Some(2));
+    }
+}
+
+#[test]
+fn another_optimizer_begins_anew_and_says_so() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.optimizer=sgd", "training.steps=12"], "run");
+    let sets = ["--set", "training.optimizer=adamw", "--set", "training.steps=17"];
+    let output = resume(place.path(), "run").args(sets).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("begins anew"), "{}", text(&output.stderr));
+    let state = fs::read(run.join("checkpoints/step-00000017/state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+    // The correction of Adam's moments counts from their beginning.
+    assert_eq!(state["updates"], 5);
+    let sets = ["--set", "training.optimizer=adam", "--set", "training.steps=19"];
+    let output = resume(place.path(), "run").args(sets).output().unwrap();
+    assert!(!text(&output.stderr).contains("begins anew"), "Adam and AdamW remember the same");
+}
+
+#[test]
+fn what_a_model_cannot_be_evaluated_on_is_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=1"], "run");
+    for (set, part) in [("data.length=20", "12"), ("model.d_model=32", "`model.d_model` = 32")] {
+        let output = program(place.path()).args(["evaluate", "run", "--set", set]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
+}

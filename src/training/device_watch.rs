@@ -1,0 +1,146 @@
+//! What fails on the threads that serve a card.
+//!
+//! CubeCL queues the work of a card for a thread of its own. Where that thread panics, as over a tensor
+//! larger than the card's largest buffer, CubeCL only logs it (`cubecl-common` 0.10, `device/handle/channel.rs`):
+//! the kernels that needed the buffer are skipped, and whatever is read later is wrong. So panics of these
+//! threads are kept here, and who computed meanwhile asks before a result is believed.
+
+use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+use burn::tensor::backend::DeviceOps;
+
+use super::device::Device;
+use crate::error::{Error, Result, panic_message};
+
+/// What has failed since the program began, in order.
+static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Failure {
+    /// The device, as its threads name it.
+    of: String,
+    message: String,
+}
+
+/// Watches a device while something computes on it.
+#[derive(Debug, Clone)]
+pub struct DeviceWatch {
+    device: Device,
+    /// As its threads name it.
+    id: String,
+    /// Failures before it began.
+    known: usize,
+}
+
+impl DeviceWatch {
+    /// Begins to watch. The first watch of a program puts a hook of its own before the panic hook that
+    /// is there; a program that replaces the hook later loses what fails after.
+    pub fn begin(device: &Device, handle: &impl DeviceOps) -> Self {
+        let id = handle.id();
+        Self::of(device, format!("{}-{}", id.type_id, id.index_id))
+    }
+
+    fn of(device: &Device, id: String) -> Self {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let next = take_hook();
+            set_hook(Box::new(move |panic| {
+                keep(panic);
+                next(panic);
+            }));
+        });
+        Self { device: device.clone(), id, known: failures().len() }
+    }
+
+    /// Whether nothing has failed so far. What was read from the device before this is right.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] or [`Error::Failed`], by what the first failure says.
+    pub fn check(&self) -> Result<()> {
+        match failures()[self.known..].iter().find(|failure| failure.of == self.id) {
+            None => Ok(()),
+            Some(failure) => Err(self.failure(&failure.message)),
+        }
+    }
+
+    /// The error that a failure's message means.
+    pub fn failure(&self, message: &str) -> Error {
+        let device = self.device.to_string();
+        if is_about_memory(message) {
+            return Error::DeviceMemory { device };
+        }
+        let message = beginning(message);
+        Error::Failed(format!("{device} has failed: {message}. A run goes on with train --resume RUN"))
+    }
+}
+
+/// The beginning of a panic's message, before its backtrace.
+pub fn beginning(message: &str) -> String {
+    message.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn keep(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    // So CubeCL names the threads of a device.
+    let of = thread.name().and_then(|name| name.strip_prefix("DSU-").or(name.strip_prefix("DSD-")));
+    if let Some(of) = of {
+        let message = panic_message(panic.payload()).lines().take(16).collect::<Vec<_>>().join("\n");
+        failures().push(Failure { of: of.to_string(), message });
+    }
+}
+
+fn failures() -> MutexGuard<'static, Vec<Failure>> {
+    FAILURES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this is how a driver, wgpu or CubeCL say that memory is missing.
+fn is_about_memory(message: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "out of memory",
+        "out-of-memory",
+        "out_of_memory",
+        "outofmemory",
+        "can't allocate",
+        "not enough memory",
+        "buffertoobig",
+        "greater than the maximum buffer size",
+    ];
+    let message = message.to_lowercase();
+    WORDS.iter().any(|words| message.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::{BackendName, DeviceKind};
+
+    #[test]
+    fn a_panic_of_a_device_thread_is_found_by_who_watched_then_and_no_other() {
+        let card = Device {
+            backend: BackendName::Wgpu,
+            index: 0,
+            kind: DeviceKind::Discrete,
+            index_of_kind: 0,
+            name: "a card".into(),
+            memory: None,
+            largest_buffer: None,
+        };
+        let fail = |thread: &str, message: &'static str| {
+            let thread = thread::Builder::new().name(thread.into());
+            assert!(thread.spawn(move || std::panic::panic_any(message)).unwrap().join().is_err());
+        };
+        let watch = DeviceWatch::of(&card, "7-7".into());
+        fail("another", "on purpose");
+        fail("DSD-7-8", "of another device");
+        assert!(watch.check().is_ok());
+        fail("DSD-7-7", "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 135 }");
+        let later = DeviceWatch::of(&card, "7-7".into());
+        assert!(later.check().is_ok());
+        fail("DSU-7-7", "device lost\nbacktrace");
+        assert!(matches!(watch.check(), Err(Error::DeviceMemory { .. })), "{:?}", watch.check());
+        let told = later.check().unwrap_err().to_string();
+        assert!(told.starts_with("wgpu on a card has failed: device lost"), "{told}");
+    }
+}

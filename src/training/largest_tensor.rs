@@ -1,0 +1,110 @@
+//! The largest tensors of a run, and whether a card takes each in one buffer.
+//!
+//! A card has a largest buffer, often far smaller than its memory (wgpu's default is 128 MiB). A tensor
+//! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
+
+use super::device::Device;
+use super::experiment::Experiment;
+use super::memory::{Bytes, Memory};
+use super::progress::thousands;
+use crate::error::{Error, Result};
+use crate::model::Sizes;
+
+impl Memory {
+    /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
+    ///
+    /// # Errors
+    /// [`Error::Key`] naming what makes one too large, with the batch size that fits.
+    pub fn check_tensors(&self, experiment: &Experiment, sizes: Sizes, device: &Device) -> Result<()> {
+        let Some(most) = device.largest_buffer.map(|bytes| bytes as f64) else { return Ok(()) };
+        let (model, training) = (&experiment.model, &experiment.training);
+        let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
+        let inner = model.d_model * model.feed_forward.max(3);
+        let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
+        if weights > most {
+            let problem = format!(
+                "with a vocabulary of {} makes weights of {}, {limit}: choose a smaller model or vocabulary, or \
+                 another backend",
+                thousands(sizes.vocab as f64),
+                Bytes(weights)
+            );
+            return Err(Error::key("model.d_model", model.d_model, problem));
+        }
+
+        // Queries, keys and values of a layer lie in one tensor; what is composed holds every score.
+        let time = sizes.context.max(sizes.source_context.unwrap_or(0));
+        let of_a_row = [
+            (bytes(&[model.heads, time, time]), "attention scores"),
+            (bytes(&[sizes.context, sizes.vocab]), "logits"),
+            (bytes(&[time, inner]), "activations"),
+        ];
+        let (a_row, what) = of_a_row.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three of them");
+        if self.rows as f64 * a_row <= most {
+            return Ok(());
+        }
+        let made =
+            |bytes: f64| format!("makes {what} of {} in sequences of {time} tokens, {limit}", Bytes(bytes));
+        Err(match (most / a_row) as usize {
+            0 => Error::key(
+                "data.length",
+                experiment.data.length,
+                format!(
+                    "{} even for one of them: lower it or the model's sizes, or choose another backend",
+                    made(a_row)
+                ),
+            ),
+            fitting => Error::key(
+                "training.batch_size",
+                training.batch_size,
+                format!(
+                    "{}: try training.batch_size = {fitting} (training.accumulate keeps the effective size)",
+                    made(self.rows as f64 * a_row)
+                ),
+            ),
+        })
+    }
+}
+
+/// Of a tensor in single precision.
+fn bytes(shape: &[usize]) -> f64 {
+    shape.iter().map(|&size| size as f64).product::<f64>() * 4.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::training::BackendName;
+
+    /// What a card with buffers of 128 MiB says.
+    fn refused(set: &[&str]) -> Option<String> {
+        let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
+        let device = Device { largest_buffer: Some(128 << 20), ..Device::processor(BackendName::Ndarray) };
+        let (memory, sizes) = Memory::foreseen(&experiment, &device).unwrap();
+        memory.check_tensors(&experiment, sizes, &device).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_batch_size_that_is_named_fits_and_the_next_does_not() {
+        const MODEL: [&str; 3] = ["model.d_model=16", "model.heads=4", "data.train_samples=64"];
+        let with = |set: &[&str]| refused(&[&MODEL[..], set].concat());
+        // 4 rows of 4 heads: 16 maps of 1,448 x 1,448 are just below 128 MiB.
+        assert_eq!(with(&["training.batch_size=4", "data.length=1448"]), None);
+        let told = with(&["training.batch_size=4", "data.length=1449"]).unwrap();
+        assert!(told.starts_with("`training.batch_size` = 4 makes attention scores"), "{told}");
+        assert!(told.contains("training.batch_size = 3"), "{told}");
+        assert_eq!(with(&["training.batch_size=3", "data.length=1449"]), None);
+        let told = with(&["training.batch_size=1", "data.length=3000"]).unwrap();
+        assert!(told.starts_with("`data.length` = 3000"), "{told}");
+    }
+
+    #[test]
+    fn logits_and_tables_count_too() {
+        let told = refused(&["data.vocab=100000", "training.batch_size=8", "data.length=64"]).unwrap();
+        assert!(told.contains("logits") && told.contains("training.batch_size = 5 "), "{told}");
+        let told = refused(&["data.vocab=400000", "model.d_model=256"]).unwrap();
+        assert!(told.starts_with("`model.d_model` = 256") && told.contains("weights"), "{told}");
+        assert_eq!(refused(&[]), None);
+    }
+}
