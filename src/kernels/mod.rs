@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`attention`] | attention from packed or separate queries, keys and values, linear in memory |
 //! | [`linear`] | `x W + b`, fused with [`gelu`] or with dropout and the residual addition |
-//! | [`norm`] | layer norm, alone or with the residual addition before it |
+//! | [`norm`] | layer norm |
 //! | [`loss`] | cross-entropy with ignored targets and label smoothing |
 //! | [`embedding`] | token embedding with learned positions |
 //! | [`dropout`] | dropout whose mask is computed again instead of being stored |

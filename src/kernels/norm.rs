@@ -1,11 +1,12 @@
-//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), alone or with the residual
-//! addition before it.
+//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016).
+//!
+//! The residual addition before a norm is part of the [linear layer](super::linear) that makes it, so that
+//! the sum is written once and nothing but the norm is left here.
 //!
 //! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`.
 //! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
 //! mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
-use super::dropout::{Dropout, Mask};
 use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
 use super::pool;
@@ -31,17 +32,6 @@ pub struct Statistics<'a> {
     pub inverse_deviation: &'a mut [f32],
 }
 
-/// A residual addition before the norm: the norm's input is `residual + dropout(branch)`.
-#[derive(Debug)]
-pub struct Addition<'a> {
-    /// The output of the sub-layer, `[rows, d_model]`.
-    pub branch: &'a [f32],
-    /// Dropout of the branch.
-    pub dropout: Option<Dropout>,
-    /// Receives the sum, which the backward pass takes as its input, `[rows, d_model]`.
-    pub sum: &'a mut [f32],
-}
-
 /// Where the gradients go; all are overwritten.
 #[derive(Debug)]
 pub struct Gradients<'a> {
@@ -61,33 +51,6 @@ pub struct Gradients<'a> {
 /// # Panics
 /// If the lengths do not fit each other.
 pub fn forward(norm: &LayerNorm, input: &[f32], statistics: Statistics, output: &mut [f32]) {
-    run_forward(norm, input, None, statistics, output);
-}
-
-/// `sum = residual + dropout(branch)` and `output = norm(sum)`.
-///
-/// # Shapes
-/// `residual` and `output` `[rows, d_model]`.
-///
-/// # Panics
-/// If the lengths do not fit each other.
-pub fn forward_after_addition(
-    norm: &LayerNorm,
-    residual: &[f32],
-    addition: Addition,
-    statistics: Statistics,
-    output: &mut [f32],
-) {
-    run_forward(norm, residual, Some(addition), statistics, output);
-}
-
-fn run_forward(
-    norm: &LayerNorm,
-    input: &[f32],
-    addition: Option<Addition>,
-    statistics: Statistics,
-    output: &mut [f32],
-) {
     let width = norm.gamma.len();
     let rows = input.len() / width;
     assert_eq!(rows * width, input.len(), "rows of {width}");
@@ -101,36 +64,20 @@ fn run_forward(
     let mean = Tiles::rows(statistics.mean, 1, piece_rows);
     let inverse_deviation = Tiles::rows(statistics.inverse_deviation, 1, piece_rows);
     let output = Tiles::rows(output, width, piece_rows);
-    let addition = addition.map(|Addition { branch, dropout, sum }| {
-        assert!(
-            branch.len() == input.len() && sum.len() == input.len(),
-            "branch and sum of [{rows}, {width}]"
-        );
-        (branch, dropout.map(|dropout| dropout.mask(width)), Tiles::rows(sum, width, piece_rows))
-    });
     for_each_piece(output.count(), piece_rows * width * 2, |piece| {
         let rows = output.place(piece).0;
         let values = rows.start * width..rows.end * width;
-        let mut sum;
-        let mut input = &input[values.clone()];
-        if let Some((branch, mask, sums)) = &addition {
-            sum = sums.take(piece);
-            add_branch(*mask, rows.start, width, input, &branch[values], sum.contiguous());
-            input = sum.contiguous();
-        }
         let (mut mean, mut inverse_deviation) = (mean.take(piece), inverse_deviation.take(piece));
         let statistics =
             &mut Statistics { mean: mean.contiguous(), inverse_deviation: inverse_deviation.contiguous() };
-        normalise_rows(norm, input, statistics, output.take(piece).contiguous());
+        normalise_rows(norm, &input[values], statistics, output.take(piece).contiguous());
     });
 }
 
-/// The gradients of [`forward`] for `output_gradient`, and of [`forward_after_addition`], whose `sum` is
-/// `input` then. There `sum_gradient` is what reaches the sum by other ways; the resulting input gradient
-/// is that of the residual and, through dropout, of the branch.
+/// The gradients of [`forward`] for `output_gradient`.
 ///
 /// # Shapes
-/// `input`, `output_gradient`, `sum_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
+/// `input`, `output_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
 ///
 /// # Panics
 /// If the lengths do not fit each other.
@@ -139,21 +86,15 @@ pub fn backward(
     input: &[f32],
     (mean, inverse_deviation): (&[f32], &[f32]),
     output_gradient: &[f32],
-    sum_gradient: Option<&[f32]>,
     gradients: Gradients,
 ) {
     let width = norm.gamma.len();
     let rows = mean.len();
     let Gradients { input: input_gradient, gamma, beta } = gradients;
     assert!(
-        [
-            input.len(),
-            output_gradient.len(),
-            input_gradient.len(),
-            sum_gradient.map_or(rows * width, <[f32]>::len)
-        ]
-        .iter()
-        .all(|length| *length == rows * width),
+        [input.len(), output_gradient.len(), input_gradient.len()]
+            .iter()
+            .all(|length| *length == rows * width),
         "input and gradients of [{rows}, {width}]"
     );
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
@@ -174,8 +115,7 @@ pub fn backward(
             input: &input[values.clone()],
             mean: &mean[rows.clone()],
             inverse_deviation: &inverse_deviation[rows],
-            output_gradient: &output_gradient[values.clone()],
-            sum_gradient: sum_gradient.map(|gradient| &gradient[values]),
+            output_gradient: &output_gradient[values],
         };
         backward_rows(&rows, input_gradient.take(piece).contiguous(), partials.take(piece).contiguous());
     });
@@ -190,29 +130,9 @@ struct BackwardRows<'a> {
     mean: &'a [f32],
     inverse_deviation: &'a [f32],
     output_gradient: &'a [f32],
-    sum_gradient: Option<&'a [f32]>,
 }
 
 vectorized! {
-    fn add_branch(
-        simd;
-        mask: Option<Mask>,
-        first_row: usize,
-        width: usize,
-        residual: &[f32],
-        branch: &[f32],
-        sum: &mut [f32],
-    ) {
-        let Some(mask) = mask else {
-            return map_into(simd, sum, [residual, branch], |[r, b]| r + b);
-        };
-        let inputs = residual.chunks_exact(width).zip(branch.chunks_exact(width));
-        for (row, (sum, (residual, branch))) in sum.chunks_exact_mut(width).zip(inputs).enumerate() {
-            mask.fill_row(simd, first_row + row, 0, sum);
-            update(simd, sum, [residual, branch], |keep, [r, b]| r + keep * b);
-        }
-    }
-
     fn normalise_rows(
         simd; norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32],
     ) {
@@ -239,18 +159,15 @@ vectorized! {
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
             let here = row * width..(row + 1) * width;
-            let (x, dy) = (&rows.input[here.clone()], &rows.output_gradient[here.clone()]);
+            let (x, dy) = (&rows.input[here.clone()], &rows.output_gradient[here]);
             let (mean, inverse) = (rows.mean[row], rows.inverse_deviation[row]);
             let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
             let sum_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse;
             let mean_gh = sum_gh / width as f32;
             map_into(simd, dx, [dy, gamma, x], |[dy, g, x]| {
                 let h = (x - mean) * inverse;
-                inverse * h.mul_add(-mean_gh, dy.mul_add(g, -mean_g))
+                inverse * h.mul_add(-mean_gh, dy * g - mean_g)
             });
-            if let Some(sum_gradient) = rows.sum_gradient {
-                update(simd, dx, [&sum_gradient[here]], |dx, [other]| dx + other);
-            }
             update(simd, dgamma, [dy, x], |sum, [dy, x]| dy.mul_add((x - mean) * inverse, sum));
             update(simd, dbeta, [dy], |sum, [dy]| sum + dy);
         }

@@ -347,3 +347,81 @@ fn flat<B: Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
     let length = tensor.shape().num_elements();
     Tensor::from_primitive(TensorPrimitive::Float(B::float_reshape(tensor, [length].into())))
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::Flex;
+    use burn_ndarray::NdArray;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernels::testing::random;
+    use crate::ops::Kernels;
+
+    /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
+    /// moments and the norm.
+    fn path<B: ops::Backend>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) -> Vec<Vec<f32>> {
+        let device = B::Device::default();
+        let tensor = |seed, shape: [usize; 2]| {
+            let values = TensorData::new(random(seed, shape[0] * shape[1]), shape);
+            Tensor::<B, 2>::from_data(values, &device).into_primitive().tensor()
+        };
+        let mut state: Vec<_> =
+            shapes.iter().enumerate().map(|(at, shape)| (tensor(seed + at as u64, *shape), None)).collect();
+        let mut path = Vec::new();
+        for step in 1..=4 {
+            let due =
+                state.into_iter().zip(shapes).enumerate().map(|(at, ((weights, moments), shape))| Due {
+                    weights,
+                    gradient: tensor(seed + (100 * step + at) as u64, *shape),
+                    moments,
+                    is_matrix: at % 2 == 0,
+                });
+            let update = Update { hyper, rate: 1e-2, step };
+            let updated = update
+                .in_one_pass(due.collect::<Vec<_>>(), &device)
+                .unwrap_or_else(|due| update.composed::<B>(due, &device));
+            let numbers = |tensor: Tensor<B, 1>| tensor.into_data().to_vec::<f32>().unwrap();
+            path.push(numbers(updated.gradient_norm));
+            for done in &updated.parameters {
+                path.push(numbers(flat::<B>(done.weights.clone())));
+                path.push(numbers(done.moments.first.clone()));
+                path.extend(done.moments.second.clone().map(numbers));
+            }
+            state = updated.parameters.into_iter().map(|done| (done.weights, Some(done.moments))).collect();
+        }
+        path
+    }
+
+    fn both_ways_agree<B: ops::Backend>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) {
+        let path = |kernels: Kernels| kernels.run(|| path::<B>(hyper, shapes, seed));
+        let (fused, composed) = (path(Kernels::Fused), path(Kernels::Composed));
+        assert_eq!(fused.len(), composed.len());
+        for (fused, composed) in fused.iter().zip(&composed) {
+            let largest = composed.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            assert_eq!(fused.len(), composed.len());
+            for (a, b) in fused.iter().zip(composed) {
+                assert!((a - b).abs() <= 1e-5 * largest, "{a}, not {b} (largest {largest})");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn the_kernels_update_as_burns_operations_do(
+            shapes in prop::collection::vec([1usize..131, 1usize..70], 1..5),
+            (beta1, beta2) in (0.0..0.99, 0.5..0.999),
+            (weight_decay, max_gradient_norm) in (0.0..1.0, prop::sample::select(vec![0.0, 0.1, 1e3])),
+            is_adam: bool,
+            seed in 0u64..1_000,
+        ) {
+            let kind = if is_adam { OptimizerKind::Adam } else { OptimizerKind::Adamw };
+            let hyper =
+                Hyper { kind, weight_decay, beta1, beta2, epsilon: 1e-8, momentum: 0.0, max_gradient_norm };
+            both_ways_agree::<NdArray>(hyper, &shapes, seed);
+            both_ways_agree::<Flex>(hyper, &shapes, seed);
+        }
+    }
+}

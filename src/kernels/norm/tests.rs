@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::kernels::dropout;
 use crate::kernels::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
 const EPSILON: f32 = 1e-5;
@@ -37,7 +36,7 @@ struct Run {
     beta: Vec<f32>,
 }
 
-fn run(x: &[f32], norm: &LayerNorm, dy: &[f32], sum_gradient: Option<&[f32]>) -> Run {
+fn run(x: &[f32], norm: &LayerNorm, dy: &[f32]) -> Run {
     let (width, rows) = (norm.gamma.len(), x.len() / norm.gamma.len());
     let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
     let new = |length| vec![f32::NAN; length];
@@ -46,7 +45,7 @@ fn run(x: &[f32], norm: &LayerNorm, dy: &[f32], sum_gradient: Option<&[f32]>) ->
     forward(norm, x, statistics, &mut run.output);
     let beta = norm.beta.map(|_| &mut run.beta[..]);
     let gradients = Gradients { input: &mut run.input, gamma: &mut run.gamma, beta };
-    backward(norm, x, (&mean, &inverse), dy, sum_gradient, gradients);
+    backward(norm, x, (&mean, &inverse), dy, gradients);
     run
 }
 
@@ -54,7 +53,7 @@ fn check(rows: usize, width: usize) {
     let (x, dy) = (random(1, rows * width), random(2, rows * width));
     let (gamma, beta) = (random(3, width), random(4, width));
     let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
-    let result = run(&x, &norm, &dy, None);
+    let result = run(&x, &norm, &dy);
     let expected = naive(&x, &gamma, &beta, &dy);
     assert_close("y", &result.output, &expected[0]);
     // At widths of 1 and 2 the gradient is nothing but the epsilon's share.
@@ -64,12 +63,7 @@ fn check(rows: usize, width: usize) {
     }
     assert_close("dbeta", &result.beta, &expected[3]);
 
-    let other = random(5, rows * width);
-    let both = run(&x, &norm, &dy, Some(&other));
-    let sum: Vec<f64> = result.input.iter().zip(&other).map(|(a, b)| f64::from(a + b)).collect();
-    assert_close("dx and another gradient", &both.input, &sum);
-
-    let without_shift = run(&x, &LayerNorm { beta: None, ..norm }, &dy, None);
+    let without_shift = run(&x, &LayerNorm { beta: None, ..norm }, &dy);
     let shifted: Vec<f64> = without_shift
         .output
         .iter()
@@ -95,29 +89,6 @@ fn many_rows_in_pieces_agree_with_f64() {
 }
 
 #[test]
-fn the_fused_addition_equals_dropout_addition_and_norm_one_after_the_other() {
-    let (rows, width) = (53, 37);
-    let (residual, branch) = (random(1, rows * width), random(2, rows * width));
-    let gamma = random(3, width);
-    let norm = LayerNorm { gamma: &gamma, beta: None, epsilon: EPSILON };
-    for dropout in [None, Some(Dropout { probability: 0.25, seed: 5 })] {
-        let mut kept = branch.clone();
-        if let Some(dropout) = dropout {
-            dropout::apply(dropout, width, &branch, &mut kept);
-        }
-        let expected_sum: Vec<f32> = residual.iter().zip(&kept).map(|(r, b)| r + b).collect();
-        let expected = run(&expected_sum, &norm, &residual, None);
-        let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
-        let (mut sum, mut output) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows * width]);
-        let addition = Addition { branch: &branch, dropout, sum: &mut sum };
-        let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
-        forward_after_addition(&norm, &residual, addition, statistics, &mut output);
-        assert_eq!(sum, expected_sum);
-        assert_eq!(output, expected.output);
-    }
-}
-
-#[test]
 fn results_have_the_same_bits_on_any_number_of_threads() {
     let (rows, width) = (2_003, 131);
     assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
@@ -125,7 +96,7 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     let (gamma, beta) = (random(3, width), random(4, width));
     let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
     assert_same_on_any_number_of_threads(|| {
-        let Run { output, input, gamma, beta } = run(&x, &norm, &dy, None);
+        let Run { output, input, gamma, beta } = run(&x, &norm, &dy);
         vec![output, input, gamma, beta]
     });
 }

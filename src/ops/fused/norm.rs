@@ -65,7 +65,7 @@ impl<B: Backend> Operation<B> for Norm<B> {
         let gradients =
             Gradients { input: &mut for_input, gamma: &mut for_gamma, beta: for_beta.as_deref_mut() };
         let statistics = (mean.slice(), inverse_deviation.slice());
-        backward(&self.layer(), self.input.slice(), statistics, gradient.slice(), None, gradients);
+        backward(&self.layer(), self.input.slice(), statistics, gradient.slice(), gradients);
         let mut gradients = vec![
             Some(self.input.place(for_input, self.input.shape())),
             Some(self.gamma.place(for_gamma, [width])),
