@@ -3,6 +3,7 @@
 //! Each is a mean over the queries of a set of sequences, over those queries that have what is
 //! asked for: every query has a first token, few have an earlier occurrence of their own.
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The scores of one head; none where no query could tell. Shares of attention lie from 0 to 1.
@@ -58,9 +59,10 @@ impl Mean {
 }
 
 impl HeadTally {
-    /// Adds one sequence: the head's `weights` `[query, key]`, row by row, over its `tokens`.
+    /// Adds one sequence: the head's `weights` `[query, key]`, row by row, over its `tokens`. Rows and
+    /// columns behind the last token are padding.
     pub fn add(&mut self, weights: &[f32], tokens: &[u32]) {
-        for (query, row) in weights.chunks(tokens.len()).enumerate() {
+        for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
             let weight = |key: usize| f64::from(row[key]);
             let seen = (0..=query).filter(|&key| row[key] > 0.0);
             self.entropy.add(seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
@@ -115,6 +117,24 @@ impl HeadTallies {
         }
     }
 
+    /// Adds a batch: the `attention` of each layer, `[sequence, head, query, key]`, with the number of its
+    /// heads, over the `tokens` of each sequence. Sequences that are shorter than the longest are padded.
+    pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
+        self.0.resize_with(attention.len(), Vec::new);
+        let tallies = self.0.iter_mut().zip(attention).flat_map(|(tallies, (heads, weights))| {
+            tallies.resize_with(*heads, HeadTally::default);
+            let map = weights.len() / (heads * tokens.len()).max(1);
+            tallies.iter_mut().enumerate().map(move |(head, tally)| (tally, (head, *heads, map), weights))
+        });
+        // Heads side by side, and each over the sequences in their order: the same sums on any number of threads.
+        tallies.collect::<Vec<_>>().into_par_iter().for_each(|(tally, (head, heads, map), weights)| {
+            for (sequence, tokens) in tokens.iter().enumerate() {
+                let start = (sequence * heads + head) * map;
+                tally.add(&weights[start..start + map], tokens);
+            }
+        });
+    }
+
     /// The scores of all heads, without an ablation.
     pub fn scores(&self) -> Vec<Vec<HeadScores>> {
         self.0.iter().map(|heads| heads.iter().map(HeadTally::scores).collect()).collect()
@@ -164,6 +184,36 @@ mod tests {
         let entropy = |row: &[f64]| row.iter().map(|w| -w * w.ln()).sum::<f64>();
         let rows = entropy(&[0.25, 0.75]) + entropy(&[0.5, 0.25, 0.25]) + entropy(&[0.1, 0.2, 0.3, 0.4]);
         close(scores.entropy, rows / 4.0);
+    }
+
+    #[test]
+    fn a_padded_batch_counts_as_its_sequences_one_by_one() {
+        let map = |seed: f32, time: usize| -> Vec<f32> {
+            (0..time * time).map(|place| ((place as f32 + seed).sin().abs()) / time as f32).collect()
+        };
+        let sequences: [(&[u32], f32); 3] = [(&[1, 2, 1, 2], 0.0), (&[3, 3], 5.0), (&[4, 5, 4], 9.0)];
+        let (mut one_by_one, mut batch) = (HeadTallies::default(), HeadTallies::default());
+        let layer_heads = [2, 3];
+        let mut layers = layer_heads.map(|heads| (heads, Vec::new()));
+        for (tokens, seed) in sequences {
+            let time = tokens.len();
+            let attention: Vec<Vec<Vec<f32>>> = layer_heads
+                .iter()
+                .map(|heads| (0..*heads).map(|head| map(seed + head as f32, time)).collect())
+                .collect();
+            for ((_, weights), heads) in layers.iter_mut().zip(&attention) {
+                for map in heads {
+                    let mut padded = vec![7.0; 16];
+                    for (row, values) in map.chunks(time).enumerate() {
+                        padded[row * 4..row * 4 + time].copy_from_slice(values);
+                    }
+                    weights.extend(padded);
+                }
+            }
+            one_by_one.add(&attention, tokens);
+        }
+        batch.add_batch(&layers, &sequences.map(|(tokens, _)| tokens));
+        assert_eq!(batch.scores(), one_by_one.scores());
     }
 
     #[test]

@@ -9,3 +9,4 @@ mod view;
 pub use config::AnalysisConfig;
 pub use head::{HeadScores, HeadTallies, HeadTally, most_inductive};
 pub use view::View;
+pub(crate) use view::floats;

@@ -42,7 +42,8 @@ impl View {
     }
 }
 
-fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+/// The numbers of a tensor, on the host.
+pub(crate) fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().into_vec().expect("they were made single")
 }
 

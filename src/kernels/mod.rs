@@ -29,10 +29,7 @@
 //!
 //! - `cargo test --lib kernels::`, in the profile for development: with debug assertions and overflow checks.
 //!   [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
-//! - `cargo test --release --lib --no-run`, and `valgrind --error-exitcode=1 PROGRAM kernels:: --test-threads 1
-//!   --skip instruction_sets` with the program that it names, in ten minutes: no number is read that nobody
-//!   wrote, and none beyond an allocation. Valgrind knows no AVX-512; kernels and `gemm` ask the processor that
-//!   it shows them, and take AVX2. What is skipped starts processes of its own.
+//! - `tests/valgrind.sh`, in ten minutes: no number is read that nobody wrote, and none beyond an allocation.
 
 pub mod attention;
 pub mod dropout;

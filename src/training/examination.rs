@@ -9,13 +9,15 @@ use super::loader::ValidBatches;
 use super::run_folder::{RunFolder, write_atomically};
 use super::samples::Sample;
 use super::step::{DeviceBatch, Trainee, ValidBatch, evaluate};
-use crate::analysis::{AnalysisConfig, HeadScores, HeadTallies, View, ablation};
+use crate::analysis::{AnalysisConfig, HeadScores, HeadTallies, View, ablation, floats};
 use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::{Error, Result};
 use crate::ops;
 
-/// The most attention weights that are made for one scoring, one sequence at a time.
+/// The most attention weights that are made for one scoring, and for one batch of it: 4 MB, which a
+/// processor's cache holds.
 const MOST_SCORED: usize = 1 << 28;
+const BATCH_SCORED: usize = 1 << 20;
 /// Sequences in a batch that heads are left out on, and their tokens.
 const ABLATION_BATCH: usize = 16;
 const ABLATION_TOKENS: usize = 1 << 13;
@@ -70,15 +72,20 @@ pub fn score<B: ops::Backend>(
     config: &AnalysisConfig,
     device: &B::Device,
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
-    let maps = ablation::heads(&model.model).iter().sum::<usize>();
-    let weights = maps * set.time() * set.time();
-    let samples = Sample::first(set, config.sequences.min(MOST_SCORED / weights.max(1)).max(1));
-    let samples =
-        samples.into_iter().map(|sample| sample.beginning(Sample::longest(maps))).collect::<Vec<_>>();
+    let heads = ablation::heads(&model.model);
+    let maps = heads.iter().sum::<usize>();
+    let longest = Sample::longest(maps);
+    let weights = |time: usize| (maps * time * time).max(1);
+    let samples = Sample::first(set, config.sequences.min(MOST_SCORED / weights(set.time())).max(1));
+    let samples: Vec<_> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
+    let together = (BATCH_SCORED / weights(set.time().min(longest))).max(1);
     let mut tallies = HeadTallies::default();
-    for sample in &samples {
-        let view = View::new(&model.model, DeviceBatch::new(&sample.batch(), device).inputs)?;
-        tallies.add(&view.attention, &sample.inputs);
+    for samples in samples.chunks(together) {
+        let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
+        let (_, maps) = model.model.forward_with_attention(inputs)?;
+        let attention: Vec<_> = heads.iter().copied().zip(maps.into_iter().map(floats)).collect();
+        let tokens: Vec<_> = samples.iter().map(|sample| sample.inputs.as_slice()).collect();
+        tallies.add_batch(&attention, &tokens);
     }
     Ok((tallies.scores(), samples.len()))
 }

@@ -7,9 +7,9 @@ use super::run_folder::RunFolder;
 use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
 use crate::error::{Error, Result};
 
-/// The most attention weights that are looked at together: 128 MB of them, and as much again for each
+/// The most attention weights that are looked at together: 64 MB of them, and as much again for each
 /// picture that shows all.
-pub const MOST_WEIGHTS: usize = 1 << 25;
+pub const MOST_WEIGHTS: usize = 1 << 24;
 
 /// One sequence: what the model reads, and what is true.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,18 +66,33 @@ impl Sample {
 
     /// The sample as a batch of one.
     pub fn batch(&self) -> Batch {
-        Batch {
-            rows: 1,
-            time: self.inputs.len(),
-            inputs: self.inputs.clone(),
-            targets: self.targets.clone(),
-            roles: self.roles.clone(),
-            source: self.source.as_ref().map(|tokens| SourceBatch {
-                time: tokens.len(),
-                tokens: tokens.clone(),
-                padding: vec![false; tokens.len()],
-            }),
+        Self::batch_of(std::slice::from_ref(self))
+    }
+
+    /// Samples as one batch, the shorter ones padded.
+    pub fn batch_of(samples: &[Self]) -> Batch {
+        let longest = |length: fn(&Self) -> usize| samples.iter().map(length).max().unwrap_or(0);
+        let time = longest(|sample| sample.inputs.len());
+        let mut batch = Batch::default();
+        batch.clear(samples.len(), time);
+        for (row, sample) in samples.iter().enumerate() {
+            let places = row * time..row * time + sample.inputs.len();
+            batch.inputs[places.clone()].copy_from_slice(&sample.inputs);
+            batch.targets[places.clone()].copy_from_slice(&sample.targets);
+            batch.roles[places].copy_from_slice(&sample.roles);
         }
+        if samples.iter().any(|sample| sample.source.is_some()) {
+            let time = longest(|sample| sample.source.as_ref().map_or(0, Vec::len));
+            let mut source = SourceBatch::default();
+            source.clear(samples.len(), time);
+            for (row, tokens) in samples.iter().filter_map(|sample| sample.source.as_ref()).enumerate() {
+                let places = row * time..row * time + tokens.len();
+                source.tokens[places.clone()].copy_from_slice(tokens);
+                source.padding[places].fill(false);
+            }
+            batch.source = Some(source);
+        }
+        batch
     }
 
     /// The samples kept with a run.

@@ -1,0 +1,38 @@
+#!/bin/sh
+# nanoGPT's setup for a CPU (its README: 4 layers, width 128, 64 characters of context, 2,000 steps), from the
+# start of the program to its weights, beside nanoGPT itself: pair by pair, so that whatever else the machine
+# does falls on both. Both evaluate as they do by default; ours also looks into the model and draws.
+# Prints seconds and ratios (below 1: faster).
+#
+#     benches/characters_against_nanogpt.sh NANOGPT TEXT
+#
+# NANOGPT is a clone of karpathy/nanoGPT, TEXT the tinyshakespeare of its data/shakespeare_char. Needs python3
+# with torch, numpy and requests (PYTHON names another). ROUNDS pairs (3), THREADS threads each (2).
+set -eu
+[ $# = 2 ] || { echo "usage: $0 NANOGPT TEXT" >&2; exit 2; }
+nanogpt=$(cd "$1" && pwd)
+text=$(realpath "$2")
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+threads=${THREADS:-2}
+export OMP_NUM_THREADS="$threads"
+
+cargo build --release --quiet
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$text" "$nanogpt/data/shakespeare_char/input.txt"
+"$python" "$nanogpt/data/shakespeare_char/prepare.py" >/dev/null
+
+now() { date +%s.%N; }
+for round in $(seq "${ROUNDS:-3}"); do
+    a=$(now)
+    target/release/causal-attention train assets/configs/characters.toml --run "$work/$round" --progress none \
+        --set data.path="$text" --set training.threads="$threads" >"$work/ours"
+    b=$(now)
+    (cd "$nanogpt" && "$python" train.py config/train_shakespeare_char.py --out_dir="$work/nanogpt" --device=cpu \
+        --compile=False --eval_iters=20 --log_interval=100 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4 \
+        --n_embd=128 --max_iters=2000 --lr_decay_iters=2000 --dropout=0.0 >"$work/theirs")
+    c=$(now)
+    awk "BEGIN { ours = $b - $a; theirs = $c - $b
+        printf \"$round: %.1f s to %.1f s, %.3f\n\", ours, theirs, ours / theirs }"
+done
