@@ -17,10 +17,10 @@ const PIECE: usize = 1 << 14;
 pub struct AdamW {
     /// The rate of this step.
     pub learning_rate: f64,
-    /// Decay of the first moment.
-    pub beta_1: f32,
+    /// Decay of the first moment. In double precision, for what counts is its distance to one.
+    pub beta_1: f64,
     /// Decay of the second moment.
-    pub beta_2: f32,
+    pub beta_2: f64,
     /// Keeps the root from zero.
     pub epsilon: f32,
     /// Counted from 1.
@@ -72,10 +72,12 @@ pub fn global_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> f64 {
 /// If a parameter's parts differ in length.
 pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
     let clip = settings.max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0));
-    let correction = |beta: f32| 1.0 - f64::from(beta).powi(settings.step as i32);
+    let correction = |beta: f64| 1.0 - beta.powi(settings.step as i32);
     let numbers = Numbers {
-        beta_1: settings.beta_1,
-        beta_2: settings.beta_2,
+        beta_1: settings.beta_1 as f32,
+        beta_2: settings.beta_2 as f32,
+        rest_1: (1.0 - settings.beta_1) as f32,
+        rest_2: (1.0 - settings.beta_2) as f32,
         epsilon: settings.epsilon,
         clip: clip as f32,
         rate: (settings.learning_rate / correction(settings.beta_1)) as f32,
@@ -109,6 +111,9 @@ pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
 struct Numbers {
     beta_1: f32,
     beta_2: f32,
+    /// What each beta lacks to one.
+    rest_1: f32,
+    rest_2: f32,
     epsilon: f32,
     clip: f32,
     rate: f32,
@@ -129,15 +134,15 @@ vectorized! {
 
     fn update_piece(simd; piece: Piece<'_>) {
         let Piece { numbers, values, gradient, first, second } = piece;
-        let Numbers { beta_1, beta_2, epsilon, clip, rate, second_correction, keep } = numbers;
+        let Numbers { beta_1, beta_2, rest_1, rest_2, epsilon, clip, rate, second_correction, keep } = numbers;
         let length = values.len();
         let (gradient, first, second) =
             (&mut gradient[..length], &mut first[..length], &mut second[..length]);
         for start in (0..length).step_by(Vector::<S>::LANES) {
             let here = start..length.min(start + Vector::<S>::LANES);
             let g = Vector::load(simd, &gradient[here.clone()]) * clip;
-            let m = Vector::load(simd, &first[here.clone()]).mul_add(beta_1, g * (1.0 - beta_1));
-            let v = Vector::load(simd, &second[here.clone()]).mul_add(beta_2, g * g * (1.0 - beta_2));
+            let m = Vector::load(simd, &first[here.clone()]).mul_add(beta_1, g * rest_1);
+            let v = Vector::load(simd, &second[here.clone()]).mul_add(beta_2, g * g * rest_2);
             let p = Vector::load(simd, &values[here.clone()]);
             let p = p * keep - m * rate / ((v * second_correction).sqrt() + epsilon);
             m.store(&mut first[here.clone()]);

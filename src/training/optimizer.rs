@@ -244,8 +244,8 @@ impl Update {
         let Some(norm) = norm else { return Err(due) };
         let settings = ops::AdamW {
             learning_rate: self.rate,
-            beta_1: beta1 as f32,
-            beta_2: beta2 as f32,
+            beta_1: beta1,
+            beta_2: beta2,
             epsilon: epsilon as f32,
             step: self.step as u32,
             max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm),
