@@ -46,19 +46,6 @@ mod tests {
     use burn_flex::FlexDevice;
 
     use super::*;
-    use crate::training::{BackendName, DeviceKind};
-
-    fn card() -> Device {
-        Device {
-            backend: BackendName::Wgpu,
-            index: 0,
-            kind: DeviceKind::Discrete,
-            index_of_kind: 0,
-            name: "a card".into(),
-            memory: None,
-            largest_buffer: None,
-        }
-    }
 
     #[test]
     fn a_panic_of_the_driver_becomes_an_error_on_whatever_thread() {
@@ -74,7 +61,7 @@ mod tests {
             }
         }
 
-        let watch = DeviceWatch::begin(&card(), &FlexDevice);
+        let watch = DeviceWatch::begin(&Device::made_up_card(), &FlexDevice);
         let outcome = |text: &'static str| {
             finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
@@ -84,13 +71,16 @@ mod tests {
         assert!(memory.contains("memory") && memory.contains("a card"), "{memory}");
 
         // A job that ends well, over a panic that CubeCL keeps to itself.
-        let error = run::<burn_flex::Flex, _>(&card(), Default::default(), Unaware).unwrap_err();
+        let error =
+            run::<burn_flex::Flex, _>(&Device::made_up_card(), Default::default(), Unaware).unwrap_err();
         assert!(error.to_string().contains("no such buffer"), "{error}");
     }
 
     #[cfg(feature = "wgpu")]
     #[test]
     fn a_tensor_beyond_the_largest_buffer_is_an_error_and_no_wrong_number() {
+        use crate::training::{BackendName, DeviceKind};
+
         struct TooLarge(usize);
         impl Job for TooLarge {
             type Output = Vec<f32>;

@@ -220,6 +220,22 @@ impl<'de> Deserialize<'de> for DeviceChoice {
 }
 
 #[cfg(test)]
+impl Device {
+    /// A card for tests that need none.
+    pub(crate) fn made_up_card() -> Self {
+        Self {
+            backend: BackendName::Wgpu,
+            index: 0,
+            kind: DeviceKind::Discrete,
+            index_of_kind: 0,
+            name: "a card".into(),
+            memory: None,
+            largest_buffer: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -114,19 +114,10 @@ fn is_about_memory(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::{BackendName, DeviceKind};
 
     #[test]
     fn a_panic_of_a_device_thread_is_found_by_who_watched_then_and_no_other() {
-        let card = Device {
-            backend: BackendName::Wgpu,
-            index: 0,
-            kind: DeviceKind::Discrete,
-            index_of_kind: 0,
-            name: "a card".into(),
-            memory: None,
-            largest_buffer: None,
-        };
+        let card = Device::made_up_card();
         let fail = |thread: &str, message: &'static str| {
             let thread = thread::Builder::new().name(thread.into());
             assert!(thread.spawn(move || std::panic::panic_any(message)).unwrap().join().is_err());

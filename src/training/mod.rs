@@ -5,6 +5,7 @@
 //! undisturbed one does, by construction.
 
 mod checkpoint;
+mod checkpoint_writer;
 mod compute;
 mod config;
 mod dashboard;
@@ -32,6 +33,7 @@ mod step;
 mod stopping;
 mod strategy;
 mod summary;
+mod update;
 
 use std::mem::take;
 use std::sync::Arc;
@@ -67,6 +69,7 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::ops::{self, Precision};
 use crate::weights::native;
+use checkpoint_writer::CheckpointWriter;
 use new_folder::with_remedy;
 use reopened::Reopened;
 use run::{Pace, Run};
@@ -241,7 +244,7 @@ fn go_on<B: ops::AutodiffBackend>(
         unread: Vec::new(),
         train_loss: None,
         saved: Some(state.step),
-        writing: None,
+        writer: CheckpointWriter::default(),
         pace: Pace::from(&state),
         state,
         folder,

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
@@ -13,6 +12,7 @@ use burn::prelude::*;
 use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
+use super::checkpoint_writer::CheckpointWriter;
 use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
 use super::device_watch::DeviceWatch;
@@ -30,9 +30,6 @@ use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::weights::native::{self, Description};
-
-/// Bytes of weights and moments from which a checkpoint is large.
-const LARGE: usize = 16 << 20;
 
 /// A run under way: everything but the model.
 pub struct Run<B: ops::AutodiffBackend> {
@@ -78,8 +75,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub train_loss: Option<f64>,
     /// The step of the last checkpoint.
     pub saved: Option<usize>,
-    /// The checkpoint that is being written.
-    pub writing: Option<JoinHandle<Result<()>>>,
+    /// Writes its checkpoints.
+    pub writer: CheckpointWriter,
     /// When this part of the run began, and what the state counted then.
     pub pace: Pace,
 }
@@ -125,7 +122,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     ) -> Result<Ended> {
         let ended = self.train(learner, train, valid, interrupter);
         let begun = Instant::now();
-        let written = self.finish_writing();
+        let written = self.writer.finish();
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         ended.and_then(|ended| written.map(|()| ended))
     }
@@ -309,15 +306,12 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
-    ///
-    /// A small one takes its time waiting for the disk: that is done beside the steps that follow. A large
-    /// one is written at once, for its copies would add to what these steps take.
     fn save(&mut self, learner: &Learner<Parts<B>>) -> Result<()> {
         if self.saved.replace(self.state.step) == Some(self.state.step) {
             return Ok(());
         }
         let begun = Instant::now();
-        self.finish_writing()?;
+        self.writer.finish()?;
         let weights = native::collect(&learner.model().model)?;
         let moments = checkpoint::moments_to_tensors(&self.optimizer.state(), &self.parameter_names);
         self.watch.check()?;
@@ -326,11 +320,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         self.state.metrics_bytes = self.history.bytes();
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == self.state.step);
-        let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
+        let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum();
         let sync_rows = self.history.sync()?;
         let (folder, description, state) =
             (self.folder.clone(), self.description.clone(), self.state.clone());
-        let write = move || {
+        self.writer.write(size, move || {
             sync_rows()?;
             checkpoint::write(&folder, (&weights, &description), &moments, &state)?;
             if is_best {
@@ -338,27 +332,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 write_atomically(&folder.model(), &checkpoint::weights(&folder, state.step)?)?;
             }
             checkpoint::prune(&folder)
-        };
-        if size > LARGE {
-            write()?;
-        } else {
-            let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
-            self.writing = Some(
-                thread.map_err(|error| Error::Failed(format!("no thread for the checkpoint: {error}")))?,
-            );
-        }
+        })?;
         // Said by the next checkpoint, and by the summary.
         self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
-    }
-
-    /// Waits for the checkpoint that is being written.
-    fn finish_writing(&mut self) -> Result<()> {
-        match self.writing.take().map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(written)) => written,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-        }
     }
 
     fn diverged(&self, step: usize, what: String) -> Error {

@@ -1,0 +1,204 @@
+//! Studies that are stopped go on as if they never had been.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{STUDY, command, place, refusal, rows, succeeds, with};
+use crate::{program, text};
+
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} never came");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn summaries(study: &Path) -> usize {
+    let runs = fs::read_dir(study.join("trials")).into_iter().flatten().flatten();
+    runs.filter(|run| run.path().join("summary.json").is_file()).count()
+}
+
+#[test]
+fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
+    let place = place();
+    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
+    let study = place.path().join("killed");
+    let spawn = |arguments: &[&str]| -> Child {
+        command(place.path(), arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    // Before the first trial ends, then after each further run or two.
+    let mut child = spawn(&["study.toml", "--run", "killed"]);
+    wait_for("the study", || study.join("config.toml").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for done in [1, 2, 4, 6] {
+        let mut child = spawn(&["--resume", "killed", "--jobs", "2"]);
+        wait_for("a run", || summaries(&study) >= done || child.try_wait().unwrap().is_some());
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    let before = rows_if_any(&study);
+    succeeds(place.path(), &["--resume", "killed"]);
+    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    assert!(before.len() <= rows(&study).len());
+    let best = |study: &str| fs::read_to_string(place.path().join(study).join("best.toml")).unwrap();
+    assert_eq!(best("killed"), best("undisturbed"));
+
+    // What is complete is only drawn again.
+    fs::remove_file(study.join("plots/trials.png")).unwrap();
+    let summary = study.join("trials/000/summary.json");
+    let written = summary.metadata().unwrap().modified().unwrap();
+    succeeds(place.path(), &["--resume", "killed"]);
+    assert!(study.join("plots/trials.png").exists());
+    assert_eq!(summary.metadata().unwrap().modified().unwrap(), written, "no finished trial is repeated");
+}
+
+fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
+    if study.join("study.csv").exists() { rows(study) } else { Vec::new() }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_study_says_so_by_its_exit_code_and_goes_on() {
+    let place = place();
+    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let name = format!("stopped-by-{signal}");
+        let mut child = command(place.path(), &["study.toml", "--run", &name])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let study = place.path().join(&name);
+        wait_for("a run", || summaries(&study) >= 1);
+        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(rows(&study).len() < 8);
+        succeeds(place.path(), &["--resume", &name, "--jobs", "2"]);
+        assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_moment() {
+    use std::os::unix::process::CommandExt;
+    let place = place();
+    succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
+    let study = place.path().join("study");
+    let mut arguments = vec!["study.toml", "--run", "study", "--jobs", "2"];
+    for milliseconds in [0, 3, 6, 9, 12, 15, 20, 30] {
+        let mut command = command(place.path(), &arguments);
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        let alive = study.join("trials/.alive");
+        let _ = fs::remove_file(&alive);
+        let child = command.spawn().unwrap();
+        // Made by a run that begins, and as a study is resumed.
+        wait_for("a run", || alive.exists());
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap();
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+        arguments = vec!["--resume", "study", "--jobs", "2"];
+    }
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+}
+
+#[test]
+fn a_study_that_is_resumed_computes_where_it_was_begun() {
+    let place = place();
+    let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
+    succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    let study = place.path().join("study");
+    let before = rows(&study);
+    let run = study.join("trials/001");
+    fs::remove_dir_all(&run).unwrap();
+    let output =
+        program(place.path()).args(["tune", "--resume", "study", "--progress", "none"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = fs::read_to_string(run.join("summary.json")).unwrap();
+    assert!(summary.contains("\"ndarray\""), "{summary}");
+    assert_eq!(rows(&study), before);
+    let said = text(
+        &program(place.path())
+            .args(["tune", "--resume", "study", "--backend", "flex"])
+            .output()
+            .unwrap()
+            .stderr,
+    );
+    assert!(said.contains("`training.backend` = \"flex\" differs") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
+    let Some(disk) = crate::resume::SmallDisk::new("8m") else {
+        eprintln!("notice: no disk was filled up, for a small one cannot be mounted");
+        return;
+    };
+    let undisturbed = place();
+    succeeds(undisturbed.path(), &["study.toml", "--run", "study"]);
+    fs::write(disk.path().join("study.toml"), STUDY).unwrap();
+    let filler = disk.path().join("filler");
+    fs::write(&filler, vec![1; (8 << 20) - (900 << 10)]).unwrap();
+    let said = refusal(disk.path(), &["study.toml", "--run", "study"]);
+    assert!(said.contains("no space is left") && said.contains("`tune --resume study` goes on"), "{said}");
+    fs::remove_file(filler).unwrap();
+    succeeds(disk.path(), &["--resume", "study"]);
+    assert_eq!(rows(&disk.path().join("study")), rows(&undisturbed.path().join("study")));
+}
+
+/// Kills the process that works in a run, which has begun and not ended, and says which it was; it is not the
+/// one that was killed `before`.
+#[cfg(unix)]
+fn kill_the_trial(run: &Path, before: Option<&str>) -> String {
+    let worker = || {
+        let has_begun = run.join("checkpoints").read_dir().is_ok_and(|mut saved| saved.next().is_some());
+        let id = fs::read_to_string(run.join("lock")).ok()?.trim().to_string();
+        (has_begun && !id.is_empty() && before != Some(id.as_str())).then_some(id)
+    };
+    wait_for("the trial", || worker().is_some());
+    let worker = worker().unwrap();
+    let status = Command::new("kill").args(["-9", &worker]).status().unwrap();
+    assert!(status.success() && !run.join("summary.json").exists(), "it was still at work");
+    worker
+}
+
+#[cfg(unix)]
+#[test]
+fn a_trial_whose_process_is_killed_is_tried_once_more_and_then_recorded() {
+    let place = place();
+    let sets = ["tune.trials=2", "training.steps=1500", "training.checkpoint_every=50", "tune.method=random"];
+    let spawn = |name: &str| {
+        let arguments = with(&["study.toml", "--run", name], &sets);
+        command(place.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let ends_well = |study: Child| {
+        let output = study.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let rows = |study: &str| rows(&place.path().join(study));
+    ends_well(spawn("undisturbed"));
+
+    let study = spawn("once");
+    kill_the_trial(&place.path().join("once/trials/000"), None);
+    ends_well(study);
+    assert_eq!(rows("once"), rows("undisturbed"));
+
+    let study = spawn("twice");
+    let run = place.path().join("twice/trials/000");
+    let first = kill_the_trial(&run, None);
+    kill_the_trial(&run, Some(&first));
+    ends_well(study);
+    let ended = rows("twice").into_iter().map(|row| (row["trial"].clone(), row["ended"].clone()));
+    assert_eq!(ended.collect::<BTreeMap<_, _>>()["0"], "failed");
+    let why = fs::read_to_string(place.path().join("twice/trials/000.failed")).unwrap();
+    assert!(why.contains("the memory may not suffice"), "{why}");
+}

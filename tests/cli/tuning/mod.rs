@@ -1,0 +1,361 @@
+//! Studies: what they leave.
+
+mod interrupted;
+mod refused;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::{program, text};
+
+/// A small study: each run takes a fraction of a second.
+const STUDY: &str = r#"
+[data]
+task = "sort"
+vocab = 8
+length = 15
+train_samples = 512
+valid_samples = 64
+
+[model]
+d_model = 16
+heads = 2
+layers = 1
+
+[training]
+steps = 180
+batch_size = 16
+learning_rate = 3e-3
+validate_every = 10
+
+[analysis]
+every = 0
+sequences = 8
+
+[tune]
+method = "halving"
+trials = 7
+baseline = false
+
+[tune.search]
+"training.learning_rate" = { min = 1e-4, max = 1e-1, scale = "log" }
+"model.d_model" = [16, 24]
+"model.heads" = [2, 3]
+"#;
+
+fn place() -> TempDir {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("study.toml"), STUDY).unwrap();
+    place
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = program(folder);
+    command.args(["tune", "--backend", "ndarray", "--progress", "none"]).args(arguments);
+    command
+}
+
+fn tune(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().expect("the program starts")
+}
+
+fn succeeds(folder: &Path, arguments: &[&str]) -> String {
+    let output = tune(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Trains a config alone.
+fn trains(folder: &Path, config: &str, run: &str) {
+    let output = program(folder)
+        .args(["train", config, "--run", run, "--backend", "ndarray", "--progress", "none"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// The one line that refuses.
+fn refusal(folder: &Path, arguments: &[&str]) -> String {
+    let output = tune(folder, arguments);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+    said
+}
+
+/// Arguments, and keys that are set.
+fn with<'a>(arguments: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+    arguments.iter().copied().chain(sets.iter().flat_map(|set| ["--set", set])).collect()
+}
+
+/// The rows of a study's table, by column, without those that tell the time.
+fn rows(study: &Path) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(study.join("study.csv")).unwrap();
+    let header = reader.headers().unwrap().clone();
+    let row = |row: csv::StringRecord| {
+        let cells = header.iter().zip(row.iter()).filter(|(name, _)| !name.contains("seconds"));
+        cells.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    };
+    reader.records().map(|record| row(record.unwrap())).collect()
+}
+
+#[test]
+fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
+    let place = place();
+    let said = succeeds(place.path(), &["study.toml", "--run", "study"]);
+    let study = place.path().join("study");
+    for file in [
+        "config.toml",
+        "study.csv",
+        "best.toml",
+        "report.html",
+        "plots/trials.png",
+        "plots/effects.png",
+        "plots/learning_rate.png",
+        "plots/cost.png",
+    ] {
+        assert!(
+            study.join(file).metadata().is_ok_and(|data| data.len() > 0),
+            "{file} is there and not empty"
+        );
+    }
+    let rows = rows(&study);
+    assert_eq!(rows.len(), 7);
+    for row in &rows {
+        assert!(
+            row["model.d_model"].parse::<usize>().unwrap() % row["model.heads"].parse::<usize>().unwrap()
+                == 0
+        );
+        let (loss, floor, gap) = (&row["loss"], &row["floor"], &row["gap"]);
+        let [loss, floor, gap] = [loss, floor, gap].map(|number| number.parse::<f64>().unwrap());
+        assert!((loss - floor - gap).abs() < 1e-9);
+    }
+    let finished = rows.iter().filter(|row| row["ended"] == "completed").collect::<Vec<_>>();
+    assert!(rows.iter().all(|row| ["completed", "pruned"].contains(&row["ended"].as_str())));
+    assert!(finished.len() == 1 && finished[0]["steps"] == "180", "{rows:?}");
+    assert!(
+        said.lines().nth(1).unwrap().trim().starts_with(&format!("00{}", finished[0]["trial"])),
+        "{said}"
+    );
+
+    // Of the best setting a whole run can be made, and it is that trial's.
+    let best = fs::read_to_string(study.join("best.toml")).unwrap();
+    assert!(!best.contains("[tune"), "{best}");
+    trains(place.path(), "study/best.toml", "again");
+    let loss = |run: PathBuf| {
+        let summary = crate::summary(&run);
+        summary["best_valid_loss"].as_f64().unwrap()
+    };
+    let trial = study.join("trials").join(format!("00{}", finished[0]["trial"]));
+    assert_eq!(loss(place.path().join("again")), loss(trial));
+
+    // A pruned trial is a run like any other: alone it gives what the study saw, and goes further.
+    let pruned = rows.iter().find(|row| row["ended"] == "pruned").unwrap();
+    let config = format!("study/trials/00{}/config.toml", pruned["trial"]);
+    trains(place.path(), &config, "alone");
+    let steps = |rows: &[String]| {
+        let valid = rows.iter().filter(|row| row.contains(",valid,"));
+        valid.map(|row| row.split(',').next().unwrap().parse().unwrap()).collect::<Vec<usize>>()
+    };
+    let paused = crate::rows(&place.path().join(&config).with_file_name(""));
+    let alone = crate::rows(&place.path().join("alone"));
+    assert!(paused.len() > 2 && alone.len() > paused.len());
+    let last = steps(&paused).last().copied();
+    assert_eq!(last.map(|step| step.to_string()), Some(pruned["steps"].clone()), "a rung is a validation");
+    assert_eq!(paused, alone[..paused.len()]);
+}
+
+#[test]
+fn trials_whose_batch_sizes_have_no_common_multiple_are_compared_after_as_many_sequences() {
+    let place = place();
+    let sets = [
+        "tune.search.training.batch_size=[17, 23, 29, 31]",
+        "tune.search.training.learning_rate=[3e-3]",
+        "tune.search.model.d_model=[16]",
+        "tune.search.model.heads=[2]",
+        "tune.rungs=3",
+        "training.validate_every=1",
+    ];
+    let arguments = with(&["study.toml", "--run", "study"], &sets);
+    succeeds(place.path(), &arguments);
+    let study = place.path().join("study");
+    let pruned = rows(&study).into_iter().filter(|row| row["ended"] == "pruned").collect::<Vec<_>>();
+    let mut first = Vec::new();
+    for row in &pruned {
+        let number = |key: &str| row[key].parse::<usize>().unwrap();
+        let run = study.join("trials").join(format!("00{}", row["trial"]));
+        let mut validations = crate::rows(&run).into_iter().filter(|row| row.contains(",valid,"));
+        let last = validations.next_back().unwrap();
+        assert!(last.starts_with(&format!("{},", row["steps"])), "a rung is a validation: {last}");
+        first.push(number("steps") as f64 * number("training.batch_size") as f64 / (180.0 * 16.0 / 9.0));
+        let alone = place.path().join(format!("alone-{}", row["trial"]));
+        trains(place.path(), run.join("config.toml").to_str().unwrap(), alone.to_str().unwrap());
+        let seen = crate::rows(&run);
+        assert_eq!(crate::rows(&alone)[..seen.len()], seen);
+    }
+    assert!(
+        first.len() >= 2 && first.iter().all(|share| (share.log(3.0) - share.log(3.0).round()).abs() < 0.06),
+        "{first:?}"
+    );
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_jobs_and_seeds_count_together() {
+    let place = place();
+    let arguments =
+        |name, jobs| with(&["study.toml", "--run", name, "--jobs", jobs], &["tune.seeds=2", "tune.trials=3"]);
+    succeeds(place.path(), &arguments("one", "1"));
+    succeeds(place.path(), &arguments("three", "3"));
+    let one = rows(&place.path().join("one"));
+    assert_eq!(one, rows(&place.path().join("three")));
+    assert_eq!(one.len(), 3);
+    let loss = |seed: usize| {
+        let run = place.path().join(format!("one/trials/000-seed-{seed}"));
+        let summary = crate::summary(&run);
+        assert_eq!(summary["seed"], seed);
+        (summary["best_valid_loss"].as_f64().unwrap(), summary["floor"].as_f64().unwrap())
+    };
+    let ([a, b], [floor, other]) = ([loss(0).0, loss(1).0], [loss(0).1, loss(1).1]);
+    assert!(a != b && floor == other, "other weights for one validation set: {floor} and {other}");
+    // Alone each of them is the same run.
+    let config = "one/trials/000-seed-1/config.toml";
+    trains(place.path(), config, "alone");
+    let seen = crate::rows(&place.path().join("one/trials/000-seed-1"));
+    assert_eq!(crate::rows(&place.path().join("alone"))[..seen.len()], seen);
+    let loss = |seed: usize| loss(seed).0;
+    let (mean, spread) = ((loss(0) + loss(1)) / 2.0, (loss(0) - loss(1)).abs() / 2f64.sqrt());
+    assert!((one[0]["loss"].parse::<f64>().unwrap() - mean).abs() < 1e-12);
+    assert!((one[0]["loss_spread"].parse::<f64>().unwrap() - spread).abs() < 1e-12);
+}
+
+#[test]
+fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
+    let place = place();
+    let sets = [
+        "training.optimizer=sgd",
+        "training.max_gradient_norm=0",
+        "training.min_learning_rate=0",
+        "tune.search.training.learning_rate=[1e-2, 1e30]",
+        "tune.search.model.d_model=[16]",
+        "tune.search.model.heads=[2]",
+        "tune.method=grid",
+        "training.steps=40",
+    ];
+    let mut arguments = with(&["study.toml", "--run", "study"], &sets);
+    let said = succeeds(place.path(), &arguments);
+    let rows = rows(&place.path().join("study"));
+    let ended = rows.iter().map(|row| (row["ended"].as_str(), row["loss"].is_empty())).collect::<Vec<_>>();
+    assert_eq!(ended, [("completed", false), ("diverged", true)], "{said}");
+    assert!(
+        fs::read_to_string(place.path().join("study/best.toml")).unwrap().contains("learning_rate = 0.01")
+    );
+
+    arguments[2] = "lost";
+    let lost = with(&arguments, &["tune.search.training.learning_rate=[1e30]"]);
+    let said = succeeds(place.path(), &lost);
+    assert!(said.contains("every trial diverged") && said.contains("learning_rate"), "{said}");
+    assert!(!place.path().join("lost/best.toml").exists());
+    // A study is no run: it says so.
+    let output = program(place.path()).args(["plot", "lost"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("`lost` is the folder of a study"), "{said}");
+}
+
+#[test]
+fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
+    let place = place();
+    let sets = [
+        "tune.search.training.learning_rate=[1e-2]",
+        "tune.search.model.d_model=[16, 65536]",
+        "tune.search.model.heads=[2]",
+        "tune.method=grid",
+        "training.steps=40",
+    ];
+    let mut arguments = with(&["study.toml", "--run", "study"], &sets);
+    let said = succeeds(place.path(), &arguments);
+    assert!(said.contains("could not be trained") && said.contains("are free here"), "{said}");
+    let study = place.path().join("study");
+    let ended = || rows(&study).into_iter().map(|row| row["ended"].clone()).collect::<Vec<_>>();
+    assert_eq!(ended(), ["completed", "failed"], "{said}");
+    let why = fs::read_to_string(study.join("trials/001.failed")).unwrap();
+    assert!(why.lines().count() == 1 && why.contains("are free here"), "{why}");
+    let before = fs::read(study.join("study.csv")).unwrap();
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(fs::read(study.join("study.csv")).unwrap(), before, "it is not tried again");
+
+    arguments[2] = "lost";
+    let lost = with(&arguments, &["tune.search.model.d_model=[65536]"]);
+    let output = tune(place.path(), &lost);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("every trial failed") && said.contains("are free here"), "{said}");
+}
+
+#[test]
+fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
+    let place = place();
+    let (before, _) = STUDY.split_once("[tune]").unwrap();
+    fs::write(place.path().join("plain.toml"), before).unwrap();
+    let sets = ["tune.steps=20", "tune.baseline=false"];
+    succeeds(place.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
+    let rows = rows(&place.path().join("study"));
+    let mut stages = rows.iter().map(|row| row["stage"].as_str()).collect::<Vec<_>>();
+    stages.dedup();
+    assert_eq!(stages, ["batch size", "learning rate", "heads and width", "dropout"]);
+    let best = |stages: &[&str]| {
+        let of =
+            rows.iter().filter(|row| stages.contains(&row["stage"].as_str()) && row["ended"] != "pruned");
+        of.min_by(|a, b| a["loss"].parse::<f64>().unwrap().total_cmp(&b["loss"].parse().unwrap())).unwrap()
+    };
+    let batch = &best(&stages[..1])["training.batch_size"];
+    assert!(
+        rows.iter()
+            .filter(|row| row["stage"] != "batch size")
+            .all(|row| row["training.batch_size"] == *batch)
+    );
+    let config = fs::read_to_string(place.path().join("study/best.toml")).unwrap();
+    assert!(config.contains("patience = 0"), "as it was: {config}");
+    let rate = &best(&stages[..2])["training.learning_rate"];
+    assert!(
+        rows.iter().filter(|row| row["stage"] == "dropout").all(|row| row["training.learning_rate"] == *rate)
+    );
+    let settings = rows.iter().map(|row| {
+        ["training.batch_size", "training.learning_rate", "model.d_model", "model.heads", "model.dropout"]
+            .map(|key| row[key].clone())
+    });
+    let mut settings = settings.collect::<Vec<_>>();
+    settings.sort();
+    settings.dedup();
+    assert_eq!(settings.len(), rows.len(), "no setting is tried twice");
+}
+
+#[test]
+fn the_rate_finder_suggests_a_rate_draws_it_and_leaves_the_run_it_starts_from_alone() {
+    let place = place();
+    let said = succeeds(place.path(), &["study.toml", "--find-rate", "--run", "rate"]);
+    assert!(said.contains("train with") && said.contains("unchanged"), "{said}");
+    assert!(place.path().join("rate/plots/rate_finder.png").metadata().unwrap().len() > 1_000);
+
+    let flat = ["training.optimizer=sgd", "training.max_gradient_norm=1e-9"];
+    let said = succeeds(place.path(), &with(&["study.toml", "--find-rate", "--run", "flat"], &flat));
+    assert!(said.contains("no minimum"), "{said}");
+
+    let output = program(place.path())
+        .args(["train", "study.toml", "--run", "run", "--set", "training.steps=12", "--backend", "ndarray"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let weights = || fs::read(place.path().join("run/model.safetensors")).unwrap();
+    let before = weights();
+    let said = succeeds(
+        place.path(),
+        &["study.toml", "--find-rate", "--run", "from", "--set", "run.from=run", "--json"],
+    );
+    let sweep: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(sweep["points"].as_array().unwrap().len() > 50);
+    assert!(weights() == before);
+}

@@ -1,0 +1,104 @@
+//! What studies refuse, and what they leave then.
+
+use std::fs;
+use std::path::Path;
+
+use super::{place, refusal, succeeds, with};
+use crate::{program, text};
+
+#[test]
+fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
+    let place = place();
+    fs::write(place.path().join("typo.toml"), "[tune.search]\n\"model.hed\" = [2]\n").unwrap();
+    fs::write(place.path().join("empty.toml"), "[tune.search]\n\n\"model.heads\" = []\n").unwrap();
+    fs::create_dir(place.path().join("folder")).unwrap();
+    let before = fs::read_dir(place.path()).unwrap().count();
+    let set = |set: &'static str| vec!["study.toml", "--set", set];
+    let cases: [(Vec<&str>, &[&str]); 22] = [
+        (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
+        (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
+        (
+            set("tune.search.model.dropout={ min = 0.0, max = 0.5, scale = \"log\" }"),
+            &["--set:", "logarithmic"],
+        ),
+        (set("tune.search.model.dropout={ min = 0.5, max = 0.1 }"), &["is empty", "above `min` = 0.5"]),
+        (set("tune.search.training.steps=[1, 2]"), &["`tune.steps`"]),
+        (set("tune.search.model.d_model=[17, 25]"), &["no combination", "must divide"]),
+        (set("tune.trails=3"), &["`tune.trails` = 3", "did you mean `tune.trials`?"]),
+        (set("tune.method=annealing"), &["annealing", "halving"]),
+        (set("tune.trials=0"), &["`tune.trials` = 0 must be at least 1"]),
+        (set("tune.method=recipe"), &["`tune.method`", "search of its own"]),
+        (set("tune.rungs=9"), &["`tune.rungs` = 9 leaves trials of 180 steps no room", "`tune.eta` = 3"]),
+        (set("tune.eta=1000000000000"), &["`tune.eta`", "at most 10000"]),
+        (set("tune.steps=1000000000001"), &["`tune.steps`", "at most"]),
+        (
+            vec!["study.toml", "--set", "run.seed=9223372036854775807", "--set", "tune.seeds=2"],
+            &["`tune.seeds` = 2", "`run.seed`"],
+        ),
+        (
+            set("tune.search.model.dropout={ min = 1e30, max = 1e-30 }"),
+            &["`max` = 1e-30 must be above `min` = 1e30"],
+        ),
+        (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
+        (vec!["study.toml", "--progress", "tui"], &["--progress tui"]),
+        (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
+        (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
+        (vec!["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
+        (vec!["--resume", "folder"], &["`folder` is not the folder of a study"]),
+        (vec!["missing.toml"], &["no config file `missing.toml`"]),
+    ];
+    for (arguments, parts) in cases {
+        let said = refusal_of(place.path(), &arguments);
+        for part in parts {
+            assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
+    }
+}
+
+/// As [`refusal`], for arguments that bring their own way to show progress.
+fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
+    if !arguments.contains(&"--progress") {
+        return refusal(folder, arguments);
+    }
+    let output = program(folder).args(["tune", "--backend", "ndarray"]).args(arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn a_study_of_another_config_or_with_foreign_runs_is_not_touched() {
+    let place = place();
+    let short = ["tune.trials=2", "training.steps=20"];
+    succeeds(place.path(), &with(&["study.toml", "--run", "study"], &short));
+    let study = place.path().join("study");
+    let before = fs::read(study.join("study.csv")).unwrap();
+    let said = refusal(place.path(), &["study.toml", "--resume", "study"]);
+    assert!(
+        said.contains("`training.steps` = 180 differs from the 20") && said.contains("--run DIR"),
+        "{said}"
+    );
+    let said = refusal(place.path(), &["--resume", "study", "--set", "tune.trials=3"]);
+    assert!(said.contains("`tune.trials` = 3 differs from the 2"), "{said}");
+    let config = study.join("trials/000/config.toml");
+    let written = fs::read_to_string(&config).unwrap();
+    fs::write(&config, written.replace("batch_size = 16", "batch_size = 8")).unwrap();
+    let said = refusal(place.path(), &["--resume", "study"]);
+    assert!(said.contains("`study/trials/000`") && said.contains("`training.batch_size` = 16"), "{said}");
+    assert_eq!(fs::read(study.join("study.csv")).unwrap(), before);
+}
+
+#[test]
+fn a_baseline_that_does_not_converge_says_what_is_wrong_and_stops() {
+    let place = place();
+    let sets =
+        ["tune.baseline=true", "tune.search.training.learning_rate=[10.0]", "training.learning_rate=1e-3"];
+    let said = refusal(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    assert!(said.contains("`training.learning_rate`") && said.contains("too high"), "{said}");
+    assert!(!place.path().join("study").exists());
+    // A rate that no trial has is not judged.
+    let sets = ["tune.baseline=true", "training.learning_rate=10", "tune.trials=2", "tune.method=random"];
+    let arguments = with(&["study.toml", "--run", "study", "--set", "training.steps=20"], &sets);
+    assert!(succeeds(place.path(), &arguments).contains("learned by heart"));
+}
