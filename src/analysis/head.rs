@@ -126,7 +126,8 @@ impl HeadTallies {
             let map = weights.len() / (heads * tokens.len()).max(1);
             tallies.iter_mut().enumerate().map(move |(head, tally)| (tally, (head, *heads, map), weights))
         });
-        // Heads side by side, and each over the sequences in their order: the same sums on any number of threads.
+        // Heads side by side, and each over the sequences in their order: the same sums on any number of
+        // threads.
         tallies.collect::<Vec<_>>().into_par_iter().for_each(|(tally, (head, heads, map), weights)| {
             for (sequence, tokens) in tokens.iter().enumerate() {
                 let start = (sequence * heads + head) * map;

@@ -7,7 +7,8 @@ use crate::training::{BackendName, Device, DeviceChoice, TrainingConfig};
 /// Where to compute.
 #[derive(Debug, clap::Args)]
 pub struct BackendArgs {
-    /// The backend that computes: cuda, wgpu, ndarray or flex. [default: training.backend, or else the best that is compiled in]
+    /// The backend that computes: cuda, wgpu, ndarray or flex. [default: training.backend, or else the best
+    /// that is compiled in]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
     /// The device of the backend: its number in the list of `backends`, or discrete, integrated, virtual,

@@ -112,8 +112,8 @@ pub fn backward<T: Copy + Into<i64> + Sync>(
     });
 }
 
-/// The loss and the likeliest token of each row, in one pass: what an evaluation counts. `losses` are those of
-/// [`forward`]; of equally likely tokens the first is taken.
+/// The loss and the likeliest token of each row, in one pass: what an evaluation counts. `losses` are those
+/// of [`forward`]; of equally likely tokens the first is taken.
 ///
 /// # Shapes
 /// `logits` `[rows, vocab]`; `targets`, `losses`, `likeliest` `[rows]`.

@@ -1,9 +1,9 @@
 //! AdamW with clipping by the global norm, over all parameters of a model at once.
 //!
-//! With gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` (Pascanu et al., 2013, as in PyTorch), at step `t` counted
-//! from 1 (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019): `m = b1 m + (1 - b1) c
-//! g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t))
-//! + epsilon)`.
+//! With gradients `g` scaled by `c = min(1, max_norm / (norm + 1e-6))` (Pascanu et al., 2013, as in PyTorch),
+//! at step `t` counted from 1 (Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019): `m = b1
+//! m + (1 - b1) c g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v
+//! / (1 - b2^t)) + epsilon)`.
 
 use super::matrix::Tiles;
 use super::parallel::{for_each_item, for_each_piece};

@@ -6,9 +6,9 @@
 //! its tensors (`floats` and the methods beside it) has every operation fused, forward and backward; one
 //! with kernels of its own overrides the operations. [`Kernels`] says which of the two runs.
 //!
-//! The trait works on primitives, as Burn's own operations do, and its names differ from those. Models
-//! call the small functions beside it ([`linear()`], [`attention()`], ...), which take Burn's `Linear` and `Embedding` as
-//! they are, so that records and weights do not depend on how an operation is computed.
+//! The trait works on primitives, as Burn's own operations do, and its names differ from those. Models call
+//! the small functions beside it ([`linear()`], [`attention()`], ...), which take Burn's `Linear` and
+//! `Embedding` as they are, so that records and weights do not depend on how an operation is computed.
 //!
 //! Shapes are checked by the modules that call these functions; here a misfit is a programmer's
 //! error and panics.

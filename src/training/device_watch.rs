@@ -1,9 +1,10 @@
 //! What fails on the threads that serve a card.
 //!
 //! CubeCL queues the work of a card for a thread of its own. Where that thread panics, as over a tensor
-//! larger than the card's largest buffer, CubeCL only logs it (`cubecl-common` 0.10, `device/handle/channel.rs`):
-//! the kernels that needed the buffer are skipped, and whatever is read later is wrong. So panics of these
-//! threads are kept here, and who computed meanwhile asks before a result is believed.
+//! larger than the card's largest buffer, CubeCL only logs it (`cubecl-common` 0.10,
+//! `device/handle/channel.rs`): the kernels that needed the buffer are skipped, and whatever is read later is
+//! wrong. So panics of these threads are kept here, and who computed meanwhile asks before a result is
+//! believed.
 
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};

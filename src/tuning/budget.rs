@@ -32,8 +32,8 @@ impl Budget {
     /// Trials of `steps` steps at the batch size of `base`, whose training set has `epoch` sequences, when
     /// their steps see `a_step` sequences.
     ///
-    /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees in
-    /// a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
+    /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees
+    /// in a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
     /// validations, and has one of its own.
     pub fn new(
         base: &Config,

@@ -17,7 +17,8 @@ pub struct TuneConfig {
     /// Settings that are tried by `random` and `halving`. 40: a dozen values a key of three keys.
     pub trials: usize,
     /// Runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on, which draw other weights,
-    /// another order and other dropout for the same data; their mean counts. 1: a search sees more settings than it would see seeds.
+    /// another order and other dropout for the same data; their mean counts. 1: a search sees more settings
+    /// than it would see seeds.
     pub seeds: usize,
     /// Steps of a trial at the config's own batch size; one of another size sees as many sequences.
     /// Left out: those of the config, for the recipe a quarter of them.

@@ -1,4 +1,5 @@
-//! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that ends or pauses.
+//! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
+//! ends or pauses.
 
 use std::io::Write;
 

@@ -80,8 +80,8 @@ impl Workers {
     /// the whole study.
     ///
     /// # Errors
-    /// If the disk or the system fails, which no other trial would survive either, or `done` does. Those under way have then saved and
-    /// stopped.
+    /// If the disk or the system fails, which no other trial would survive either, or `done` does. Those
+    /// under way have then saved and stopped.
     pub fn train(
         &self,
         runs: &[DueRun],

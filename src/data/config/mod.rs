@@ -45,8 +45,8 @@ pub struct DataConfig {
     /// that.
     pub vocab: Count,
     /// Positions that a model sees at once: the targets of a sample, or the longest source for an
-    /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a sequence a line, have lengths of
-    /// their own.
+    /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a
+    /// sequence a line, have lengths of their own.
     pub length: usize,
     /// Sequences in the training set of a task: 8192 by default, more than a small decoder learns
     /// by heart in the few epochs of a run.
