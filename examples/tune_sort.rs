@@ -76,7 +76,7 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
     let outline = Outline::new(&config, config.experiment().dataset()?.train.len())?;
     let target = Target::Folder(folder.join(method));
-    let mut study = Study::create(&config, outline, None, &target)?;
+    let mut study = Study::create(&config, outline, &target)?;
     let mut progress = StudyProgress::new(ProgressKind::None, &study);
     let workers = Workers::new(backend::choose(Asked::default())?, 1)?;
     study.conduct(&workers, &AtomicUsize::new(0), &mut progress)?;

@@ -88,29 +88,37 @@ pub fn run(args: Args) -> Result<ExitCode> {
         false => ProgressKind::automatic(),
     });
     StudyProgress::check(kind)?;
-    // Before this there is nothing that a signal could cost, and a check that it may end at once.
-    let (mut study, signal) = match resumed {
-        Some(folder) => {
-            let signal = signals::watch()?;
-            (Study::resume(outline, folder)?, signal)
-        }
+    // A check that is still to come a signal may end at once: there is nothing yet that it could cost.
+    let checks = config.tune.as_ref().is_none_or(|tune| tune.baseline)
+        && resumed.as_ref().is_none_or(|folder| !folder.baseline().exists());
+    let watched = (!checks).then(signals::watch).transpose()?;
+    let is_new = resumed.is_none();
+    let mut study = match resumed {
+        Some(folder) => Study::resume(outline, folder)?,
         None => {
-            let target = args
-                .run
-                .clone()
-                .map_or_else(|| Target::Named(format!("{}-study", config.name())), Target::Folder);
+            let name = format!("{}-study", config.name());
+            let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
             target.check()?;
-            let asked = config.tune.as_ref().is_none_or(|tune| tune.baseline);
-            let (experiment, rates) = outline.baseline()?;
-            let check = CheckBaseline { experiment, dataset, rates, on: &device };
-            let baseline = asked.then(|| backend::run(&device, check)).transpose()?;
-            if let (Some(found), false) = (&baseline, args.json) {
-                tell_baseline(found);
-            }
-            let signal = signals::watch()?;
-            (Study::create(&config, outline, baseline.as_ref(), &target)?, signal)
+            Study::create(&config, outline, &target)?
         }
     };
+    if checks {
+        let (experiment, rates) = study.baseline()?;
+        let check = CheckBaseline { experiment, dataset, rates, on: &device };
+        let found = match backend::run(&device, check) {
+            Ok(found) => found,
+            Err(error) if is_new => {
+                study.discard()?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        study.keep_baseline(&found)?;
+        if !args.json {
+            tell_baseline(&found);
+        }
+    }
+    let signal = watched.map_or_else(signals::watch, Ok)?;
     let mut progress = StudyProgress::new(kind, &study);
     let workers = Workers::new(device, args.jobs.into())?;
     let happened = study.conduct(&workers, &signal, &mut progress);

@@ -19,7 +19,7 @@ use super::table;
 use super::worker::{Happened, Workers, follow};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
-use crate::training::{Lock, RunFolder, Target, write_atomically};
+use crate::training::{Experiment, Lock, RunFolder, Target, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -52,20 +52,11 @@ impl Study {
     ///
     /// # Errors
     /// If the folder exists or cannot be written.
-    pub fn create(
-        config: &Config,
-        outline: Outline,
-        baseline: Option<&Baseline>,
-        target: &Target,
-    ) -> Result<Self> {
+    pub fn create(config: &Config, outline: Outline, target: &Target) -> Result<Self> {
         let (folder, lock) = RunFolder::create(target, |folder| {
             let folder = StudyFolder::at(folder.clone());
             let trials = folder.trials();
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;
-            if let Some(baseline) = baseline {
-                let json = serde_json::to_vec_pretty(baseline).expect("a baseline holds plain values");
-                write_atomically(&folder.baseline(), &json)?;
-            }
             write_atomically(&folder.config(), config.to_toml().as_bytes())
         })?;
         Self::with(StudyFolder::at(folder), outline, lock)
@@ -79,6 +70,34 @@ impl Study {
         let lock = folder.lock()?;
         follow(&folder)?;
         Self::with(folder, outline, lock)
+    }
+
+    /// The experiment that the check before the first trial learns a few sequences of, and the rates of the
+    /// search.
+    ///
+    /// # Errors
+    /// Where the config makes no experiment.
+    pub fn baseline(&self) -> Result<(Experiment, Vec<f64>)> {
+        self.outline.baseline()
+    }
+
+    /// Writes down what that check found, which is not made again.
+    ///
+    /// # Errors
+    /// If the disk does not take it.
+    pub fn keep_baseline(&self, found: &Baseline) -> Result<()> {
+        let json = serde_json::to_vec_pretty(found).expect("a baseline holds plain values");
+        write_atomically(&self.folder.baseline(), &json)
+    }
+
+    /// Removes the folder of a study that tried nothing.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn discard(self) -> Result<()> {
+        let path = self.folder.path().to_path_buf();
+        drop(self);
+        fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))
     }
 
     fn with(folder: StudyFolder, outline: Outline, lock: Lock) -> Result<Self> {

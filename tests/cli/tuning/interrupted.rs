@@ -57,6 +57,28 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
     assert_eq!(summary.metadata().unwrap().modified().unwrap(), written, "no finished trial is repeated");
 }
 
+#[test]
+fn a_study_killed_while_it_checks_the_baseline_makes_the_check_again() {
+    let place = place();
+    let sets = ["tune.baseline=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
+    succeeds(place.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
+    let study = place.path().join("killed");
+    let mut child = command(place.path(), &with(&["study.toml", "--run", "killed"], &sets))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the study", || study.join("config.toml").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!study.join("baseline.json").exists(), "it was still at it");
+    assert!(succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"));
+    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+    let found = |study: &str| fs::read(place.path().join(study).join("baseline.json")).unwrap();
+    assert_eq!(found("killed"), found("undisturbed"));
+    assert!(!succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"), "once is enough");
+}
+
 fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {
     if study.join("study.csv").exists() { rows(study) } else { Vec::new() }
 }
