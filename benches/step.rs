@@ -12,11 +12,12 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::config::Config;
 use causal_attention::data::{Batch, Role};
+use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::training::{
     BackendName, Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
-    TrainingConfig, keep_freed_memory, train,
+    TrainingConfig, compute, train,
 };
 
 type B = Autodiff<NdArray>;
@@ -131,7 +132,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let folder = tempfile::tempdir().expect("a folder");
     let target = Target::Folder(folder.path().join("run"));
     let control = Control {
-        progress: ProgressKind::None,
+        progress: ProgressKind::Bar,
         signal: Default::default(),
         device: Device::processor(BackendName::Ndarray),
     };
@@ -197,7 +198,7 @@ fn measure(options: &Options) {
         let steps = shape.steps;
         let mut bare = Bare::new(shape);
         // As a run does once its weights are there.
-        keep_freed_memory();
+        allocator::keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
         let mut faults = 0;
         let each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
@@ -236,9 +237,12 @@ fn measure(options: &Options) {
 
 fn main() {
     let options = Options::read();
-    // As a run has it: its own thread is one of the pool's.
-    let threads =
-        rayon::ThreadPoolBuilder::new().num_threads(options.threads.unwrap_or(0)).use_current_thread();
-    let pool = threads.build().expect("threads");
-    pool.install(|| options.kernels.run(|| measure(&options)));
+    let config =
+        TrainingConfig { threads: options.threads, kernels: options.kernels, ..TrainingConfig::default() };
+    // As a run has it: in a thread of its own.
+    let measured = compute(&config, || {
+        measure(&options);
+        Ok(())
+    });
+    measured.expect("threads");
 }

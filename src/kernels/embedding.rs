@@ -1,4 +1,4 @@
-//! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[first + time]`.
+//! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[time]`.
 
 use super::matrix::{Matrix, Tiles};
 use super::parallel::{for_each_piece, rows_in_a_piece};
@@ -11,8 +11,6 @@ pub struct Sequences<'a, T> {
     pub ids: &'a [T],
     /// Length of a sequence.
     pub time: usize,
-    /// The position of each sequence's first token.
-    pub first_position: usize,
 }
 
 /// `output = tokens[id] + positions[position]`.
@@ -86,14 +84,10 @@ pub fn backward<T: Copy + Into<i64> + Sync>(
 
 impl<T: Copy + Into<i64>> Sequences<'_, T> {
     fn check(&self, d_model: usize, length: usize, positions: Option<usize>) {
-        let Self { ids, time, first_position } = *self;
+        let Self { ids, time } = *self;
         assert!(time > 0 && ids.len().is_multiple_of(time), "{} ids in sequences of {time}", ids.len());
         assert_eq!(length, ids.len() * d_model, "output of [{}, {d_model}]", ids.len());
-        assert!(
-            positions.is_none_or(|positions| first_position + time <= positions),
-            "positions {first_position}..{} of {positions:?}",
-            first_position + time
-        );
+        assert!(positions.is_none_or(|positions| time <= positions), "{time} positions of {positions:?}");
     }
 
     /// The token at a row of `[batch * time]`.
@@ -109,7 +103,7 @@ impl<T: Copy + Into<i64>> Sequences<'_, T> {
     /// The position of a row of `[batch * time]`.
     #[inline]
     fn position(&self, row: usize) -> usize {
-        self.first_position + row % self.time
+        row % self.time
     }
 }
 
@@ -125,11 +119,11 @@ mod tests {
     const VOCAB: usize = 13;
     const POSITIONS: usize = 11;
 
-    fn check(batch: usize, time: usize, d_model: usize, first_position: usize) {
+    fn check(batch: usize, time: usize, d_model: usize) {
         let ids: Vec<i32> = (0..batch * time).map(|i| (i * i * 7 % VOCAB) as i32).collect();
-        let sequences = Sequences { ids: &ids, time, first_position };
+        let sequences = Sequences { ids: &ids, time };
         let (tokens, positions) = (random(1, VOCAB * d_model), random(2, POSITIONS * d_model));
-        let row = |i: usize| (ids[i / d_model] as usize, first_position + i / d_model % time);
+        let row = |i: usize| (ids[i / d_model] as usize, i / d_model % time);
         let mut output = vec![f32::NAN; ids.len() * d_model];
         forward(sequences, d_model, &tokens, Some(&positions), &mut output);
         for (i, y) in output.iter().enumerate() {
@@ -159,23 +153,23 @@ mod tests {
 
     #[test]
     fn rows_are_looked_up_and_gradients_scattered_to_the_same_rows() {
-        for (batch, time, d_model, first) in [(1, 1, 1, 0), (5, 7, 3, 2), (3, 11, 37, 0), (2, 5, 257, 6)] {
-            check(batch, time, d_model, first);
+        for (batch, time, d_model) in [(1, 1, 1), (5, 7, 3), (3, 11, 37), (2, 5, 257)] {
+            check(batch, time, d_model);
         }
     }
 
     #[test]
     #[should_panic(expected = "id -1 is no token of a vocabulary of 13")]
     fn an_id_outside_the_table_is_refused() {
-        let sequences = Sequences { ids: &[0_i64, -1], time: 2, first_position: 0 };
+        let sequences = Sequences { ids: &[0_i64, -1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], None, &mut [0.0; 2]);
     }
 
     #[test]
-    #[should_panic(expected = "positions 3..5 of Some(4)")]
+    #[should_panic(expected = "2 positions of Some(1)")]
     fn a_position_outside_the_table_is_refused() {
-        let sequences = Sequences { ids: &[0_i64, 1], time: 2, first_position: 3 };
-        forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 4]), &mut [0.0; 2]);
+        let sequences = Sequences { ids: &[0_i64, 1], time: 2 };
+        forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 1]), &mut [0.0; 2]);
     }
 
     #[test]
@@ -184,7 +178,7 @@ mod tests {
         let gradient = random(1, ids.len() * 613);
         assert_same_on_any_number_of_threads(|| {
             let (mut tokens, mut positions) = (vec![0.0; 17 * 613], vec![0.0; 1_009 * 613]);
-            let sequences = Sequences { ids: &ids, time: 1_009, first_position: 0 };
+            let sequences = Sequences { ids: &ids, time: 1_009 };
             backward(sequences, 613, &gradient, &mut tokens, Some(&mut positions));
             vec![tokens, positions]
         });

@@ -126,11 +126,6 @@ impl<'a> MatrixMut<'a> {
         )
     }
 
-    /// The same matrix for a shorter time.
-    pub fn reborrow(&mut self) -> MatrixMut<'_> {
-        MatrixMut { slice: PhantomData, ..*self }
-    }
-
     /// Some rows and columns of this matrix, for a shorter time.
     ///
     /// # Panics

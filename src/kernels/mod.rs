@@ -16,7 +16,7 @@
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
 //! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
-//! buffers that are used again ([`pool`]).
+//! buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
 //! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool
@@ -24,13 +24,15 @@
 //! may have another instruction set.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`], whose views divide a slice between threads, and in `matmul`, which hands their
-//! addresses to `gemm`. Two runs of the tests look for what can go wrong there:
+//! It stands in [`matrix`], whose views divide a slice between threads, in `matmul`, which hands their
+//! addresses to `gemm`, and in [`allocator`], which calls one function of the system. Two runs of the tests look for what can go wrong there:
 //!
 //! - `cargo test --lib kernels::`, in the profile for development: with debug assertions and overflow checks.
 //!   [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
-//! - `tests/valgrind.sh`, in ten minutes: no number is read that nobody wrote, and none beyond an allocation.
+//! - `tests/valgrind.sh`, in ten minutes: no number is read beyond an allocation, or from memory that nobody
+//!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
 
+pub mod allocator;
 pub mod attention;
 pub mod dropout;
 pub mod embedding;

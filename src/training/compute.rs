@@ -4,6 +4,7 @@ use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::config::TrainingConfig;
 use crate::error::{Error, Result};
+use crate::kernels::allocator;
 use crate::ops::{self, Precision};
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
@@ -21,6 +22,7 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
         Ok(threads.build()?.install(|| config.kernels.run(|| config.precision.run(work))))
     };
+    allocator::share_one_store();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("training".into()).stack_size(STACK);
         let thread = thread.spawn_scoped(scope, in_pool).map_err(|error| refused(&error))?;
@@ -29,19 +31,6 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-/// Lets the GNU allocator keep what a step frees for the next one, which needs the same again, rather than
-/// give it back to the system and have fresh pages cleared.
-///
-/// It learns from what is freed: up to the largest piece it serves from its own store, and it gives back no
-/// less than twice that at once (`mallopt(3)`, `M_MMAP_THRESHOLD`). Other allocators are left as they are.
-/// What is there for good, as the weights, is better allocated before: among what comes and goes it would
-/// leave gaps.
-pub fn keep_freed_memory() {
-    /// The most that it learns from.
-    const LARGEST: usize = (32 << 20) - (64 << 10);
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGEST)));
 }
 
 /// Runs `work` as [`compute`] does for a run of this config; in single precision where `device` does

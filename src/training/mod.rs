@@ -43,7 +43,7 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State, data_fingerprint};
-pub use compute::{compute, compute_as_run, keep_freed_memory};
+pub use compute::{compute, compute_as_run};
 pub use config::{OptimizerKind, TrainingConfig, Watch};
 pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
 pub use device_watch::{DeviceWatch, beginning};

@@ -13,7 +13,6 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
 use super::checkpoint_writer::CheckpointWriter;
-use super::compute::keep_freed_memory;
 use super::config::TrainingConfig;
 use super::device_watch::DeviceWatch;
 use super::examination::score;
@@ -28,6 +27,7 @@ use super::strategy::Parts;
 use crate::analysis::AnalysisConfig;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
+use crate::kernels::allocator;
 use crate::ops;
 use crate::weights::native::{self, Description};
 
@@ -143,7 +143,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         let device = learner.model().devices()[0].clone();
         self.score_heads(learner, &device)?;
-        keep_freed_memory();
+        allocator::keep_freed_memory();
         for batches in train.iter() {
             let begun = Instant::now();
             // Dropout is a pure function of (seed, step).

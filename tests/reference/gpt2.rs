@@ -15,7 +15,7 @@ use causal_attention::weights::import::{Imported, Naming, import};
 use causal_attention::weights::native;
 
 use crate::CLOSE;
-use crate::case::Case;
+use crate::case::{Case, on_both_paths};
 
 /// transformers' own files: the checkpoint without the prefix `transformer.` or with it, and the
 /// config, of which the case's tensors show all but the heads.
@@ -67,8 +67,8 @@ fn agrees<B: ops::Backend>() {
 
 #[test]
 fn gpt2() {
-    agrees::<NdArray>();
-    agrees::<Flex>();
+    on_both_paths(agrees::<NdArray>);
+    on_both_paths(agrees::<Flex>);
 }
 
 #[test]

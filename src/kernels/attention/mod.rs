@@ -22,7 +22,6 @@
 //! short sequence. Memory grows with time, not with its square: a piece uses two blocks of 64 rows of
 //! scores.
 
-pub mod bias;
 mod blocked;
 mod heads;
 pub mod rotary;
@@ -68,7 +67,9 @@ pub struct Attention<'a> {
     /// Keys to hide from each query, `[batch, query_time, key_time]` or one for all sequences,
     /// `[query_time, key_time]`: anything but zero hides.
     pub mask: Option<&'a [u8]>,
-    /// Added to the scores by distance, `[heads, query_time + key_time - 1]`; see [`bias`].
+    /// Added to the scores by distance, as ALiBi and relative positions are, `[heads, query_time + key_time - 1]`:
+    /// entry `e` where `key - query = e - (first_query + query_time - 1)`, so that the first belongs to the last
+    /// query and the first key.
     pub bias: Option<&'a [f32]>,
     /// Turns queries and keys by their positions.
     pub rotary: Option<Rotary<'a>>,

@@ -84,3 +84,33 @@ fn both_cpu_backends_are_served_and_double_precision_is_composed() {
     assert!(!is_served::<NdArray<f64>>());
     assert!(!Kernels::Composed.run(is_served::<NdArray<f32>>));
 }
+
+#[test]
+fn in_half_precision_products_alone_are_composed() {
+    let matrix = || leaf::<Flex, 2>(1, [5, 5]).into_float();
+    let is_served = || {
+        let gamma = leaf::<Flex, 1>(2, [5]).into_float();
+        let norm = fused::norm::<Flex>(&matrix(), &gamma, None, 1e-5).is_some();
+        (norm, fused::linear::<Flex>(&matrix(), &matrix(), None).is_some())
+    };
+    assert_eq!(Precision::F32.run(is_served), (true, true));
+    assert_eq!(Precision::Bf16.run(is_served), (true, false));
+}
+
+#[test]
+fn one_mask_for_all_sequences_hides_in_each_of_them() {
+    let part = |seed| leaf::<Flex, 3>(seed, [3, 5, 4]);
+    let one = |mask: Tensor<Flex, 2, Bool>| Mask::causal().hide_queries(mask);
+    let attend = |mask| {
+        let options = AttentionOptions {
+            heads: 2,
+            key_value_heads: 2,
+            mask,
+            position: ScorePosition::None,
+            dropout: 0.0,
+        };
+        numbers(attention(part(1), part(2), part(3), options))
+    };
+    let mask = hidden::<Flex, 2>(4, [1, 5]);
+    assert_eq!(attend(one(mask.clone())), Kernels::Composed.run(|| attend(one(mask.expand([3, 5])))));
+}

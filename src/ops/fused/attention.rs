@@ -8,6 +8,7 @@ use crate::kernels::attention::rotary::Rotary;
 use crate::kernels::attention::{Attention as Kernel, Gradients, Inputs, Saved, backward, forward};
 use crate::kernels::{dropout::Dropout, pool};
 use crate::ops::host::Floats;
+use crate::ops::precision::{Precision, precision};
 use crate::ops::{AttentionOptions, Backend, IntoFloat, Mask, ScorePosition};
 
 /// Attention of all heads.
@@ -73,6 +74,9 @@ pub fn packed_attention<B: Backend>(
 
 impl<B: Backend> Attention<B> {
     fn new(projections: Projections<B>, sizes: Sizes, options: &AttentionOptions<B>) -> Option<Self> {
+        if precision() != Precision::F32 {
+            return None;
+        }
         let (mut rotation, mut bias) = (None, None);
         match &options.position {
             ScorePosition::None => {}
@@ -86,6 +90,12 @@ impl<B: Backend> Attention<B> {
             }
         }
         let Mask { causal, queries, keys, pairs } = &options.mask;
+        // One mask for all sequences is spread by the composed operation.
+        let batches = [queries.as_ref().map(|part| part.dims()[0]), keys.as_ref().map(|part| part.dims()[0])];
+        let batches = batches.into_iter().chain([pairs.as_ref().map(|part| part.dims()[0])]).flatten();
+        if batches.into_iter().any(|batch| batch != sizes.batch) {
+            return None;
+        }
         let read = |part: burn::tensor::ops::BoolTensor<B>| B::bools(&part);
         let key_padding = match keys {
             Some(keys) => Some(read(keys.clone().into_primitive())?),

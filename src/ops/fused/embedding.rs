@@ -37,7 +37,7 @@ pub fn embedding<B: Backend>(
 
 impl<B: Backend> Embedding<B> {
     fn sequences(&self) -> Sequences<'_, i64> {
-        Sequences { ids: &self.ids, time: self.ids.len() / self.batch, first_position: 0 }
+        Sequences { ids: &self.ids, time: self.ids.len() / self.batch }
     }
 }
 

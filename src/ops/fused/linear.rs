@@ -8,6 +8,7 @@ use crate::kernels::gelu;
 use crate::kernels::linear::{After, Followed, Gradients, Linear as Layer, WeightLayout, backward, forward};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::host::Floats;
+use crate::ops::precision::{Precision, precision};
 use crate::ops::{Backend, Gelu};
 
 /// `activation(x W + b)` or `residual + dropout(x W + b)`.
@@ -35,8 +36,11 @@ pub struct Parameters<B: Backend> {
 }
 
 impl<B: Backend> Parameters<B> {
-    /// Those that the kernels serve.
+    /// Those that the kernels serve, whose products are in single precision.
     pub fn new(weight: &FloatTensor<B>, bias: Option<&FloatTensor<B>>) -> Option<Self> {
+        if precision() != Precision::F32 {
+            return None;
+        }
         // A transposed table is read as it lies.
         let (weight, layout) = match B::floats(weight) {
             Some(_) => (Floats::new(weight)?, WeightLayout::InputOutput),

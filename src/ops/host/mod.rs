@@ -13,7 +13,6 @@ use burn::tensor::{Shape, TensorData, TensorMetadata};
 
 use super::Backend;
 use super::kernels::{Kernels, kernels};
-use super::precision::{Precision, precision};
 use crate::kernels::pool;
 
 /// Whole numbers in the host's memory.
@@ -42,10 +41,7 @@ pub(super) struct Floats<B: Backend>(FloatTensor<B>);
 impl<B: Backend> Floats<B> {
     /// The tensor, rearranged if it must be; none where the kernels do not serve it or are not wanted.
     pub fn new(tensor: &FloatTensor<B>) -> Option<Self> {
-        if kernels() == Kernels::Composed
-            || precision() != Precision::F32
-            || tensor.shape().num_elements() == 0
-        {
+        if kernels() == Kernels::Composed || tensor.shape().num_elements() == 0 {
             return None;
         }
         if B::floats(tensor).is_some() {
