@@ -57,7 +57,7 @@ impl Outline {
         let proposer = Proposer::new(&tune, &space, seed, steps)?;
         let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
             let config = configured(&base, &setting).ok()?;
-            Some(a_step(&config))
+            Some(a_step(&config, epoch.max(1)))
         });
         let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
@@ -136,12 +136,12 @@ impl Outline {
         )
     }
 
-    /// Training sequences of a step of a setting's runs.
+    /// Training sequences that so many steps of a setting's runs see.
     ///
     /// # Errors
     /// As [`Self::trial_config`].
-    pub fn sequences_a_step(&self, setting: &Setting) -> Result<usize> {
-        configured(&self.base, setting).map(|config| a_step(&config))
+    pub fn sequences(&self, setting: &Setting, steps: usize) -> Result<usize> {
+        configured(&self.base, setting).map(|config| self.budget.sequences(&config, steps))
     }
 
     /// The config of one run of a setting: what `train` would make the same run of.

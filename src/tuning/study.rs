@@ -275,6 +275,15 @@ impl Study {
         told.collect()
     }
 
+    /// Training sequences that all runs have seen.
+    pub fn sequences(&self) -> usize {
+        let trials = self.agenda().trials;
+        let seen = |(&(trial, _), record): (&(usize, usize), &Record)| {
+            self.outline.sequences(&trials.get(trial)?.setting, record.summary.steps).ok()
+        };
+        self.records.iter().filter_map(seen).sum()
+    }
+
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
     ///
     /// # Errors
