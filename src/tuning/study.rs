@@ -182,7 +182,7 @@ impl Study {
     /// # Errors
     /// If a proposed setting cannot be used, which the search has ruled out.
     pub fn due(&self) -> Result<Vec<DueRun>> {
-        let Agenda { trials, due } = self.agenda();
+        let Agenda { trials, due, .. } = self.agenda();
         let mut runs = Vec::new();
         for Due { trial, rung } in due {
             for seed in 0..self.outline.tune.seeds {
@@ -266,11 +266,15 @@ impl Study {
 
     /// The trials that have something to tell, by their numbers.
     pub fn trials(&self) -> Vec<Trial> {
-        let Agenda { trials, due } = self.agenda();
+        let Agenda { trials, racing, rungs, .. } = self.agenda();
         let told = trials.into_iter().enumerate().filter_map(|(number, Proposed { setting, stage })| {
-            let runs = (0..self.outline.tune.seeds).map(|seed| self.records.get(&(number, seed)));
-            let failed = (0..self.outline.tune.seeds).any(|seed| self.failures.contains_key(&(number, seed)));
-            Trial::new((number, stage, setting), &runs.collect::<Vec<_>>(), failed, due.is_empty())
+            let (step, _) = self.outline.rung(&setting, rungs[number]).ok()?;
+            let seeds = 0..self.outline.tune.seeds;
+            let runs = seeds.clone().map(|seed| Some(self.records.get(&(number, seed))?.until(step)));
+            let runs = runs.collect::<Vec<_>>();
+            let runs = runs.iter().map(Option::as_deref).collect::<Vec<_>>();
+            let failed = seeds.clone().any(|seed| self.failures.contains_key(&(number, seed)));
+            Trial::new((number, stage, setting), &runs, failed, !racing.contains(&number))
         });
         told.collect()
     }
