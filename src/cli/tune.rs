@@ -18,8 +18,8 @@ use crate::training::{
     write_atomically,
 };
 use crate::tuning::{
-    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd, Workers,
-    check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
+    Baseline, Candidate, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd,
+    Workers, check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
 };
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
@@ -103,8 +103,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     if checks {
-        let (experiment, rates) = study.baseline()?;
-        let check = CheckBaseline { experiment, dataset, rates, on: &device };
+        let (candidates, rates) = study.baseline()?;
+        let check = CheckBaseline { candidates, dataset, rates, on: &device };
         let found = match backend::run(&device, check) {
             Ok(found) => found,
             Err(error) if is_new => {
@@ -113,9 +113,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             Err(error) => return Err(error),
         };
-        study.keep_baseline(&found)?;
-        if !args.json {
-            tell_baseline(&found);
+        if let Some(found) = found {
+            study.keep_baseline(&found)?;
+            if !args.json {
+                tell_baseline(&found);
+            }
         }
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
@@ -147,18 +149,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 struct CheckBaseline<'a> {
-    experiment: Experiment,
+    candidates: Vec<Candidate>,
     dataset: Dataset,
     rates: Vec<f64>,
     on: &'a Device,
 }
 
 impl Job for CheckBaseline<'_> {
-    type Output = Baseline;
+    type Output = Option<Baseline>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
-        check_precision::<B>(&self.experiment.training, self.on, &device)?;
-        check_baseline::<B>(&self.experiment, &self.dataset, &self.rates, &device)
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<Baseline>> {
+        let Self { mut candidates, dataset, rates, on } = self;
+        // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
+        candidates.retain(|Candidate { experiment, .. }| {
+            let memory = || Memory::of(experiment, &dataset, on);
+            check_precision::<B>(&experiment.training, on, &device).is_ok()
+                && memory().check(experiment, experiment.sizes(&dataset), on).is_ok()
+        });
+        check_baseline::<B>(&candidates, &dataset, &rates, &device)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
 
-use super::baseline::Baseline;
+use super::baseline::{Baseline, Candidate};
 use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
@@ -19,7 +19,7 @@ use super::table;
 use super::worker::{Happened, Workers, follow};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
-use crate::training::{Experiment, Lock, RunFolder, Target, write_atomically};
+use crate::training::{Lock, RunFolder, Target, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -72,12 +72,11 @@ impl Study {
         Self::with(folder, outline, lock)
     }
 
-    /// The experiment that the check before the first trial learns a few sequences of, and the rates of the
-    /// search.
+    /// The trials of which the check before the first one learns a few sequences, and the rates of the search.
     ///
     /// # Errors
-    /// Where the config makes no experiment.
-    pub fn baseline(&self) -> Result<(Experiment, Vec<f64>)> {
+    /// Where a setting makes no config.
+    pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
         self.outline.baseline()
     }
 
