@@ -137,6 +137,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         tell(&study, &trials, &pictures);
     }
+    if happened == Happened::Interrupted && !args.json {
+        say(&format!("interrupted: `tune --resume {}` goes on from here", study.folder().path().display()));
+    }
     if let (Some(why), true) =
         (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
     {
@@ -189,6 +192,12 @@ impl Job for FindRate<'_> {
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
 fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -> Result<ExitCode> {
+    if let Some(folder) = args.run.as_ref().filter(|folder| folder.exists()) {
+        let folder = folder.display();
+        return Err(Error::Input(format!(
+            "the folder `{folder}` exists already: name another with --run DIR"
+        )));
+    }
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
@@ -242,7 +251,11 @@ fn tell_outline(name: &str, outline: &Outline) {
         thousands(outline.steps() as f64)
     ));
     let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
-    say(&format!("  rungs    {rungs} steps; one in {} goes on", proposer.eta));
+    let goes_on = match outline.rungs().len() {
+        1 => String::new(),
+        _ => format!("; one in {} goes on", proposer.eta),
+    };
+    say(&format!("  rungs    {rungs} steps{goes_on}"));
     let (sequences, all) = outline.study_sequences();
     say(&format!(
         "  in all   {} training sequences at most, of {} without rungs",
