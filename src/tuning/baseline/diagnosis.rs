@@ -122,7 +122,7 @@ impl Diagnosis<'_> {
                 format!("{fault}. {happened}; {evidence}. {remedy}, {ANYWAY}"),
             ),
             true => Error::Input(format!(
-                "{happened}; {evidence}: {value:e} {fault}. Search {other} values of `{key}`, {ANYWAY}"
+                "{happened}; {evidence}, so {value:e} {fault}. Search {other} values of `{key}`, {ANYWAY}"
             )),
         }
     }
