@@ -105,16 +105,23 @@ function drawCurves() {
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);
-  at("curves-heading").replaceChildren(floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens");
+  const heading = floor === null ? "Validation loss by tokens" : "Validation loss above the floor, by tokens";
+  at("curves-heading").replaceChildren(result.seeds > 1 ? `${heading}, of the first seed` : heading);
+  // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+  const places = (curve) => {
+    const heights = curve.map(([, loss]) => height(loss));
+    return heights.every((value) => value > range[1]) ? heights.map(() => range[1]) : heights;
+  };
   drawChart(at("curves"), {
-    x: [0, end],
+    // The last dots are whole.
+    x: [0, end * 1.02],
     y: range,
     yTicks: floor === null ? undefined : logTicks(range),
     title: floor === null ? "loss (nats a token)" : "above the floor (nats)",
     xTitle: "tokens trained on",
     curves: ordered.map((trial) => ({
       x: trial.curve.map(([tokens]) => tokens),
-      y: trial.curve.map(([, loss]) => height(loss)),
+      y: places(trial.curve),
       color: look(trial),
       width: trial.trial === state.chosen ? 3.5 : 1.4,
     })),

@@ -18,8 +18,8 @@ use crate::training::{
     write_atomically,
 };
 use crate::tuning::{
-    Baseline, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd, Workers,
-    check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
+    Baseline, Candidate, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd,
+    Workers, check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
 };
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
@@ -103,8 +103,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     if checks {
-        let (experiment, rates) = study.baseline()?;
-        let check = CheckBaseline { experiment, dataset, rates, on: &device };
+        let (candidates, rates) = study.baseline()?;
+        let check = CheckBaseline { candidates, dataset, rates, on: &device };
         let found = match backend::run(&device, check) {
             Ok(found) => found,
             Err(error) if is_new => {
@@ -113,9 +113,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             Err(error) => return Err(error),
         };
-        study.keep_baseline(&found)?;
-        if !args.json {
-            tell_baseline(&found);
+        if let Some(found) = found {
+            study.keep_baseline(&found)?;
+            if !args.json {
+                tell_baseline(&found);
+            }
         }
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
@@ -135,6 +137,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         tell(&study, &trials, &pictures);
     }
+    if happened == Happened::Interrupted && !args.json {
+        say(&format!("interrupted: `tune --resume {}` goes on from here", study.folder().path().display()));
+    }
     if let (Some(why), true) =
         (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
     {
@@ -147,18 +152,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 struct CheckBaseline<'a> {
-    experiment: Experiment,
+    candidates: Vec<Candidate>,
     dataset: Dataset,
     rates: Vec<f64>,
     on: &'a Device,
 }
 
 impl Job for CheckBaseline<'_> {
-    type Output = Baseline;
+    type Output = Option<Baseline>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Baseline> {
-        check_precision::<B>(&self.experiment.training, self.on, &device)?;
-        check_baseline::<B>(&self.experiment, &self.dataset, &self.rates, &device)
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<Baseline>> {
+        let Self { mut candidates, dataset, rates, on } = self;
+        // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
+        candidates.retain(|Candidate { experiment, .. }| {
+            let memory = || Memory::of(experiment, &dataset, on);
+            check_precision::<B>(&experiment.training, on, &device).is_ok()
+                && memory().check(experiment, experiment.sizes(&dataset), on).is_ok()
+        });
+        check_baseline::<B>(&candidates, &dataset, &rates, &device)
     }
 }
 
@@ -181,6 +192,12 @@ impl Job for FindRate<'_> {
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
 fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -> Result<ExitCode> {
+    if let Some(folder) = args.run.as_ref().filter(|folder| folder.exists()) {
+        let folder = folder.display();
+        return Err(Error::Input(format!(
+            "the folder `{folder}` exists already: name another with --run DIR"
+        )));
+    }
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
@@ -234,7 +251,11 @@ fn tell_outline(name: &str, outline: &Outline) {
         thousands(outline.steps() as f64)
     ));
     let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
-    say(&format!("  rungs    {rungs} steps; one in {} goes on", proposer.eta));
+    let goes_on = match outline.rungs().len() {
+        1 => String::new(),
+        _ => format!("; one in {} goes on", proposer.eta),
+    };
+    say(&format!("  rungs    {rungs} steps{goes_on}"));
     let (sequences, all) = outline.study_sequences();
     say(&format!(
         "  in all   {} training sequences at most, of {} without rungs",

@@ -177,6 +177,13 @@ impl Values {
                 return Err(self.locate(Error::key(section, value, problem)));
             };
             if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
+                if section == "tune"
+                    && let Some(searched) = searched_outside(key, &table[key])
+                {
+                    let value = table[key].to_string().replace('\n', "");
+                    let problem = format!("belongs below [tune.search]: \"{searched}\" = {value}");
+                    return Err(self.locate(Error::key(format!("tune.{key}"), value, problem)));
+                }
                 return Err(self.unknown(&format!("{section}.{key}"), key, known, &format!("{section}.")));
             }
         }
@@ -192,11 +199,12 @@ impl Values {
             if keys_of(section).contains(&key) {
                 continue;
             }
-            let sections = fields_of::<Config>().iter();
-            let known = sections.flat_map(|section| keys_of(section).iter().map(move |key| (section, key)));
-            let likeness = |known: &str| strsim::jaro_winkler(&searched, known);
-            let nearest = known.map(|(section, key)| format!("{section}.{key}"));
-            let nearest = nearest.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+            // A name that stands alone may lack its section.
+            let likeness = |known: &str| {
+                let bare = known.split_once('.').filter(|_| key.is_empty()).map_or(known, |(_, bare)| bare);
+                strsim::jaro_winkler(&searched, known).max(strsim::jaro_winkler(&searched, bare))
+            };
+            let nearest = searchable().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
             let remedy = format!("is no known key: did you mean `{nearest}`?");
             let value = value.to_string().replace('\n', "");
             return Err(self.locate(Error::key(format!("tune.search.{searched}"), value, remedy)));
@@ -292,6 +300,20 @@ fn in_plain_words(message: &str) -> String {
         said
     });
     pieces.collect()
+}
+
+/// The keys that a study may search, each with its section.
+fn searchable() -> impl Iterator<Item = String> {
+    let sections = ["data", "training", "model"].into_iter();
+    sections.flat_map(|section| keys_of(section).iter().map(move |key| format!("{section}.{key}")))
+}
+
+/// The key that a list or a range in [tune] is for, which stands outside [tune.search].
+fn searched_outside(key: &str, value: &toml::Value) -> Option<String> {
+    let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
+    let is_meant =
+        |known: &String| known == key || known.split_once('.').is_some_and(|(_, bare)| bare == key);
+    searchable().filter(|_| is_searched).find(is_meant)
 }
 
 /// The keys of a section.

@@ -19,6 +19,7 @@ pub fn of_study(study: &Study) -> Option<StudyResult> {
         study: study.folder().name(),
         trials: ranked(&trials).into_iter().map(|trial| of_trial(trial, &keys)).collect(),
         floor: trials.iter().find_map(|trial| trial.floor),
+        seeds: study.outline().seeds(),
         keys,
     })
 }
@@ -122,6 +123,6 @@ pub fn of_sweep(run: String, sweep: &RateSweep) -> SweepCurve {
         points: sweep.points.iter().map(point).collect(),
         lowest,
         suggested,
-        verdict: sweep.verdict.describe(),
+        verdict: sweep.verdict.finding(),
     }
 }

@@ -124,6 +124,14 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let step = if step.is_finite() { step } else { alone.unwrap_or(1.0) };
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
     let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
+    // Whether these digits after the point say all of a value but rounding errors.
+    let suffice = |value: f64, digits: usize| {
+        let power = 10f64.powi(digits as i32);
+        (value * power - (value * power).round()).abs() <= 1e-6 * step * power
+    };
+    let digits =
+        (0..12).find(|&digits| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits)));
+    let digits = digits.unwrap_or(12);
     ticks
         .iter()
         .map(|&tick| {
@@ -134,19 +142,10 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
                 let text = format!("{tick:.2e}");
                 let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
                 format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
-            } else if step >= 1.0 {
+            } else if digits == 0 {
                 let text = whole(tick.abs().round() as u64);
                 if tick < 0.0 { format!("−{text}") } else { text }
             } else {
-                let mut digits = (-step.log10()).ceil().max(0.0) as usize;
-                // A step of 0.25 needs a digit more than its size says.
-                while digits < 12
-                    && ((step * 10f64.powi(digits as i32)).round() / (step * 10f64.powi(digits as i32)) - 1.0)
-                        .abs()
-                        > 1e-6
-                {
-                    digits += 1;
-                }
                 format!("{tick:.digits$}").replace('-', "−")
             }
         })
@@ -186,6 +185,15 @@ mod tests {
         assert_eq!(tick_labels(&[2e7, 4e7]), ["2e7", "4e7"]);
         assert_eq!(tick_labels(&[0.0]), ["0"]);
         assert_eq!(tick_labels(&[0.003]), ["0.003"]);
+    }
+
+    #[test]
+    fn a_label_says_all_of_its_tick() {
+        let alone = [1.0, 1.2, 1.5, 2.5, 4.38, 12_000.0, -1.5].map(|tick| tick_labels(&[tick]).concat());
+        assert_eq!(alone, ["1", "1.2", "1.5", "2.5", "4.38", "12,000", "−1.5"]);
+        assert_eq!(tick_labels(&[0.5, 1.5, 2.5]), ["0.5", "1.5", "2.5"], "a whole number apart");
+        assert_eq!(tick_labels(&[1.5, 3.0]), ["1.5", "3.0"]);
+        assert_eq!(tick_labels(&[0.1 + 0.2, 1.3]), ["0.3", "1.3"], "but not a rounding error");
     }
 
     #[test]

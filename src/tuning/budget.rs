@@ -1,11 +1,16 @@
 //! How long trials are: as many sequences for each, whatever its batch size, and rungs at which all
 //! of them are validated, each within half a step of as many sequences.
+//!
+//! An epoch ends with a step, which sees fewer sequences where the others do not divide the training set: so
+//! sequences are counted epoch by epoch.
 
 use crate::config::Config;
 
 /// The budget of every trial of a study.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
+    /// Sequences of the training set.
+    epoch: usize,
     /// Sequences that a trial sees.
     sequences: usize,
     /// The same for a run of the config itself.
@@ -18,14 +23,22 @@ pub struct Budget {
     eta: usize,
 }
 
-/// Sequences that a step sees.
-pub fn a_step(config: &Config) -> usize {
-    config.training.batch_size * config.training.accumulate
+/// Sequences that a step sees, but for the last of an epoch.
+pub fn a_step(config: &Config, epoch: usize) -> usize {
+    config.training.batch_size.saturating_mul(config.training.accumulate).clamp(1, epoch)
 }
 
 /// Steps of a run of `config` itself, when its training set has `epoch` sequences.
 pub fn whole_steps(config: &Config, epoch: usize) -> usize {
     config.training.total_steps(epoch.div_ceil(config.training.batch_size))
+}
+
+/// Sequences that so many steps see.
+fn sequences(config: &Config, epoch: usize, steps: usize) -> usize {
+    let a_step = a_step(config, epoch);
+    let an_epoch = epoch.div_ceil(a_step);
+    let begun = (steps % an_epoch * a_step).min(epoch);
+    (steps / an_epoch).saturating_mul(epoch).saturating_add(begun)
 }
 
 impl Budget {
@@ -42,39 +55,40 @@ impl Budget {
         (rungs, eta): (usize, usize),
         a_step_of_each: impl IntoIterator<Item = usize>,
     ) -> Self {
-        let sequences = steps.saturating_mul(a_step(base));
-        let whole = whole_steps(base, epoch).saturating_mul(a_step(base));
+        let epoch = epoch.max(1);
+        let seen = |steps: usize| sequences(base, epoch, steps);
+        let (sequences, whole) = (seen(steps), seen(whole_steps(base, epoch)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
         let common = a_step_of_each
             .into_iter()
-            .try_fold(a_step(base), |common, next| common.checked_mul(next / divisor(common, next)))
+            .try_fold(a_step(base, epoch), |common, next| common.checked_mul(next / divisor(common, next)))
             .filter(|&common| common <= first)
-            .unwrap_or(a_step(base));
+            .unwrap_or(a_step(base, epoch));
         // As many validations as the config's own run has.
         let asked = match base.training.validate_every {
             0 => epoch,
-            steps => steps.saturating_mul(a_step(base)),
+            steps => seen(steps),
         };
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
         let validations = (first as f64 / interval as f64).round().max(1.0) as usize;
-        Self { sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
+        Self { epoch, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
     /// Steps of a trial.
     pub fn steps(&self, config: &Config) -> usize {
-        steps(self.sequences, config)
+        self.steps_to(config, self.sequences)
     }
 
     /// Steps of a whole run of a trial's setting: what a study is for.
     pub fn whole(&self, config: &Config) -> usize {
-        steps(self.whole, config)
+        self.steps_to(config, self.whole)
     }
 
     /// Steps between the validations of a trial.
     pub fn validate_every(&self, config: &Config) -> usize {
-        steps(self.interval, config)
+        self.steps_to(config, self.interval)
     }
 
     /// The rungs of a trial that lie between two of these validations, in steps.
@@ -88,7 +102,22 @@ impl Budget {
 
     /// Steps to a rung, counted from 0.
     pub fn rung(&self, config: &Config, rung: usize) -> usize {
-        steps(self.sequences_to(rung), config)
+        self.steps_to(config, self.sequences_to(rung))
+    }
+
+    /// Sequences that so many steps of a trial see.
+    pub fn sequences(&self, config: &Config, steps: usize) -> usize {
+        sequences(config, self.epoch, steps)
+    }
+
+    /// Steps after which a trial has seen as near to so many sequences as its steps allow, at least one.
+    fn steps_to(&self, config: &Config, sequences: usize) -> usize {
+        let a_step = a_step(config, self.epoch);
+        let epochs = sequences / self.epoch;
+        let before = epochs * self.epoch.div_ceil(a_step) + sequences % self.epoch / a_step;
+        let below = sequences - self.sequences(config, before);
+        let above = self.sequences(config, before + 1) - sequences;
+        if below < above { before.max(1) } else { before + 1 }
     }
 
     /// Sequences to a rung.
@@ -109,11 +138,11 @@ impl Budget {
 
     /// Steps between rows of the training loss: as many sequences as between those of the config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
-        steps(base.training.log_every.saturating_mul(a_step(base)), config)
+        self.steps_to(config, self.sequences(base, base.training.log_every))
     }
 
     /// Sequences of the whole study at most, for races that so many trials start, and `spared` more than one
-    /// in `eta` go on from each rung. Every trial sees as many, whatever its batch size.
+    /// in `eta` go on from each rung. Every trial sees as many, within half a step.
     pub fn study_sequences(&self, races: &[usize], spared: usize) -> usize {
         let mut sequences = 0usize;
         for &trials in races {
@@ -126,10 +155,6 @@ impl Budget {
         }
         sequences
     }
-}
-
-fn steps(sequences: usize, config: &Config) -> usize {
-    ((sequences as f64 / a_step(config) as f64).round() as usize).max(1)
 }
 
 /// The greatest common divisor.
@@ -189,7 +214,7 @@ mod tests {
                 for batch_size in 4..=128 {
                     let trial = config(batch_size, validate_every);
                     let step = budget.rung(&trial, rung);
-                    let seen = step * batch_size;
+                    let seen = budget.sequences(&trial, step);
                     assert!(
                         seen.abs_diff(sequences) <= batch_size,
                         "{rung}: {seen} for {sequences} by {batch_size}"
@@ -205,6 +230,34 @@ mod tests {
                 "those of the config's own batch size are due anyway"
             );
         }
+    }
+
+    #[test]
+    fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
+        // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
+        let seen = |batch_size: usize, steps| sequences(&config(batch_size, 0), 65, steps);
+        assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);
+        assert_eq!([2, 3, 4].map(|steps| seen(32, steps)), [64, 65, 97]);
+        assert_eq!([1, 2, 3].map(|steps| seen(64, steps)), [64, 65, 129]);
+        assert_eq!([1, 7].map(|steps| seen(1_000, steps)), [65, 455], "no batch is larger than the set");
+        let mut accumulated = config(16, 0);
+        accumulated.training.accumulate = 3;
+        assert_eq!([1, 2, 3].map(|steps| sequences(&accumulated, 65, steps)), [48, 65, 113]);
+
+        let base = config(32, 10);
+        let budget = Budget::new(&base, 65, 300, (2, 3), [16, 32, 64, 65]);
+        let steps = [16, 32, 64, 1_000].map(|batch_size| budget.steps(&config(batch_size, 10)));
+        assert_eq!(steps, [500, 300, 200, 100], "a hundred epochs each");
+        let rung = budget.sequences_to(0);
+        for batch_size in [16, 32, 48, 64, 1_000] {
+            let trial = config(batch_size, 10);
+            let step = budget.rung(&trial, 0);
+            let seen = |step| budget.sequences(&trial, step).abs_diff(rung);
+            assert!(seen(step) <= seen(step - 1) && seen(step) <= seen(step + 1), "{batch_size}: {step}");
+        }
+        // A step of 48 and one of 17 make an epoch: 64 sequences are nearer to both than to the first.
+        let of = |sequences| Budget { epoch: 65, sequences, ..budget };
+        assert_eq!([1, 56, 57, 64].map(|sequences| of(sequences).steps(&config(48, 10))), [1, 1, 2, 2]);
     }
 
     #[test]

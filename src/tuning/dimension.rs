@@ -128,7 +128,8 @@ impl Range {
         Ok(Self { min, max, log, whole, points })
     }
 
-    /// The number at a share of the way, 0 to 1; its first three digits, so that it can be read.
+    /// The number at a share of the way, 0 to 1: its first three digits, so that it can be read, or as many
+    /// more as tell a hundredth of the range.
     fn at(&self, share: f64) -> toml::Value {
         let number = match self.log {
             true => (self.min.ln() * (1.0 - share) + self.max.ln() * share).exp(),
@@ -138,7 +139,11 @@ impl Range {
             return toml::Value::Integer(number.round() as i64);
         }
         let ends = [self.min, self.max];
-        let readable = format!("{number:.2e}").parse::<f64>().unwrap_or(number);
+        let power = |number: f64| number.abs().log10().floor();
+        // Of zero the power is infinite, and two digits do.
+        let digits = power(number) - power((self.max - self.min) / 100.0);
+        let digits = if digits.is_finite() { digits.clamp(2.0, 16.0) as usize } else { 2 };
+        let readable = format!("{number:.digits$e}").parse::<f64>().unwrap_or(number);
         // The ends are as they were written.
         let exact = ends.into_iter().find(|end| (end - number).abs() <= 1e-12 * end.abs());
         toml::Value::Float(exact.unwrap_or(readable).clamp(self.min, self.max))
@@ -160,5 +165,20 @@ mod tests {
     fn a_value_that_is_written_twice_is_one() {
         let list = "values = [1, 1.0, 2, \"a\", \"a\"]".parse::<toml::Table>().unwrap();
         assert_eq!(Dimension::parse(&list["values"]).unwrap().points().len(), 3);
+    }
+
+    #[test]
+    fn points_of_a_range_have_three_digits_or_as_many_as_tell_them_apart() {
+        let points = |range: &str| {
+            let range = format!("range = {range}").parse::<toml::Table>().unwrap();
+            let points = Dimension::parse(&range["range"]).unwrap().points();
+            points.iter().map(|point| point.as_float().unwrap()).collect::<Vec<_>>()
+        };
+        let narrow = points("{ min = 0.999, max = 0.9999 }");
+        assert!(narrow.len() == 5 && narrow.is_sorted_by(|a, b| a < b), "{narrow:?}");
+        assert_eq!((narrow[0], narrow[2], narrow[4]), (0.999, 0.99945, 0.9999));
+        let rates = points("{ min = 1e-4, max = 1e-2, scale = \"log\" }");
+        assert_eq!(rates, [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]);
+        assert_eq!(points("{ min = -1.0, max = 1.0 }"), [-1.0, -0.5, 0.0, 0.5, 1.0]);
     }
 }

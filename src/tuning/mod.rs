@@ -32,7 +32,7 @@ mod study;
 mod table;
 mod worker;
 
-pub use baseline::{Baseline, check as check_baseline};
+pub use baseline::{Baseline, Candidate, check as check_baseline};
 pub use config::{Method, TuneConfig, flatten};
 pub use folder::StudyFolder;
 pub use outline::Outline;

@@ -1,5 +1,6 @@
 //! What a study would do: its method, its trials' config and their budget, before any of them runs.
 
+use super::baseline::Candidate;
 use super::budget::{Budget, a_step, whole_steps};
 use super::config::{Method, TuneConfig};
 use super::proposal::{Agenda, Proposed, Proposer};
@@ -7,7 +8,6 @@ use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::Experiment;
 
 /// Steps of the longest trial.
 const MOST_STEPS: usize = 1_000_000_000;
@@ -57,7 +57,7 @@ impl Outline {
         let proposer = Proposer::new(&tune, &space, seed, steps)?;
         let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
             let config = configured(&base, &setting).ok()?;
-            Some(a_step(&config))
+            Some(a_step(&config, epoch.max(1)))
         });
         let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
@@ -78,21 +78,33 @@ impl Outline {
         self.proposer.agenda(|_, _| None)
     }
 
-    /// What the check before the search judges: the experiment of the first setting that is proposed, for the
-    /// config's own value of a searched key may be none that is tried, and a few of the learning rates
-    /// that are proposed with it.
+    /// What the check before the search judges: the first trials that are proposed, as far as they differ in
+    /// more than the learning rate, for the config's own value of a searched key may be none that is tried;
+    /// and a few of the learning rates that are proposed with them.
     ///
     /// # Errors
     /// As [`Self::trial_config`].
-    pub fn baseline(&self) -> Result<(Experiment, Vec<f64>)> {
+    pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
+        const MOST: usize = 8;
         const RATES: usize = 5;
+        const RATE: &str = "training.learning_rate";
         let proposed = self.first().trials;
-        let config = match proposed.first() {
-            Some(first) => configured(&self.base, &first.setting)?,
-            None => self.base.clone(),
-        };
+        let mut seen: Vec<Setting> = Vec::new();
+        let mut candidates = Vec::new();
+        for (trial, Proposed { setting, .. }) in proposed.iter().enumerate() {
+            let mut rest = setting.clone();
+            rest.remove(RATE);
+            if candidates.len() == MOST || seen.contains(&rest) {
+                continue;
+            }
+            seen.push(rest);
+            let config = configured(&self.base, setting)?;
+            let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
+            let setting = if is_own { Setting::new() } else { setting.clone() };
+            candidates.push(Candidate { trial, setting, experiment: config.experiment() });
+        }
         let rate = |trial: &Proposed| {
-            let value = trial.setting.get("training.learning_rate")?;
+            let value = trial.setting.get(RATE)?;
             value.as_float().or(value.as_integer().map(|whole| whole as f64))
         };
         let mut rates = proposed.iter().filter_map(rate).collect::<Vec<_>>();
@@ -101,7 +113,7 @@ impl Outline {
         let few = (1..=RATES).map(|share| rates.get((2 * share - 1) * rates.len() / (2 * RATES)).copied());
         let mut few = few.flatten().collect::<Vec<_>>();
         few.dedup();
-        Ok((config.experiment(), few))
+        Ok((candidates, few))
     }
 
     /// The method with what it chooses from.
@@ -136,12 +148,12 @@ impl Outline {
         )
     }
 
-    /// Training sequences of a step of a setting's runs.
+    /// Training sequences that so many steps of a setting's runs see.
     ///
     /// # Errors
     /// As [`Self::trial_config`].
-    pub fn sequences_a_step(&self, setting: &Setting) -> Result<usize> {
-        configured(&self.base, setting).map(|config| a_step(&config))
+    pub fn sequences(&self, setting: &Setting, steps: usize) -> Result<usize> {
+        configured(&self.base, setting).map(|config| self.budget.sequences(&config, steps))
     }
 
     /// The config of one run of a setting: what `train` would make the same run of.
@@ -226,5 +238,23 @@ mod tests {
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
         assert!(outline("model.dropout").is_ok() && outline("training.learning_rate").is_ok());
+    }
+
+    #[test]
+    fn trials_that_differ_in_their_rate_alone_are_one_candidate_of_the_baseline() {
+        let text = "[model]\nd_model = 24\n[tune]\nmethod = \"grid\"\n[tune.search]\n\
+                    \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 32, 48]\n\
+                    \"model.dropout\" = [0.0, 0.1, 0.2]";
+        let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
+        let (candidates, rates) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        let widths = candidates.iter().map(|candidate| candidate.experiment.model.d_model);
+        assert_eq!(widths.collect::<Vec<_>>(), [16, 16, 16, 32, 32, 32, 48, 48], "eight of nine");
+        assert_eq!(candidates[3].trial, 9);
+        assert!(candidates.iter().all(|candidate| candidate.setting.len() == 3));
+        assert_eq!(rates, [1e-4, 1e-3, 1e-2]);
+        // The recipe begins with the config's own values.
+        let config = Config::parse("", Path::new("study.toml"), &[]).unwrap();
+        let (candidates, _) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        assert!(candidates[0].setting.is_empty() && !candidates[1].setting.is_empty());
     }
 }

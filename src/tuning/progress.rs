@@ -5,7 +5,6 @@ use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::record::Trial;
 use super::study::{DueRun, Study};
 use super::table::setting_shown;
 use crate::error::{Error, Result};
@@ -84,14 +83,11 @@ impl StudyProgress {
 
     fn advance(&mut self, study: &Study) {
         let Some(bar) = &self.bar else { return };
-        let trials = study.trials();
-        let outline = study.outline();
-        let seen = |trial: &Trial| trial.steps * outline.sequences_a_step(&trial.setting).unwrap_or(0);
-        let done = trials.iter().map(seen).sum::<usize>();
-        let (expected, _) = outline.study_sequences();
+        let done = study.sequences();
+        let (expected, _) = study.outline().study_sequences();
         bar.set_length(expected.max(done) as u64);
         bar.set_position(done as u64);
-        bar.set_message(format!("{} trials", trials.len()));
+        bar.set_message(format!("{} trials", study.trials().len()));
     }
 
     /// The study is over or interrupted: the bar gives its line back.

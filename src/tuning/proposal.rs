@@ -51,6 +51,10 @@ pub struct Agenda {
     pub trials: Vec<Proposed>,
     /// What is to run now; empty where the study is complete.
     pub due: Vec<Due>,
+    /// The trials that still race: any other is done, or was beaten and is given up.
+    pub racing: Vec<usize>,
+    /// Of each trial the furthest rung that it was to run to, counted from 0.
+    pub rungs: Vec<usize>,
 }
 
 /// A method with all that it chooses from.
@@ -151,7 +155,14 @@ impl Proposer {
     /// Tells the story as far as the results go. `standing` is how a trial stands at a rung; none where
     /// that is not known yet.
     pub fn agenda(&self, standing: impl Fn(&[Proposed], Due) -> Option<Standing>) -> Agenda {
-        let mut race = Race { rungs: self.rungs, eta: self.eta, standing: &standing, trials: Vec::new() };
+        let mut race = Race {
+            rungs: self.rungs,
+            eta: self.eta,
+            standing: &standing,
+            trials: Vec::new(),
+            racing: Vec::new(),
+            reached: Vec::new(),
+        };
         let told = match &self.candidates {
             Candidates::Settings(settings) => race.run(settings.clone(), None).map(drop),
             Candidates::Stages { base, start, stages } => stages
@@ -162,7 +173,12 @@ impl Proposer {
                 })
                 .map(drop),
         };
-        Agenda { due: told.err().unwrap_or_default(), trials: race.trials }
+        Agenda {
+            due: told.err().unwrap_or_default(),
+            trials: race.trials,
+            racing: race.racing,
+            rungs: race.reached,
+        }
     }
 }
 
@@ -181,6 +197,10 @@ struct Race<'a> {
     eta: usize,
     standing: &'a dyn Fn(&[Proposed], Due) -> Option<Standing>,
     trials: Vec<Proposed>,
+    /// Those that still race; none between two races.
+    racing: Vec<usize>,
+    /// The furthest rung of each trial.
+    reached: Vec<usize>,
 }
 
 impl Race<'_> {
@@ -195,20 +215,24 @@ impl Race<'_> {
         settings: Vec<Setting>,
         stage: Option<&'static str>,
     ) -> Result<Option<Setting>, Vec<Due>> {
-        let mut racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
+        let racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
         let best_so_far = stage.and(racing.first().copied());
+        self.racing = racing;
         for rung in 0..self.rungs {
-            let mut ranked = self.losses(&racing, rung)?;
+            for &trial in &self.racing {
+                self.reached[trial] = self.reached[trial].max(rung);
+            }
+            let mut ranked = self.losses(rung)?;
             ranked.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
             let is_last = rung + 1 == self.rungs;
-            let places = if is_last { 1 } else { racing.len().div_ceil(self.eta) };
+            let places = if is_last { 1 } else { self.racing.len().div_ceil(self.eta) };
             let beaten = ranked.split_off(places.min(ranked.len()));
             let stays = beaten.into_iter().filter(|&(trial, _)| !is_last && Some(trial) == best_so_far);
             ranked.extend(stays);
-            racing = ranked.into_iter().map(|(trial, _)| trial).collect();
-            racing.sort_unstable();
+            self.racing = ranked.into_iter().map(|(trial, _)| trial).collect();
+            self.racing.sort_unstable();
         }
-        Ok(racing.first().map(|&best| self.trials[best].setting.clone()))
+        Ok(std::mem::take(&mut self.racing).first().map(|&best| self.trials[best].setting.clone()))
     }
 
     /// The number of the trial of a setting, which is never tried twice.
@@ -216,14 +240,15 @@ impl Race<'_> {
         let known = self.trials.iter().position(|trial| trial.setting == setting);
         known.unwrap_or_else(|| {
             self.trials.push(Proposed { setting, stage });
+            self.reached.push(0);
             self.trials.len() - 1
         })
     }
 
-    /// The losses at a rung of all trials that have not diverged.
-    fn losses(&self, racing: &[usize], rung: usize) -> Result<Vec<(usize, f64)>, Vec<Due>> {
+    /// The losses at a rung of all racing trials that have not diverged.
+    fn losses(&self, rung: usize) -> Result<Vec<(usize, f64)>, Vec<Due>> {
         let (mut losses, mut due) = (Vec::new(), Vec::new());
-        for &trial in racing {
+        for &trial in &self.racing {
             match (self.standing)(&self.trials, Due { trial, rung }) {
                 Some(Standing::Loss(loss)) => losses.push((trial, loss)),
                 Some(Standing::Diverged) => {}

@@ -140,22 +140,36 @@ pub fn sweep<B: ops::AutodiffBackend>(
 }
 
 impl Verdict {
-    /// What it means, in a sentence.
-    pub fn describe(self) -> String {
+    /// What the curve says, in a line below its picture.
+    pub fn finding(self) -> String {
         match self {
             Self::Minimum { rate, suggested } => {
                 format!("the loss is lowest at {rate:.1e}: train with {suggested:.1e}")
             }
             Self::NeverFalls => format!(
                 "the curve has no minimum: at no rate from {LOWEST:e} to {HIGHEST:e} does the loss fall by more than it \
-                 differs from batch to batch, so there is nothing to suggest; try a larger training.batch_size, and \
-                 `tune` without --find-rate says what is wrong"
+                 differs from batch to batch"
             ),
-            Self::NeverRises => format!(
-                "the curve has no minimum: the loss does not rise up to a rate of {HIGHEST:e}, so there is nothing to \
-                 suggest; see whether the optimizer, or a low training.max_gradient_norm, holds the steps back"
-            ),
+            Self::NeverRises => {
+                format!("the curve has no minimum: the loss does not rise up to a rate of {HIGHEST:e}")
+            }
         }
+    }
+
+    /// The same, and what to do where it suggests nothing.
+    pub fn describe(self) -> String {
+        let remedy = match self {
+            Self::Minimum { .. } => "",
+            Self::NeverFalls => {
+                ", so there is nothing to suggest; try a larger training.batch_size, and `tune` without --find-rate says \
+                 what is wrong"
+            }
+            Self::NeverRises => {
+                ", so there is nothing to suggest; see whether the optimizer, or a low training.max_gradient_norm, holds \
+                 the steps back"
+            }
+        };
+        self.finding() + remedy
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they
 //! were.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::proposal::Standing;
@@ -100,6 +102,19 @@ impl Record {
         Ok(Some(Self { rows: read_metrics(&folder.metrics())?, summary: Summary::read(folder)? }))
     }
 
+    /// The run as it was after `step` steps, where `train` has gone on with it since.
+    pub fn until(&self, step: usize) -> Cow<'_, Self> {
+        if self.summary.steps <= step {
+            return Cow::Borrowed(self);
+        }
+        let rows = self.rows.iter().filter(|row| row.step <= step).cloned().collect::<Vec<_>>();
+        let mut summary = Summary { steps: step, ended: Ended::Paused, ..self.summary.clone() };
+        if let Some(last) = rows.last() {
+            (summary.tokens, summary.seconds) = (last.tokens, last.seconds);
+        }
+        Cow::Owned(Self { rows, summary })
+    }
+
     /// Whether nothing is left to do.
     fn is_over(&self) -> bool {
         match self.summary.ended {
@@ -143,13 +158,13 @@ pub fn standing(runs: &[Option<Standing>]) -> Option<Standing> {
 
 impl Trial {
     /// Puts together what the runs of a trial say, a run a seed; none where none has come to a pause.
-    /// `failed`: whether one of them could not be trained. `complete`: whether the study is, so that a run
-    /// that pauses will not go on.
+    /// `failed`: whether one of them could not be trained. `given_up`: whether it is out of the race, so that
+    /// a run that pauses will not go on.
     pub fn new(
         (trial, stage, setting): (usize, Option<&'static str>, Setting),
         runs: &[Option<&Record>],
         failed: bool,
-        complete: bool,
+        given_up: bool,
     ) -> Option<Self> {
         let known = runs.iter().flatten().copied().collect::<Vec<_>>();
         let first = known.first();
@@ -163,7 +178,7 @@ impl Trial {
             () if known.len() < runs.len() => TrialEnd::Unfinished,
             () if all(Ended::Completed) => TrialEnd::Completed,
             () if known.iter().all(|run| run.is_over()) => TrialEnd::EarlyStopped,
-            () if complete => TrialEnd::Pruned,
+            () if given_up => TrialEnd::Pruned,
             () => TrialEnd::Unfinished,
         };
         let means = |value: &dyn Fn(&Record) -> Option<f64>| {
@@ -309,10 +324,21 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_pauses_is_pruned_only_when_the_study_is_complete() {
+    fn a_run_that_train_has_gone_on_with_counts_as_the_study_left_it() {
+        let mut further = run(Ended::Completed, 40, &COURSE);
+        further.rows[1].seconds = 0.75;
+        let trial = |run: &Record| Trial::new((0, None, Setting::new()), &[Some(run)], false, true).unwrap();
+        let there = trial(&further.until(20));
+        assert_eq!((there.ended, there.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
+        assert_eq!((there.steps, there.tokens, there.seconds), (20, 140, 0.75));
+        assert_eq!(trial(&further.until(40)), trial(&further));
+    }
+
+    #[test]
+    fn a_run_that_pauses_is_pruned_only_when_it_is_given_up() {
         let run = run(Ended::Paused, 20, &COURSE[..2]);
         let ended =
-            |complete| Trial::new((0, None, Setting::new()), &[Some(&run)], false, complete).unwrap().ended;
+            |given_up| Trial::new((0, None, Setting::new()), &[Some(&run)], false, given_up).unwrap().ended;
         assert_eq!((ended(false), ended(true)), (TrialEnd::Unfinished, TrialEnd::Pruned));
         assert_eq!(Trial::new((0, None, Setting::new()), &[None], false, true), None);
         let failed = Trial::new((0, None, Setting::new()), &[None], true, true).unwrap();

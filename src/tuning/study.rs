@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
 
-use super::baseline::Baseline;
+use super::baseline::{Baseline, Candidate};
 use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
@@ -19,7 +19,7 @@ use super::table;
 use super::worker::{Happened, Workers, follow};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
-use crate::training::{Experiment, Lock, RunFolder, Target, write_atomically};
+use crate::training::{Lock, RunFolder, Target, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -72,12 +72,11 @@ impl Study {
         Self::with(folder, outline, lock)
     }
 
-    /// The experiment that the check before the first trial learns a few sequences of, and the rates of the
-    /// search.
+    /// The trials of which the check before the first one learns a few sequences, and the rates of the search.
     ///
     /// # Errors
-    /// Where the config makes no experiment.
-    pub fn baseline(&self) -> Result<(Experiment, Vec<f64>)> {
+    /// Where a setting makes no config.
+    pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
         self.outline.baseline()
     }
 
@@ -182,7 +181,7 @@ impl Study {
     /// # Errors
     /// If a proposed setting cannot be used, which the search has ruled out.
     pub fn due(&self) -> Result<Vec<DueRun>> {
-        let Agenda { trials, due } = self.agenda();
+        let Agenda { trials, due, .. } = self.agenda();
         let mut runs = Vec::new();
         for Due { trial, rung } in due {
             for seed in 0..self.outline.tune.seeds {
@@ -266,13 +265,26 @@ impl Study {
 
     /// The trials that have something to tell, by their numbers.
     pub fn trials(&self) -> Vec<Trial> {
-        let Agenda { trials, due } = self.agenda();
+        let Agenda { trials, racing, rungs, .. } = self.agenda();
         let told = trials.into_iter().enumerate().filter_map(|(number, Proposed { setting, stage })| {
-            let runs = (0..self.outline.tune.seeds).map(|seed| self.records.get(&(number, seed)));
-            let failed = (0..self.outline.tune.seeds).any(|seed| self.failures.contains_key(&(number, seed)));
-            Trial::new((number, stage, setting), &runs.collect::<Vec<_>>(), failed, due.is_empty())
+            let (step, _) = self.outline.rung(&setting, rungs[number]).ok()?;
+            let seeds = 0..self.outline.tune.seeds;
+            let runs = seeds.clone().map(|seed| Some(self.records.get(&(number, seed))?.until(step)));
+            let runs = runs.collect::<Vec<_>>();
+            let runs = runs.iter().map(Option::as_deref).collect::<Vec<_>>();
+            let failed = seeds.clone().any(|seed| self.failures.contains_key(&(number, seed)));
+            Trial::new((number, stage, setting), &runs, failed, !racing.contains(&number))
         });
         told.collect()
+    }
+
+    /// Training sequences that all runs have seen.
+    pub fn sequences(&self) -> usize {
+        let trials = self.agenda().trials;
+        let seen = |(&(trial, _), record): (&(usize, usize), &Record)| {
+            self.outline.sequences(&trials.get(trial)?.setting, record.summary.steps).ok()
+        };
+        self.records.iter().filter_map(seen).sum()
     }
 
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.

@@ -34,7 +34,8 @@ impl Picture for TrialCurves<'_> {
         let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
         let scale = result.scale(points().map(|&(_, loss)| loss));
         let plot = Plot { area, x: Range { start: 0.0, end: last }, y: scale.range };
-        let title = format!("{}: validation loss of {} trials", result.study, result.trials.len());
+        let of = if result.seeds > 1 { ", of the first seed" } else { "" };
+        let title = format!("{}: validation loss of {} trials{of}", result.study, result.trials.len());
         heading(canvas, &title, &result.best_in_words())?;
         scale.axis(canvas, &plot, true)?;
         plot.x_axis(canvas, "tokens trained on")?;
@@ -48,7 +49,13 @@ impl Picture for TrialCurves<'_> {
                 | TrialEnding::Diverged
                 | TrialEnding::Failed => (pale(BLUE), 1.0),
             };
-            let places = trial.curve.iter().map(|&(tokens, loss)| (tokens, scale.at(loss)));
+            // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+            let above = trial.curve.iter().all(|&(_, loss)| scale.at(loss) > plot.y.end);
+            let edge = if above { plot.y.end } else { f64::INFINITY };
+            let places = trial.curve.iter().map(|&(tokens, loss)| {
+                let place = scale.at(loss);
+                (tokens, if place.is_finite() { place.min(edge) } else { place })
+            });
             plot.curve(canvas, places, color, width)?;
             if let (Some(&(tokens, loss)), TrialEnding::Diverged) = (trial.curve.last(), trial.ended) {
                 let place = plot.place(tokens, scale.at(loss).clamp(plot.y.start, plot.y.end));

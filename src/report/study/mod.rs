@@ -36,6 +36,8 @@ pub struct StudyResult {
     pub trials: Vec<StudyTrial>,
     /// The loss of the best possible predictor, where it is known.
     pub floor: Option<f64>,
+    /// Runs of each trial, whose losses are means; curves are those of the first.
+    pub seeds: usize,
 }
 
 /// One trial of a study.

@@ -34,6 +34,7 @@ pub(crate) fn study(floor: Option<f64>) -> StudyResult {
             trial(1, TrialEnding::Diverged, None, [rate(1.0), name("rotary")]),
         ],
         floor,
+        seeds: 1,
     }
 }
 
@@ -68,6 +69,34 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         // The edges of other colours have a few pixels of it.
         assert!(8 * few < many, "nothing was pruned: {few} of {many}");
     }
+}
+
+#[test]
+fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
+    let mut study = study(None);
+    study.trials.truncate(2);
+    // So many points that those of the trial are beyond the frame.
+    study.trials[0].curve = (1..=700).map(|step| (f64::from(step), 1.0 + 1.0 / f64::from(step))).collect();
+    study.trials[1].ended = TrialEnding::Pruned;
+    let drawn = |curve: &[(f64, f64)]| {
+        let mut study = study.clone();
+        study.trials[1].curve = curve.to_vec();
+        pixels(&TrialCurves(&study), pale(BLUE))
+    };
+    let none = drawn(&[]);
+    let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
+    assert!(one > none && several > one + 100, "{none}, {one}, {several}");
+}
+
+#[test]
+fn curves_of_several_seeds_say_whose_they_are() {
+    let style = Style { format: Format::Svg, ..Style::default() };
+    let mut study = study(None);
+    let says =
+        |study: &StudyResult| vector(&TrialCurves(study), &style).unwrap().contains("of the first seed");
+    assert!(!says(&study));
+    study.seeds = 3;
+    assert!(says(&study));
 }
 
 #[test]

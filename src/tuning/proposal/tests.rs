@@ -93,6 +93,34 @@ fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
 }
 
 #[test]
+fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
+    let proposer = proposer(SPACE, 1_000);
+    let whole = play(&proposer, bowl);
+    // As after a kill in the middle of the third wave.
+    let known = |due: Due| due.rung < 2 || due == whole.waves[2][0];
+    let told =
+        |proposer: &Proposer, loss: &dyn Fn(&Setting, usize) -> Standing, known: &dyn Fn(Due) -> bool| {
+            proposer.agenda(|trials, due| known(due).then(|| loss(&trials[due.trial].setting, due.rung)))
+        };
+    let agenda = told(&proposer, &bowl, &known);
+    let wave = |wave: usize| whole.waves[wave].iter().map(|due| due.trial).collect::<Vec<_>>();
+    assert_eq!(agenda.racing, wave(2), "one of them is there already, and may yet go on");
+    for trial in 0..27 {
+        let furthest = (0..3).rev().find(|&rung| wave(rung).contains(&trial));
+        assert_eq!(Some(agenda.rungs[trial]), furthest, "{trial}");
+    }
+    assert_eq!(told(&proposer, &bowl, &|_| true).racing, [0; 0], "the study is complete");
+
+    // In the recipe the best so far races on in every stage, and who was beaten in an earlier one does not.
+    let recipe = self::proposer("", 1_000);
+    let own = recipe.settings()[0].clone();
+    let best_first = |setting: &Setting, _: usize| Standing::Loss(f64::from(u8::from(*setting != own)));
+    let agenda = told(&recipe, &best_first, &|due| due.trial < 3);
+    assert_eq!(agenda.racing, [0, 3, 4, 5]);
+    assert!(agenda.due.iter().all(|due| due.rung == 0 && due.trial >= 3));
+}
+
+#[test]
 fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
     let loss = |setting: &Setting, _: usize| {
         let number = |key: &str| {

@@ -90,15 +90,18 @@ fn an_interrupted_study_says_so_by_its_exit_code_and_goes_on() {
     succeeds(place.path(), &["study.toml", "--run", "undisturbed"]);
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let name = format!("stopped-by-{signal}");
-        let mut child = command(place.path(), &["study.toml", "--run", &name])
-            .stdout(Stdio::null())
+        let child = command(place.path(), &["study.toml", "--run", &name])
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let study = place.path().join(&name);
         wait_for("a run", || summaries(&study) >= 1);
         Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        let said = text(&output.stdout);
+        assert!(said.contains(&format!("interrupted: `tune --resume {name}` goes on from here")), "{said}");
         assert!(rows(&study).len() < 8);
         succeeds(place.path(), &["--resume", &name, "--jobs", "2"]);
         assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));

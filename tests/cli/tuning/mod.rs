@@ -190,7 +190,11 @@ fn trials_whose_batch_sizes_have_no_common_multiple_are_compared_after_as_many_s
         let mut validations = crate::rows(&run).into_iter().filter(|row| row.contains(",valid,"));
         let last = validations.next_back().unwrap();
         assert!(last.starts_with(&format!("{},", row["steps"])), "a rung is a validation: {last}");
-        first.push(number("steps") as f64 * number("training.batch_size") as f64 / (180.0 * 16.0 / 9.0));
+        // The last batch of an epoch is smaller.
+        let (steps, batch_size) = (number("steps"), number("training.batch_size"));
+        let an_epoch = 512_usize.div_ceil(batch_size);
+        let seen = steps / an_epoch * 512 + steps % an_epoch * batch_size;
+        first.push(seen as f64 / (180.0 * 16.0 / 9.0));
         let alone = place.path().join(format!("alone-{}", row["trial"]));
         trains(place.path(), run.join("config.toml").to_str().unwrap(), alone.to_str().unwrap());
         let seen = crate::rows(&run);

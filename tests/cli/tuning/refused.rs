@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{place, refusal, succeeds, with};
+use super::{place, refusal, rows, succeeds, with};
 use crate::{program, text};
 
 #[test]
@@ -12,9 +12,20 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("typo.toml"), "[tune.search]\n\"model.hed\" = [2]\n").unwrap();
     fs::write(place.path().join("empty.toml"), "[tune.search]\n\n\"model.heads\" = []\n").unwrap();
     fs::create_dir(place.path().join("folder")).unwrap();
-    let before = fs::read_dir(place.path()).unwrap().count();
     let set = |set: &'static str| vec!["study.toml", "--set", set];
-    let cases: [(Vec<&str>, &[&str]); 22] = [
+    fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
+    fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
+    let before = fs::read_dir(place.path()).unwrap().count();
+    let cases: [(Vec<&str>, &[&str]); 25] = [
+        (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
+        (
+            vec!["above.toml"],
+            &[
+                "above.toml:2: `tune.learning_rate`",
+                "below [tune.search]: \"training.learning_rate\" = [0.001]",
+            ],
+        ),
+        (vec!["study.toml", "--find-rate", "--run", "folder"], &["`folder` exists already: name another"]),
         (vec!["typo.toml"], &["typo.toml:2: `tune.search.model.hed`", "did you mean `model.heads`?"]),
         (vec!["empty.toml"], &["empty.toml:3: `tune.search.model.heads` = [] is empty"]),
         (
@@ -96,9 +107,34 @@ fn a_baseline_that_does_not_converge_says_what_is_wrong_and_stops() {
         ["tune.baseline=true", "tune.search.training.learning_rate=[10.0]", "training.learning_rate=1e-3"];
     let said = refusal(place.path(), &with(&["study.toml", "--run", "study"], &sets));
     assert!(said.contains("`training.learning_rate`") && said.contains("too high"), "{said}");
+    assert!(said.contains("by trial 000 (") && said.contains("learning_rate 10.0"), "{said}");
     assert!(!place.path().join("study").exists());
     // A rate that no trial has is not judged.
     let sets = ["tune.baseline=true", "training.learning_rate=10", "tune.trials=2", "tune.method=random"];
     let arguments = with(&["study.toml", "--run", "study", "--set", "training.steps=20"], &sets);
     assert!(succeeds(place.path(), &arguments).contains("learned by heart"));
+}
+
+#[test]
+fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
+    let place = place();
+    let sets = [
+        "tune.baseline=true",
+        "tune.method=grid",
+        "tune.search.training.learning_rate=[3e-3]",
+        "tune.search.model.d_model=[65536, 16]",
+        "tune.search.model.heads=[2]",
+        "training.steps=20",
+        "model.layers=64",
+    ];
+    let said = succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    assert!(said.contains("learned by heart"), "{said}");
+    let ended = rows(&place.path().join("study")).into_iter().map(|row| row["ended"].clone());
+    assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
+    // Nothing is checked where nothing can be made.
+    let sets = [&sets[..3], &["tune.search.model.d_model=[65536]"], &sets[4..]].concat();
+    let output = super::tune(place.path(), &with(&["study.toml", "--run", "none"], &sets));
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("every trial failed") && !said.contains("baseline"), "{said}");
+    assert!(!place.path().join("none/baseline.json").exists());
 }
