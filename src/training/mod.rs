@@ -46,7 +46,7 @@ pub use checkpoint::{Best, State, data_fingerprint};
 pub use compute::{compute, compute_as_run, keep_freed_memory};
 pub use config::{OptimizerKind, TrainingConfig, Watch};
 pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
-pub use device_watch::{DeviceWatch, beginning};
+pub use device_watch::DeviceWatch;
 pub use examination::{Analysis, look_at};
 pub use experiment::Experiment;
 pub use head_history::HeadHistory;
