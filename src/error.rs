@@ -72,12 +72,19 @@ pub enum Error {
     },
 
     /// A card has less memory than the work takes.
-    #[error(
-        "{device} has too little memory for this: use a smaller model, a smaller training.batch_size, or a CPU backend"
-    )]
+    #[error("{device} has too little memory for this: use a CPU backend, a shorter input or a smaller model")]
     DeviceMemory {
         /// The backend and the card.
         device: String,
+    },
+
+    /// A card, or its driver, failed at work.
+    #[error("{device} has failed: {message}")]
+    DeviceFailed {
+        /// The backend and the card.
+        device: String,
+        /// What the driver says.
+        message: String,
     },
 
     /// A run that failed by itself, not through its input: the message says what is kept.
@@ -120,7 +127,7 @@ impl Error {
             | Error::Input(_)
             | Error::Io { .. }
             | Error::DeviceMemory { .. } => 2,
-            Error::Diverged { .. } | Error::Failed(_) => 1,
+            Error::Diverged { .. } | Error::DeviceFailed { .. } | Error::Failed(_) => 1,
         }
     }
 }

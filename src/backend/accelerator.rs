@@ -7,9 +7,10 @@ use burn::tensor::Tensor;
 use burn_autodiff::Autodiff;
 
 use super::Job;
+use super::missing::{instead_of, interface, needs};
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
-use crate::training::{Device, DeviceWatch, beginning};
+use crate::training::{Device, DeviceWatch};
 
 /// Runs `job` on a card, once a first small computation has shown that the card answers.
 pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
@@ -18,20 +19,31 @@ pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) 
         let one = Tensor::<B, 1>::ones([3], &handle);
         (one.clone() + one).into_data().to_vec::<f32>().is_ok_and(|sum| sum == [2.0; 3])
     }));
-    let problem = match answers {
-        Ok(true) => {
-            let outcome = catch_unwind(AssertUnwindSafe(|| job.run::<Autodiff<B>>(handle)));
-            return finished(&watch, outcome);
+    if let Ok(true) = answers {
+        let outcome = catch_unwind(AssertUnwindSafe(|| job.run::<Autodiff<B>>(handle)));
+        return finished(&watch, outcome);
+    }
+    Err(cannot_start(device, &watch, answers.err()))
+}
+
+/// Why a device does not begin to compute. CubeCL starts it on a thread of its own, whose panic says what is
+/// wrong; that of the thread which waits says only that no answer came.
+fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any + Send>>) -> Error {
+    let failure = watch.check().err().or_else(|| Some(watch.failure(panic_message(panic?.as_ref()))));
+    let (name, backend) = (&device.name, device.backend);
+    let problem = match failure {
+        Some(Error::DeviceFailed { message, .. }) => {
+            format!("cannot start on {name} through {}: {message}", interface(backend))
         }
-        Ok(false) => "adds 1 and 1 wrongly".to_string(),
-        Err(panic) => format!("cannot start: {}", beginning(panic_message(panic.as_ref()))),
+        Some(error) => return error,
+        None => format!("adds 1 and 1 wrongly on {name}: update its driver"),
     };
     let problem = format!(
-        "{} {problem}: update its driver, choose another device (see `backends`), or use --backend {}",
-        device.name,
-        super::instead_of(device.backend)
+        "{problem}; it needs {}; see `backends` for other devices, or use --backend {}",
+        needs(backend),
+        instead_of(backend)
     );
-    Err(Error::key("training.backend", device.backend.name(), problem))
+    Error::key("training.backend", backend.name(), problem)
 }
 
 /// What came out, if nothing has failed meanwhile: whatever was computed after that, errors included, means
@@ -66,9 +78,18 @@ mod tests {
             finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
         let failed = outcome("device lost\nbacktrace");
-        assert!(failed.starts_with("wgpu on a card has failed: device lost"), "{failed}");
+        assert_eq!(failed, "wgpu on a card has failed: device lost backtrace");
         let memory = outcome("can't allocate buffer of size: 123");
         assert!(memory.contains("memory") && memory.contains("a card"), "{memory}");
+
+        let told = |panic| cannot_start(&Device::made_up_card(), &watch, panic).to_string();
+        let started = told(Some(Box::new("no queue")));
+        assert!(
+            started.starts_with("`training.backend` = wgpu cannot start on a card through "),
+            "{started}"
+        );
+        assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
+        assert!(told(None).contains("adds 1 and 1 wrongly on a card: update its driver"), "{}", told(None));
 
         // A job that ends well, over a panic that CubeCL keeps to itself.
         let error =

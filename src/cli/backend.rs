@@ -13,34 +13,83 @@ pub struct BackendArgs {
     backend: Option<BackendName>,
     /// The device of the backend: its number in the list of `backends`, or discrete, integrated, virtual,
     /// software. [default: training.device, or else the best]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", allow_negative_numbers = true)]
     device: Option<DeviceChoice>,
 }
 
 impl BackendArgs {
-    /// Keeps in a run's config what was asked for on the command line.
-    pub fn record(&self, config: &mut TrainingConfig) {
-        let Asked { backend, device } = self.asked(config);
-        config.backend = backend;
-        config.device = device;
-    }
-
-    /// The device to compute on: as the command line says, or else the config.
+    /// The device to compute on: as the command line says, or else the config, which `set` has overridden.
     ///
     /// # Errors
     /// If it is not compiled in, or not there.
-    pub fn choose(&self, config: Option<&TrainingConfig>) -> Result<Device> {
-        choose(match config {
-            Some(config) => self.asked(config),
-            None => Asked { backend: self.backend, device: self.device },
-        })
+    pub fn choose(&self, config: &TrainingConfig, set: &[String]) -> Result<Device> {
+        choose(self.asked(config, set))
     }
 
-    fn asked(&self, config: &TrainingConfig) -> Asked {
-        match self.backend {
-            // A number counts the devices of one backend.
-            Some(name) if config.backend != Some(name) => Asked { backend: Some(name), device: self.device },
-            _ => Asked { backend: config.backend, device: self.device.or(config.device) },
-        }
+    /// As [`Self::choose`], and keeps in the config of a run what was asked for.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
+        let asked = self.asked(config, set);
+        let device = choose(asked.clone())?;
+        // A device is one of a backend: with it, the run can be looked at by another.
+        config.backend = asked.backend.or(asked.device.is_some().then_some(device.backend));
+        config.device = asked.device;
+        Ok(device)
+    }
+
+    fn asked(&self, config: &TrainingConfig, set: &[String]) -> Asked {
+        // The device of another backend than the one that is asked for here.
+        let is_of_another =
+            config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
+        let of_config = config.device.clone().filter(|_| !is_of_another || is_set(set, "training.device"));
+        Asked { backend: self.backend.or(config.backend), device: self.device.clone().or(of_config) }
+    }
+}
+
+/// Whether a key, named with its section, was given on the command line by `--set`.
+pub fn is_set(set: &[String], key: &str) -> bool {
+    set.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::DeviceKind;
+
+    const DISCRETE: DeviceChoice = DeviceChoice::Kind(DeviceKind::Discrete);
+
+    fn config(backend: Option<BackendName>) -> TrainingConfig {
+        TrainingConfig { backend, device: Some(DISCRETE), ..Default::default() }
+    }
+
+    #[test]
+    fn a_backend_asked_for_leaves_out_the_device_of_another_only() {
+        let (wgpu, cuda) = (Some(BackendName::Wgpu), Some(BackendName::Cuda));
+        let on = |backend| BackendArgs { backend, device: None };
+        let device = |args: BackendArgs, backend, set: &[&str]| {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            args.asked(&config(backend), &set).device
+        };
+        assert_eq!(device(on(wgpu), None, &[]), Some(DISCRETE));
+        assert_eq!(device(on(wgpu), wgpu, &[]), Some(DISCRETE));
+        assert_eq!(device(on(None), wgpu, &[]), Some(DISCRETE));
+        assert_eq!(device(on(cuda), wgpu, &["training.steps=3"]), None);
+        assert_eq!(device(on(cuda), wgpu, &["training.device = discrete"]), Some(DISCRETE));
+        let second = BackendArgs { backend: cuda, device: Some(DeviceChoice::Index(1)) };
+        assert_eq!(device(second, wgpu, &[]), Some(DeviceChoice::Index(1)));
+    }
+
+    #[cfg(feature = "ndarray")]
+    #[test]
+    fn a_run_that_names_a_device_names_its_backend() {
+        let mut config = TrainingConfig { backend: Some(BackendName::Ndarray), ..Default::default() };
+        let processor = || Some(DeviceChoice::Kind(DeviceKind::Processor));
+        BackendArgs { backend: None, device: None }.choose_for_run(&mut config, &[]).unwrap();
+        assert_eq!((config.backend, config.device.clone()), (Some(BackendName::Ndarray), None));
+        config.backend = None;
+        BackendArgs { backend: None, device: processor() }.choose_for_run(&mut config, &[]).unwrap();
+        assert_eq!((config.backend, config.device), (Some(BackendName::Ndarray), processor()));
     }
 }

@@ -9,16 +9,16 @@ use burn::data::dataloader::DataLoader;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::backend::BackendArgs;
-use crate::backend::{self, Job};
+use super::backend::{BackendArgs, is_set};
+use crate::backend::{self, Job, smaller_batch};
 use crate::config::{Config, Difference};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::ops;
 use crate::training::{
-    Device, Memory, RunFolder, Trainee, ValidBatches, compute_as_run, data_fingerprint, evaluate, say,
-    thousands, warn,
+    Device, Memory, RunFolder, Trainee, ValidBatches, check_precision, compute_as_run, data_fingerprint,
+    evaluate, say, thousands, warn,
 };
 use crate::weights::native;
 
@@ -74,11 +74,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
             format!("differs from the {there} that the weights were made with, which stay as they are");
         return Err(Error::key(key, here, problem));
     }
-    let device = args.backend.choose(Some(&config.training))?;
-    let asked_for_other_data = config.data != made_with.data;
-    let job =
-        Evaluate { folder: &folder, config: &config, split: args.split, asked_for_other_data, on: &device };
-    let report = backend::run(&device, job)?;
+    let device = args.backend.choose(&config.training, &args.set)?;
+    let dataset = config.experiment().dataset_of(&folder)?;
+    let set = match args.split {
+        Split::Valid => &dataset.valid,
+        Split::Train => &dataset.train,
+    };
+    let rows = config.training.batch_size.min(set.len());
+    let job = Evaluate {
+        folder: &folder,
+        config: &config,
+        dataset,
+        split: args.split,
+        asked_for_other_data: config.data != made_with.data,
+        asked_for_precision: is_set(&args.set, "training.precision"),
+        on: &device,
+    };
+    let report = backend::run(&device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
     match args.json {
         true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
         false => tell(&folder, &report),
@@ -93,8 +105,10 @@ pub const DRAWN: &str = "notice: these weights were imported and their run names
 struct Evaluate<'a> {
     folder: &'a RunFolder,
     config: &'a Config,
+    dataset: Dataset,
     split: Split,
     asked_for_other_data: bool,
+    asked_for_precision: bool,
     on: &'a Device,
 }
 
@@ -103,8 +117,11 @@ impl Job for Evaluate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
         let experiment = self.config.experiment();
-        let dataset = experiment.dataset_of(self.folder)?;
-        self.warn_of_change(&dataset);
+        if self.asked_for_precision {
+            check_precision::<B>(&experiment.training, self.on, &device)?;
+        }
+        self.warn_of_change();
+        let Self { dataset, .. } = self;
         let memory = Memory::of(&experiment, &dataset, self.on);
         memory.check_tensors(&experiment, experiment.sizes(&dataset), self.on)?;
         let (set, floor, floor_by_position) = match self.split {
@@ -114,7 +131,7 @@ impl Job for Evaluate<'_> {
             Split::Train => (dataset.train, None, Vec::new()),
         };
         let loader = Loader::new(set, experiment.training.batch_size, experiment.seed, Order::InOrder);
-        let evaluation = compute_as_run::<B, _>(&experiment.training, &device, || {
+        let evaluation = compute_as_run::<B, _>(&experiment.training, self.on, &device, || {
             let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
             let batches = ValidBatches::new(Arc::new(loader), device.clone());
             // Other data may have another shape than the model was made for.
@@ -137,12 +154,12 @@ impl Job for Evaluate<'_> {
 
 impl Evaluate<'_> {
     /// Says so where the data is no longer what the run learned from, though its config names the same.
-    fn warn_of_change(&self, dataset: &Dataset) {
+    fn warn_of_change(&self) {
         if self.folder.is_imported() && !self.asked_for_other_data {
             return warn(DRAWN);
         }
         let known = data_fingerprint(self.folder).filter(|_| !self.asked_for_other_data);
-        if known.is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
+        if known.is_some_and(|fingerprint| fingerprint != self.dataset.fingerprint()) {
             let run = self.folder.path().display();
             warn(&format!(
                 "warning: the data has changed since the run `{run}` began, so its scores are of other data"

@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Some(text), ..) => vocabulary.encode(text)?,
         (None, None, None) => Vec::new(),
     };
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let written =
         backend::run(&device, Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given })?;
     if args.json {

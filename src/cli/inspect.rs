@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let (view, scores) = backend::run(&device, Inspect { folder: &folder, sample: &sample })?;
 
     if args.json {

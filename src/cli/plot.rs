@@ -73,7 +73,7 @@ impl From<Colors> for ColorMap {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let style = Style { format: args.format.into(), scale: args.scale, color_map: args.colors.into() };
     for picture in Story::read(&folder, &device)?.draw(&style)? {
         say(&picture.display().to_string());

@@ -31,7 +31,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let style = Style { color_map: ColorMap::from(args.colors), ..Style::default() };
     let page = Story::read(&folder, &device)?.page(&style);
     if args.json {

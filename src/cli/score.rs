@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let config = Config::load(Some(&folder.config()), &[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let input::Read { tokens, start, source } = args.given.read(&vocabulary, config.model.architecture)?;
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let read = [start.as_slice(), &tokens].concat();
     let job = Score { folder: &folder, tokens: &read, source: source.as_deref() };
     let log_probabilities = backend::run(&device, job)?;

@@ -77,8 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             (config, Place::Old(folder))
         }
     };
-    let device = args.backend.choose(Some(&config.training))?;
-    args.backend.record(&mut config.training);
+    let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
         tell_plan(&config.name(), &device, &plan);

@@ -24,7 +24,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let signal = signals::watch()?;
     let (errand, _alive) = Errand::receive(signal.clone())?;
     let config = Config::parse(&errand.config, Path::new("config.toml"), &[])?;
-    let device = args.backend.choose(Some(&config.training))?;
+    let device = args.backend.choose(&config.training, &[])?;
     let place = match errand.folder.exists() {
         true => Place::Old(RunFolder::open(&errand.folder)?),
         false => Place::New(Target::Folder(errand.folder)),
@@ -52,6 +52,7 @@ fn is_its_own(error: &Error) -> bool {
         | Error::Shape(_)
         | Error::Input(_)
         | Error::DeviceMemory { .. }
+        | Error::DeviceFailed { .. }
         | Error::Failed(_) => true,
         Error::File { .. } | Error::Io { .. } | Error::Diverged { .. } => false,
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::signals;
-use crate::backend::{self, Job};
+use crate::backend::{self, Job, smaller_batch};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -14,8 +14,8 @@ use crate::ops;
 use crate::pictures::{draw_study, of_sweep};
 use crate::report::{Picture, Style};
 use crate::training::{
-    Device, Experiment, Memory, ProgressKind, RunFolder, Target, check_precision, clock, say, thousands,
-    write_atomically,
+    Device, Experiment, Memory, ProgressKind, RunFolder, Target, TrainingConfig, check_precision, clock, say,
+    thousands, write_atomically,
 };
 use crate::tuning::{
     Baseline, Candidate, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd,
@@ -68,12 +68,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (_, path) => Config::load(path.as_deref(), &args.set)?,
     };
     // Trials are made with what is asked for here, and so is what goes on with them.
-    args.backend.record(&mut config.training);
+    let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if let Some(folder) = &resumed {
         check_resumes(&config, &Config::load(Some(&folder.config()), &[])?, folder)?;
     }
     let experiment = config.experiment();
-    let device = args.backend.choose(Some(&config.training))?;
     let dataset = experiment.dataset()?;
     if args.find_rate {
         return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
@@ -99,6 +98,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let name = format!("{}-study", config.name());
             let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
             target.check()?;
+            // Refused before it leaves a trace.
+            backend::run(&device, CheckPrecision { training: &config.training, on: &device })?;
             Study::create(&config, outline, &target)?
         }
     };
@@ -151,6 +152,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
+struct CheckPrecision<'a> {
+    training: &'a TrainingConfig,
+    on: &'a Device,
+}
+
+impl Job for CheckPrecision<'_> {
+    type Output = ();
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
+        check_precision::<B>(self.training, self.on, &device)
+    }
+}
+
 struct CheckBaseline<'a> {
     candidates: Vec<Candidate>,
     dataset: Dataset,
@@ -201,7 +215,9 @@ fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
-    let sweep = backend::run(device, job)?;
+    let training = job.experiment.training.clone();
+    let rows = Memory::of(&job.experiment, &job.dataset, device).rows;
+    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &training, rows))?;
     let curve = of_sweep(config.name(), &sweep);
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {

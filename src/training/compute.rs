@@ -3,6 +3,8 @@
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::config::TrainingConfig;
+use super::device::Device;
+use super::progress::warn;
 use crate::error::{Error, Result};
 use crate::kernels::allocator;
 use crate::ops::{self, Precision};
@@ -33,16 +35,19 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     })
 }
 
-/// Runs `work` as [`compute`] does for a run of this config; in single precision where `device` does
-/// not serve the run's own, for weights may be looked at on another machine.
+/// Runs `work` as [`compute`] does for a run of this config; in single precision, with a line that says so,
+/// where the device `on` does not serve the run's own, for weights may be looked at on another machine.
 pub fn compute_as_run<B: ops::Backend, T: Send>(
     config: &TrainingConfig,
+    on: &Device,
     device: &B::Device,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    let precision = Some(config.precision).filter(|precision| precision.is_served::<B>(device));
-    let config = TrainingConfig { precision: precision.unwrap_or(Precision::F32), ..config.clone() };
-    compute(&config, work)
+    if config.precision.is_served::<B>(device) {
+        return compute(config, work);
+    }
+    warn(&format!("notice: computed in f32, for {on} has no {}", config.precision.name()));
+    compute(&TrainingConfig { precision: Precision::F32, ..config.clone() }, work)
 }
 
 #[cfg(test)]

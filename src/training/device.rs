@@ -1,5 +1,6 @@
 //! What a run computes on: a backend, and one of the devices that it serves.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
@@ -154,20 +155,23 @@ impl fmt::Display for Device {
 }
 
 /// Which of a backend's devices is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// The one with this number.
     Index(usize),
     /// The first of a kind.
     Kind(DeviceKind),
+    /// What is neither, and so fits no device: whoever looks for it says which there are.
+    Unknown(String),
 }
 
 impl DeviceChoice {
     /// Whether `device` is one that is meant.
-    pub fn fits(self, device: &Device) -> bool {
+    pub fn fits(&self, device: &Device) -> bool {
         match self {
-            Self::Index(index) => device.index == index,
-            Self::Kind(kind) => device.kind == kind,
+            Self::Index(index) => device.index == *index,
+            Self::Kind(kind) => device.kind == *kind,
+            Self::Unknown(_) => false,
         }
     }
 }
@@ -177,19 +181,18 @@ impl fmt::Display for DeviceChoice {
         match self {
             Self::Index(index) => write!(f, "{index}"),
             Self::Kind(kind) => f.write_str(kind.name()),
+            Self::Unknown(text) => f.write_str(text),
         }
     }
 }
 
 impl FromStr for DeviceChoice {
-    type Err = String;
+    type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == text);
-        kind.map(Self::Kind).or_else(|| text.parse().ok().map(Self::Index)).ok_or_else(|| {
-            let kinds = DeviceKind::ALL.map(DeviceKind::name).join(", ");
-            format!("a device is a number, as `backends` lists them, or one of {kinds}")
-        })
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == text).map(Self::Kind);
+        let choice = kind.or_else(|| text.parse().ok().map(Self::Index));
+        Ok(choice.unwrap_or_else(|| Self::Unknown(text.to_string())))
     }
 }
 
@@ -198,6 +201,7 @@ impl Serialize for DeviceChoice {
         match self {
             Self::Index(index) => serializer.serialize_u64(*index as u64),
             Self::Kind(kind) => serializer.serialize_str(kind.name()),
+            Self::Unknown(text) => serializer.serialize_str(text),
         }
     }
 }
@@ -208,11 +212,13 @@ impl<'de> Deserialize<'de> for DeviceChoice {
         #[serde(untagged)]
         enum Written {
             Index(usize),
+            Number(f64),
             Name(String),
         }
 
         match Written::deserialize(deserializer) {
             Ok(Written::Index(index)) => Ok(Self::Index(index)),
+            Ok(Written::Number(number)) => Ok(Self::Unknown(number.to_string())),
             Ok(Written::Name(name)) => name.parse().map_err(de::Error::custom),
             Err(_) => Err(de::Error::custom("a device is a number or a kind, as \"discrete\"")),
         }
@@ -262,8 +268,11 @@ mod tests {
         let chosen = ["1", "discrete", "0", "integrated"]
             .map(|text| text.parse::<DeviceChoice>().unwrap().fits(&card));
         assert_eq!(chosen, [true, true, false, false]);
-        assert!("second".parse::<DeviceChoice>().unwrap_err().contains("integrated"));
-        let written = [DeviceChoice::Index(3), DeviceChoice::Kind(DeviceKind::Software)];
+        let unknown = "second".parse::<DeviceChoice>().unwrap();
+        assert!(!unknown.fits(&card) && unknown.to_string() == "second");
+        let negative = serde_json::from_str::<DeviceChoice>("-1").unwrap();
+        assert!(!negative.fits(&card) && negative.to_string() == "-1");
+        let written = [DeviceChoice::Index(3), DeviceChoice::Kind(DeviceKind::Software), unknown];
         for choice in written {
             let json = serde_json::to_string(&choice).unwrap();
             assert_eq!(serde_json::from_str::<DeviceChoice>(&json).unwrap(), choice);

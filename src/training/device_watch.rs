@@ -58,7 +58,7 @@ impl DeviceWatch {
     /// Whether nothing has failed so far. What was read from the device before this is right.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::Failed`], by what the first failure says.
+    /// [`Error::DeviceMemory`] or [`Error::DeviceFailed`], by what the first failure says.
     pub fn check(&self) -> Result<()> {
         match failures()[self.known..].iter().find(|failure| failure.of == self.id) {
             None => Ok(()),
@@ -69,16 +69,15 @@ impl DeviceWatch {
     /// The error that a failure's message means.
     pub fn failure(&self, message: &str) -> Error {
         let device = self.device.to_string();
-        if is_about_memory(message) {
-            return Error::DeviceMemory { device };
+        match is_about_memory(message) {
+            true => Error::DeviceMemory { device },
+            false => Error::DeviceFailed { device, message: beginning(message) },
         }
-        let message = beginning(message);
-        Error::Failed(format!("{device} has failed: {message}. A run goes on with train --resume RUN"))
     }
 }
 
 /// The beginning of a panic's message, before its backtrace.
-pub fn beginning(message: &str) -> String {
+fn beginning(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join(" ")
 }
 

@@ -8,7 +8,7 @@ use super::experiment::Experiment;
 use super::memory::{Bytes, Memory};
 use super::progress::thousands;
 use crate::error::{Error, Result};
-use crate::model::Sizes;
+use crate::model::{Architecture, Sizes};
 
 impl Memory {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
@@ -19,7 +19,12 @@ impl Memory {
         let Some(most) = device.largest_buffer.map(|bytes| bytes as f64) else { return Ok(()) };
         let (model, training) = (&experiment.model, &experiment.training);
         let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
-        let inner = model.d_model * model.feed_forward.max(3);
+        // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
+        let inner = model.d_model
+            * match model.architecture {
+                Architecture::OneLayer => 3,
+                Architecture::Decoder | Architecture::EncoderDecoder => model.feed_forward.max(3),
+            };
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
         if weights > most {
             let problem = format!(
@@ -31,7 +36,7 @@ impl Memory {
             return Err(Error::key("model.d_model", model.d_model, problem));
         }
 
-        // Queries, keys and values of a layer lie in one tensor; what is composed holds every score.
+        // What is composed holds every score.
         let time = sizes.context.max(sizes.source_context.unwrap_or(0));
         let of_a_row = [
             (bytes(&[model.heads, time, time]), "attention scores"),
@@ -106,5 +111,15 @@ mod tests {
         let told = refused(&["data.vocab=400000", "model.d_model=256"]).unwrap();
         assert!(told.starts_with("`model.d_model` = 256") && told.contains("weights"), "{told}");
         assert_eq!(refused(&[]), None);
+    }
+
+    #[test]
+    fn a_feed_forward_counts_only_where_the_architecture_has_one() {
+        let with = |set: &[&str]| {
+            refused(&[&["data.length=16", "training.batch_size=2", "model.feed_forward=16"], set].concat())
+        };
+        let told = with(&["model.d_model=2048"]).unwrap();
+        assert!(told.starts_with("`model.d_model` = 2048") && told.contains("weights of 269 MB"), "{told}");
+        assert_eq!(with(&["model.d_model=2048", "model.architecture=one_layer"]), None);
     }
 }

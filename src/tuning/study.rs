@@ -19,7 +19,7 @@ use super::table;
 use super::worker::{Happened, Workers, follow};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
-use crate::training::{Lock, RunFolder, Target, write_atomically};
+use crate::training::{Lock, RUNS, RunFolder, Target, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -96,7 +96,12 @@ impl Study {
     pub fn discard(self) -> Result<()> {
         let path = self.folder.path().to_path_buf();
         drop(self);
-        fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))
+        fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        // The place of runs without a name is the program's own: it goes too, unless others lie there.
+        if let Some(place) = path.parent().filter(|place| place.ends_with(RUNS)) {
+            let _ = fs::remove_dir(place);
+        }
+        Ok(())
     }
 
     fn with(folder: StudyFolder, outline: Outline, lock: Lock) -> Result<Self> {

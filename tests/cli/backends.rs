@@ -215,6 +215,15 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
         assert_near(&half, &single, 2e-2);
         assert_ne!(losses(&half), losses(&single), "factors were rounded");
     }
+
+    // Where the weights are looked at, their precision may not be known.
+    let evaluate = ["evaluate", "bf16", "--backend", "ndarray"];
+    let output = run(folder, &evaluate, &[]);
+    assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, for ndarray has no bf16");
+    done(output);
+    let told = refused(run(folder, &evaluate, &["training.precision=bf16"]));
+    assert!(told.starts_with("error: `training.precision` = bf16 is not computed by ndarray"), "{told}");
+    assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
 
 /// Bytes of memory that a process held at most.
@@ -243,7 +252,11 @@ fn memory_does_not_grow_with_the_steps() {
             let name = format!("{backend}-{steps}");
             command.args(["train", "--run", &name, "--backend", backend, "--progress", "none"]);
             let steps = format!("training.steps={steps}");
-            for set in STEPS.iter().copied().chain([steps.as_str(), "training.validate_every=100"]) {
+            // Nothing is read before the end, so that the program runs as far ahead of the card as it may.
+            let ahead = ["log_every", "validate_every", "checkpoint_every"];
+            let ahead = ahead.map(|key| format!("training.{key}=1000"));
+            let ahead = ahead.iter().map(String::as_str);
+            for set in STEPS.iter().copied().chain([steps.as_str()]).chain(ahead) {
                 command.args(["--set", set]);
             }
             peak_memory(command)
@@ -265,8 +278,21 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
             vec!["train", "--backend", "ndarray", "--device", "integrated"],
             "choose one of 0 (ndarray processor",
         ),
-        (vec!["train", "--device", "fast"], "discrete"),
-        (vec!["train", "--set", "training.device=fast"], "discrete"),
+        (
+            vec!["train", "--backend", "ndarray", "--set", "training.device=7"],
+            "choose one of 0 (ndarray processor",
+        ),
+        (
+            vec!["train", "--backend", "ndarray", "--device", "fast"],
+            "= fast is not there: choose one of 0 (nd",
+        ),
+        (vec!["train", "--backend", "ndarray", "--device", "-1"], "= -1 is not there: choose one of 0 (nd"),
+        (
+            vec!["train", "--backend", "ndarray", "--set", "training.device=fast"],
+            "= fast is not there: choose",
+        ),
+        (vec!["train", "--backend", "ndarray", "--set", "training.device=-1"], "= -1 is not there: choose"),
+        (vec!["train", "--backend", "ndarray", "--set", "training.device=true"], "a number or a kind"),
         (vec!["train", "--set", "training.precision=f64"], "there is no `f64`"),
         (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
@@ -345,24 +371,72 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
 }
 
-#[test]
-fn a_number_asks_for_no_software_device() {
-    let place = TempDir::new().unwrap();
-    let list = done(run(place.path(), &["backends", "--list", "--json"], &[]));
+/// Whether this machine has a graphics card that this build can use.
+fn has_card(folder: &Path) -> bool {
+    let list = done(run(folder, &["backends", "--list", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
     let mut devices =
         list.as_array().unwrap().iter().flat_map(|backend| backend["devices"].as_array().unwrap());
-    if devices.any(|device| !["processor", "software"].contains(&device["kind"].as_str().unwrap())) {
+    devices.any(|device| !["processor", "software"].contains(&device["kind"].as_str().unwrap()))
+}
+
+#[test]
+fn a_number_alone_is_that_of_a_graphics_card() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    if has_card(folder) {
         return;
     }
     let sets = [&STEPS[..], &["training.steps=1"]].concat();
-    let output = run(place.path(), &["train", "--run", "run", "--device", "0"], &sets);
+    let output = run(folder, &["train", "--run", "run", "--device", "0"], &sets);
+    if cfg!(any(feature = "wgpu", feature = "cuda")) {
+        let told = refused(output);
+        assert!(told.contains("`training.device` = 0 is no graphics card"), "{told}");
+        assert!(told.contains("0 (ndarray processor"), "{told}");
+        assert!(!others().contains(&"wgpu") || told.contains("0 (wgpu software"), "{told}");
+        let second = refused(run(folder, &["train", "--run", "run", "--device", "1"], &sets));
+        assert!(second.contains("`training.device` = 1 is not there: choose one of"), "{second}");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+    } else {
+        // Without backends for cards it is the processor's.
+        done(output);
+    }
+}
+
+#[test]
+fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let sets = [&STEPS[..], &["training.steps=1"]].concat();
+    let arguments = ["train", "--run", "run", "--device", "processor", "--progress", "none"];
+    let output = run(folder, &arguments, &sets);
     let told = text(&output.stderr);
     done(output);
-    let summary = fs::read_to_string(place.path().join("run/summary.json")).unwrap();
-    let summary: Value = serde_json::from_str(&summary).unwrap();
-    assert!(["ndarray", "flex"].contains(&summary["backend"].as_str().unwrap()), "{summary}");
-    if others().contains(&"wgpu") {
-        assert!(told.contains("is a software device, used by --backend wgpu"), "{told}");
+    assert!(told.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{told}");
+    // A run that names a device names its backend, and so can be looked at on another.
+    let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
+    assert!(
+        config.contains("device = \"processor\"") && config.contains("backend = \"ndarray\""),
+        "{config}"
+    );
+    for backend in others() {
+        done(run(folder, &["evaluate", "run", "--backend", backend], &[]));
     }
+}
+
+#[test]
+fn a_card_that_does_not_start_says_why() {
+    if !others().contains(&"wgpu") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    // What CubeCL cannot read stops it on the thread that it starts the device on.
+    let arguments = ["train", "--run", "run", "--backend", "wgpu"];
+    let output = program(place.path()).args(arguments).env("CUBECL_WGPU_MAX_TASKS", "abc").output().unwrap();
+    let told = refused(output);
+    assert!(told.starts_with("error: `training.backend` = wgpu cannot start on "), "{told}");
+    assert!(told.contains("CUBECL_WGPU_MAX_TASKS should be a positive integer"), "{told}");
+    assert!(told.contains("it needs") && told.contains("--backend ndarray"), "{told}");
+    assert!(!told.contains("RecvError") && !told.contains("update"), "{told}");
+    assert!(fs::read_dir(place.path()).unwrap().next().is_none(), "nothing is left");
 }

@@ -1,0 +1,62 @@
+//! What a backend lacks where it cannot compute, and what computes instead.
+
+use super::compiled;
+use crate::error::Error;
+use crate::training::BackendName;
+
+/// What must be installed for a backend that finds no device.
+pub fn absent(name: BackendName) -> Error {
+    let problem = format!(
+        "found no device through {}: it needs {}, or use --backend {}",
+        interface(name),
+        needs(name),
+        instead_of(name)
+    );
+    Error::key("training.backend", name.name(), problem)
+}
+
+/// What a backend reaches its devices through.
+pub fn interface(name: BackendName) -> &'static str {
+    match name {
+        BackendName::Cuda => "the CUDA driver (libcuda)",
+        BackendName::Wgpu if cfg!(target_os = "macos") => "Metal",
+        BackendName::Wgpu => "Vulkan",
+        BackendName::Ndarray | BackendName::Flex => "the system",
+    }
+}
+
+/// What must be installed for a backend.
+pub fn needs(name: BackendName) -> &'static str {
+    match name {
+        // Kernels are compiled as they are used (cubecl-cuda 0.10, lib.rs, `install`).
+        BackendName::Cuda => {
+            "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or else in the usual \
+             place, as /usr/local/cuda)"
+        }
+        BackendName::Wgpu if cfg!(target_os = "macos") => "a graphics card that Metal knows",
+        BackendName::Wgpu => {
+            "the Vulkan driver of your card (or Mesa's mesa-vulkan-drivers for a software device)"
+        }
+        BackendName::Ndarray | BackendName::Flex => "a processor",
+    }
+}
+
+/// The backend to use instead of one: the best CPU backend of this build, another that it has, or else one
+/// that computes anywhere.
+pub fn instead_of(backend: BackendName) -> &'static str {
+    let compiled = compiled();
+    let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);
+    let other = other.or(compiled.iter().find(|&&name| name != backend));
+    other.map_or("ndarray", |name| name.name())
+}
+
+/// The error for a backend that this build does not hold.
+pub fn not_compiled(name: BackendName) -> Error {
+    let compiled = compiled().into_iter().map(BackendName::name).collect::<Vec<_>>().join(", ");
+    let (name, instead) = (name.name(), instead_of(name));
+    let problem = format!(
+        "is not compiled in (this build has {compiled}): build it with `cargo build --release --features {name}`, or \
+         use --backend {instead}"
+    );
+    Error::key("training.backend", name, problem)
+}
