@@ -165,14 +165,7 @@ fn small() -> ModelConfig {
 
 #[test]
 fn every_position_scheme_in_every_architecture() {
-    for position in [
-        PositionScheme::None,
-        PositionScheme::Learned,
-        PositionScheme::Sinusoidal,
-        PositionScheme::Rotary,
-        PositionScheme::Alibi,
-        PositionScheme::Relative,
-    ] {
+    for position in PositionScheme::ALL {
         for architecture in [Architecture::Decoder, Architecture::EncoderDecoder] {
             check_model(ModelConfig { architecture, position, ..small() });
         }

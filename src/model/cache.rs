@@ -121,14 +121,7 @@ mod tests {
     fn configs() -> Vec<ModelConfig> {
         let mut configs = Vec::new();
         for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
-            for position in [
-                PositionScheme::None,
-                PositionScheme::Learned,
-                PositionScheme::Sinusoidal,
-                PositionScheme::Rotary,
-                PositionScheme::Alibi,
-                PositionScheme::Relative,
-            ] {
+            for position in PositionScheme::ALL {
                 for key_value_heads in [6, 2, 1] {
                     let norm = if key_value_heads == 2 { NormPlacement::Post } else { NormPlacement::Pre };
                     let config = ModelConfig {

@@ -161,14 +161,6 @@ mod tests {
     type B = NdArray;
 
     const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
-    const SCHEMES: [PositionScheme; 6] = [
-        PositionScheme::None,
-        PositionScheme::Learned,
-        PositionScheme::Sinusoidal,
-        PositionScheme::Rotary,
-        PositionScheme::Alibi,
-        PositionScheme::Relative,
-    ];
 
     fn model(architecture: Architecture, position: PositionScheme) -> Model<B> {
         let config = ModelConfig { architecture, position, d_model: 18, heads: 3, ..ModelConfig::default() };
@@ -187,7 +179,7 @@ mod tests {
     #[test]
     fn future_tokens_cannot_change_past_logits() {
         for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
-            for position in SCHEMES {
+            for position in PositionScheme::ALL {
                 let model = model(architecture, position);
                 let source = (architecture == Architecture::EncoderDecoder).then_some(([2; 5], [false; 5]));
                 let logits = |tokens: [i64; 7]| model.forward(inputs(tokens, source)).unwrap();
@@ -203,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_padding_of_a_source_cannot_change_logits() {
-        for position in SCHEMES {
+        for position in PositionScheme::ALL {
             let model = model(Architecture::EncoderDecoder, position);
             let padding = [false, false, false, true, true];
             let logits =
@@ -236,7 +228,7 @@ mod tests {
 
     #[test]
     fn only_learned_positions_end_at_the_context() {
-        for position in SCHEMES {
+        for position in PositionScheme::ALL {
             let model = model(Architecture::Decoder, position);
             let inputs = Inputs::tokens(Tensor::zeros([2, 13], &Default::default()));
             match model.check(&inputs) {

@@ -87,6 +87,10 @@ pub enum Position<B: Backend> {
 }
 
 impl PositionScheme {
+    /// Every scheme.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Learned, Self::Sinusoidal, Self::Rotary, Self::Alibi, Self::Relative];
+
     /// Whether the scheme works at these sizes.
     ///
     /// # Errors

@@ -135,15 +135,7 @@ mod tests {
 
     /// Every position scheme, both places of the norms, all architectures, shared keys and values.
     fn all_kinds() -> Vec<ModelConfig> {
-        let schemes = [
-            PositionScheme::None,
-            PositionScheme::Learned,
-            PositionScheme::Sinusoidal,
-            PositionScheme::Rotary,
-            PositionScheme::Alibi,
-            PositionScheme::Relative,
-        ];
-        let mut kinds: Vec<_> = (schemes.into_iter().zip([3, 1].into_iter().cycle()))
+        let mut kinds: Vec<_> = (PositionScheme::ALL.into_iter().zip([3, 1].into_iter().cycle()))
             .map(|(position, key_value_heads)| ModelConfig { position, key_value_heads, ..small() })
             .collect();
         kinds.push(ModelConfig { norm: NormPlacement::Post, gelu: Gelu::Tanh, bias: false, ..small() });

@@ -24,16 +24,7 @@ fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Resu
 
 #[test]
 fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
-    let mut configs: Vec<ModelConfig> = [
-        PositionScheme::None,
-        PositionScheme::Learned,
-        PositionScheme::Sinusoidal,
-        PositionScheme::Rotary,
-        PositionScheme::Alibi,
-        PositionScheme::Relative,
-    ]
-    .map(config)
-    .to_vec();
+    let mut configs: Vec<ModelConfig> = PositionScheme::ALL.map(config).to_vec();
     let learned = config(PositionScheme::Learned);
     configs.push(ModelConfig { architecture: Architecture::OneLayer, ..learned.clone() });
     configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..learned });
