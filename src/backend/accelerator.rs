@@ -39,7 +39,7 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
         None => format!("adds 1 and 1 wrongly on {name}: update its driver"),
     };
     let problem = format!(
-        "{problem}; it needs {}; see `backends` for other devices, or use --backend {}",
+        "{problem}; it needs {}; see `backends` for other devices, or {}",
         needs(backend),
         instead_of(backend)
     );

@@ -7,7 +7,7 @@ use crate::training::BackendName;
 /// What must be installed for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
     let problem = format!(
-        "found no device through {}: it needs {}, or use --backend {}",
+        "found no device through {}: it needs {}, or {}",
         interface(name),
         needs(name),
         instead_of(name)
@@ -41,13 +41,15 @@ pub fn needs(name: BackendName) -> &'static str {
     }
 }
 
-/// The backend to use instead of one: the best CPU backend of this build, another that it has, or else one
-/// that computes anywhere.
-pub fn instead_of(backend: BackendName) -> &'static str {
+/// What to do instead of using a backend: take the best CPU backend of this build or another that it has, or
+/// else build with one that computes anywhere.
+pub fn instead_of(backend: BackendName) -> String {
     let compiled = compiled();
     let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);
-    let other = other.or(compiled.iter().find(|&&name| name != backend));
-    other.map_or("ndarray", |name| name.name())
+    match other.or(compiled.iter().find(|&&name| name != backend)) {
+        Some(name) => format!("use --backend {}", name.name()),
+        None => "build with --features ndarray".to_string(),
+    }
 }
 
 /// The error for a backend that this build does not hold.
@@ -56,7 +58,7 @@ pub fn not_compiled(name: BackendName) -> Error {
     let (name, instead) = (name.name(), instead_of(name));
     let problem = format!(
         "is not compiled in (this build has {compiled}): build it with `cargo build --release --features {name}`, or \
-         use --backend {instead}"
+         {instead}"
     );
     Error::key("training.backend", name, problem)
 }

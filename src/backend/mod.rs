@@ -16,6 +16,7 @@ mod wgpu;
 
 pub use check::{Check, Part, check};
 pub use choice::{Asked, choose, devices_of};
+pub use missing::interface;
 
 use crate::error::{Error, Result};
 use crate::ops;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::backend::{self, Check};
+use crate::backend::{self, Check, interface};
 use crate::error::Result;
 use crate::training::{BackendName, Bytes, Device, say};
 
@@ -59,11 +59,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn tell_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
-    let name = name.name();
+    let backend = name.name();
     match (is_compiled, devices) {
-        (false, _) => say(&format!("{name}: not compiled in (cargo build --release --features {name})")),
-        (true, []) => say(&format!("{name}: no device found")),
-        (true, _) => say(&format!("{name}:")),
+        (false, _) => {
+            say(&format!("{backend}: not compiled in (cargo build --release --features {backend})"))
+        }
+        (true, []) => say(&format!("{backend}: no device found through {}", interface(name))),
+        (true, _) => say(&format!("{backend}:")),
     }
 }
 

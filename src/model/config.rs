@@ -229,8 +229,16 @@ impl ModelConfig {
         }
     }
 
+    /// The inner width of the feed-forward layers; 0 where the architecture has none.
+    pub fn inner_width(&self) -> usize {
+        match self.architecture {
+            Architecture::OneLayer => 0,
+            Architecture::Decoder | Architecture::EncoderDecoder => self.feed_forward * self.d_model,
+        }
+    }
+
     fn block(&self) -> BlockConfig {
-        BlockConfig::new(self.d_model, self.heads, self.feed_forward * self.d_model)
+        BlockConfig::new(self.d_model, self.heads, self.inner_width())
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
             .with_gelu(self.gelu)
             .with_dropout(self.dropout)

@@ -8,7 +8,7 @@ use super::experiment::Experiment;
 use super::memory::{Bytes, Memory};
 use super::progress::thousands;
 use crate::error::{Error, Result};
-use crate::model::{Architecture, Sizes};
+use crate::model::Sizes;
 
 impl Memory {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
@@ -20,11 +20,7 @@ impl Memory {
         let (model, training) = (&experiment.model, &experiment.training);
         let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
         // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
-        let inner = model.d_model
-            * match model.architecture {
-                Architecture::OneLayer => 3,
-                Architecture::Decoder | Architecture::EncoderDecoder => model.feed_forward.max(3),
-            };
+        let inner = model.inner_width().max(3 * model.d_model);
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
         if weights > most {
             let problem = format!(

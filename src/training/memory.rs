@@ -50,20 +50,19 @@ impl Memory {
     fn of_batch(experiment: &Experiment, sizes: Sizes, rows: usize, device: &Device) -> Self {
         let model = &experiment.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        // What the backward pass needs of a block, in units of the width: queries, keys and values, context,
-        // two residuals, and the inner layer before its activation. Composed operations also keep two norms,
-        // the activation, and the weights of attention.
+        // What the backward pass needs of a block: queries, keys and values, context, two residuals, and the
+        // inner layer before its activation. Composed operations also keep two norms, the activation, and the
+        // weights of attention.
         let training = &experiment.training;
         let fused = device.backend.is_cpu()
             && training.kernels == Kernels::Fused
             && training.precision == Precision::F32;
-        let (kept, weights) = match fused {
-            true => (6 + model.feed_forward, 0),
-            false => (8 + 2 * model.feed_forward, 3 * model.heads * time),
+        let kept = match fused {
+            true => 6 * model.d_model + model.inner_width(),
+            false => 8 * model.d_model + 2 * model.inner_width() + 3 * model.heads * time,
         };
-        let kept = kept * model.d_model;
         // A quarter more was measured for what lives shortly.
-        let of_a_block = 1.25 * 4.0 * (kept + weights) as f64;
+        let of_a_block = 1.25 * 4.0 * kept as f64;
         // Logits, their softmax, its gradient, and a copy.
         let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows * time) as f64;

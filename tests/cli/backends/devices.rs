@@ -1,0 +1,174 @@
+//! Which device computes, and what is said where it is not there, cannot hold a run or does not start.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{STEPS, done, others, refused, run};
+use crate::{program, text};
+
+#[test]
+fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let absent = if cfg!(feature = "cuda") { "wgpu" } else { "cuda" };
+    let mut cases = vec![
+        (vec!["train", "--backend", "gpu"], "ndarray"),
+        (vec!["train", "--backend", "ndarray", "--device", "7"], "training.device"),
+        (
+            vec!["train", "--backend", "ndarray", "--device", "integrated"],
+            "choose one of 0 (ndarray processor",
+        ),
+        (
+            vec!["train", "--backend", "ndarray", "--set", "training.device=7"],
+            "choose one of 0 (ndarray processor",
+        ),
+        (
+            vec!["train", "--backend", "ndarray", "--device", "fast"],
+            "= fast is not there: choose one of 0 (nd",
+        ),
+        (vec!["train", "--backend", "ndarray", "--device", "-1"], "= -1 is not there: choose one of 0 (nd"),
+        (
+            vec!["train", "--backend", "ndarray", "--set", "training.device=fast"],
+            "= fast is not there: choose",
+        ),
+        (vec!["train", "--backend", "ndarray", "--set", "training.device=-1"], "= -1 is not there: choose"),
+        (vec!["train", "--backend", "ndarray", "--set", "training.device=true"], "a number or a kind"),
+        (vec!["train", "--set", "training.precision=f64"], "there is no `f64`"),
+        (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
+        (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
+        (vec!["train", "--backend", "WGPU"], "small letters: wgpu"),
+        (vec!["train", "--backend", "ndarray", "--set", "training.precision=bf16"], "training.precision"),
+    ];
+    // Wherever a run would be computed.
+    for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
+        let asked = ["--backend", "ndarray", "--set", "training.precision=bf16"];
+        cases.push(([command, &asked].concat(), "which knows f32: use --set training.precision=f32"));
+    }
+    if !cfg!(all(feature = "cuda", feature = "wgpu")) {
+        cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
+        cases.push((vec!["train", "--backend", absent], "or use --backend ndarray"));
+        cases.push((vec!["backends", "--backend", absent], "is not compiled in"));
+    }
+    for (arguments, expected) in cases {
+        let output = run(folder, &arguments, &[]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.trim_end().lines().count() == 1 && error.contains(expected), "{arguments:?}: {error}");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "{arguments:?} leaves nothing");
+    }
+}
+
+/// A run whose attention scores, 16 maps of 1,456 x 1,456, are just beyond the 128 MiB that Mesa's software
+/// device takes in one buffer.
+const LONG: [&str; 11] = [
+    "data.vocab=8",
+    "data.length=1456",
+    "data.train_samples=8",
+    "data.valid_samples=4",
+    "data.period=[3, 5]",
+    "model.d_model=16",
+    "model.heads=4",
+    "model.layers=1",
+    "training.batch_size=4",
+    "training.steps=1",
+    "analysis.every=0",
+];
+
+#[test]
+fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
+    if !others().contains(&"wgpu") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let on_card = ["--backend", "wgpu", "--device", "software"];
+    let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &LONG));
+    assert!(told.starts_with("error: `training.batch_size` = 4 makes attention scores"), "{told}");
+    assert!(told.contains("training.batch_size = 3"), "{told}");
+    assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+
+    // A run that the processor made is not scored wrongly either.
+    done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &LONG));
+    let evaluate = ["evaluate", "long", "--json"];
+    let told = refused(run(folder, &[&evaluate[..], &on_card].concat(), &[]));
+    assert!(told.contains("training.batch_size = 3"), "{told}");
+    let loss = |arguments: &[&str], sets: &[&str]| {
+        let report = done(run(folder, &[&evaluate[..], arguments].concat(), sets));
+        serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
+    };
+    let (here, there) = (loss(&["--backend", "ndarray"], &[]), loss(&on_card, &["training.batch_size=3"]));
+    assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+}
+
+/// Whether this machine has a graphics card that this build can use.
+fn has_card(folder: &Path) -> bool {
+    let list = done(run(folder, &["backends", "--list", "--json"], &[]));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let mut devices =
+        list.as_array().unwrap().iter().flat_map(|backend| backend["devices"].as_array().unwrap());
+    devices.any(|device| !["processor", "software"].contains(&device["kind"].as_str().unwrap()))
+}
+
+#[test]
+fn a_number_alone_is_that_of_a_graphics_card() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    if has_card(folder) {
+        return;
+    }
+    let sets = [&STEPS[..], &["training.steps=1"]].concat();
+    let output = run(folder, &["train", "--run", "run", "--device", "0"], &sets);
+    if cfg!(any(feature = "wgpu", feature = "cuda")) {
+        let told = refused(output);
+        assert!(told.contains("`training.device` = 0 is no graphics card"), "{told}");
+        assert!(told.contains("0 (ndarray processor"), "{told}");
+        assert!(!others().contains(&"wgpu") || told.contains("0 (wgpu software"), "{told}");
+        let second = refused(run(folder, &["train", "--run", "run", "--device", "1"], &sets));
+        assert!(second.contains("`training.device` = 1 is not there: choose one of"), "{second}");
+        assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
+    } else {
+        // Without backends for cards it is the processor's.
+        done(output);
+    }
+}
+
+#[test]
+fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let sets = [&STEPS[..], &["training.steps=1"]].concat();
+    let arguments = ["train", "--run", "run", "--device", "processor", "--progress", "none"];
+    let output = run(folder, &arguments, &sets);
+    let told = text(&output.stderr);
+    done(output);
+    assert!(told.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{told}");
+    // A run that names a device names its backend, and so can be looked at on another.
+    let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
+    assert!(
+        config.contains("device = \"processor\"") && config.contains("backend = \"ndarray\""),
+        "{config}"
+    );
+    for backend in others() {
+        done(run(folder, &["evaluate", "run", "--backend", backend], &[]));
+    }
+}
+
+#[test]
+fn a_card_that_does_not_start_says_why() {
+    if !others().contains(&"wgpu") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    // What CubeCL cannot read stops it on the thread that it starts the device on.
+    let arguments = ["train", "--run", "run", "--backend", "wgpu"];
+    let output = program(place.path()).args(arguments).env("CUBECL_WGPU_MAX_TASKS", "abc").output().unwrap();
+    let told = refused(output);
+    assert!(told.starts_with("error: `training.backend` = wgpu cannot start on "), "{told}");
+    assert!(told.contains("CUBECL_WGPU_MAX_TASKS should be a positive integer"), "{told}");
+    assert!(told.contains("it needs") && told.contains("--backend ndarray"), "{told}");
+    assert!(!told.contains("RecvError") && !told.contains("update"), "{told}");
+    assert!(fs::read_dir(place.path()).unwrap().next().is_none(), "nothing is left");
+}
