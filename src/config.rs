@@ -3,6 +3,7 @@
 //! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
 //! Whatever is wrong is said with the place where it was written and with what to write instead.
 
+mod keys;
 mod source;
 
 use std::collections::BTreeMap;

@@ -1,26 +1,28 @@
 //! `tune`: searches hyper-parameters, and leaves a study folder with its trials, table and pictures.
 
+mod find_rate;
+mod told;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::signals;
-use crate::backend::{self, Job, smaller_batch};
+use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::pictures::{draw_study, of_sweep};
-use crate::report::{Picture, Style};
-use crate::training::{
-    Device, Experiment, Memory, ProgressKind, RunFolder, Target, TrainingConfig, check_precision, clock, say,
-    thousands, write_atomically,
-};
+use crate::pictures::draw_study;
+use crate::report::Style;
+use crate::training::{Device, Memory, ProgressKind, Target, TrainingConfig, check_precision, say};
 use crate::tuning::{
-    Baseline, Candidate, Happened, Outline, RateSweep, Study, StudyFolder, StudyProgress, Trial, TrialEnd,
-    Workers, check_baseline, check_resumes, ranked, setting_shown, shown, sweep,
+    Baseline, Candidate, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
+    check_baseline, check_resumes, ranked,
 };
+use find_rate::{FindRate, find_rate};
+use told::{tell, tell_baseline, tell_outline};
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
 #[derive(Debug, clap::Args)]
@@ -56,9 +58,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Trials that the closing table shows.
-const SHOWN: usize = 20;
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -187,55 +186,6 @@ impl Job for CheckBaseline<'_> {
     }
 }
 
-struct FindRate<'a> {
-    experiment: Experiment,
-    dataset: Dataset,
-    on: &'a Device,
-}
-
-impl Job for FindRate<'_> {
-    type Output = RateSweep;
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
-        let Self { experiment, dataset, on } = &self;
-        check_precision::<B>(&experiment.training, on, &device)?;
-        Memory::of(experiment, dataset, on).check(experiment, experiment.sizes(dataset), on)?;
-        sweep::<B>(&self.experiment, &self.dataset, &device)
-    }
-}
-
-/// Sweeps over learning rates, and leaves the curve in a folder.
-fn find_rate(args: &Args, config: &Config, device: &Device, job: FindRate<'_>) -> Result<ExitCode> {
-    if let Some(folder) = args.run.as_ref().filter(|folder| folder.exists()) {
-        let folder = folder.display();
-        return Err(Error::Input(format!(
-            "the folder `{folder}` exists already: name another with --run DIR"
-        )));
-    }
-    let target =
-        args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
-    target.check()?;
-    let training = job.experiment.training.clone();
-    let rows = Memory::of(&job.experiment, &job.dataset, device).rows;
-    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &training, rows))?;
-    let curve = of_sweep(config.name(), &sweep);
-    let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
-    let (folder, _lock) = RunFolder::create(&target, |folder| {
-        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
-        write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        crate::pictures::create(&folder.plots())?;
-        curve.save(&folder.plots(), &Style::default()).map(drop)
-    })?;
-    if args.json {
-        say(&json);
-    } else {
-        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
-        say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));
-        say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Says how to go on after an error, which costs no trial that is done.
 fn with_remedy(error: Error, study: &Study) -> Error {
     let go_on = format!("; `tune --resume {}` goes on from here", study.folder().path().display());
@@ -244,107 +194,5 @@ fn with_remedy(error: Error, study: &Study) -> Error {
         Error::Failed(message) => Error::Failed(message + &go_on),
         error @ Error::Io { .. } => Error::Input(error.to_string() + &go_on),
         error => error,
-    }
-}
-
-fn tell_baseline(found: &Baseline) {
-    say(&format!(
-        "baseline: {} sequences learned by heart in {} steps at a rate of {:e}: training loss {:.3} nats, where {:.3} \
-         is possible",
-        found.sequences, found.steps, found.learning_rate, found.reached, found.least
-    ));
-}
-
-/// What a study would try.
-fn tell_outline(name: &str, outline: &Outline) {
-    let proposer = outline.proposer();
-    let first = outline.first();
-    say(&format!("{name}: what a study would try, nothing is trained"));
-    say(&format!(
-        "  trials   {}{}, each of {} steps at the config's own batch size",
-        proposer.trials(),
-        if outline.seeds() > 1 { format!(" with {} seeds", outline.seeds()) } else { String::new() },
-        thousands(outline.steps() as f64)
-    ));
-    let rungs = outline.rungs().iter().map(|&step| thousands(step as f64)).collect::<Vec<_>>().join(", ");
-    let goes_on = match outline.rungs().len() {
-        1 => String::new(),
-        _ => format!("; one in {} goes on", proposer.eta),
-    };
-    say(&format!("  rungs    {rungs} steps{goes_on}"));
-    let (sequences, all) = outline.study_sequences();
-    say(&format!(
-        "  in all   {} training sequences at most, of {} without rungs",
-        thousands(sequences as f64),
-        thousands(all as f64)
-    ));
-    if let (1.., Some(reason)) = (proposer.left_out, &proposer.reason) {
-        let combinations = if proposer.left_out == 1 { "combination" } else { "combinations" };
-        say(&format!("  left out {} {combinations} that the config refuses: {reason}", proposer.left_out));
-    }
-    for (number, trial) in first.trials.iter().enumerate() {
-        say(&format!("  {number:03}      {}", setting_shown(&trial.setting)));
-    }
-}
-
-/// The closing table, best first.
-fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
-    let keys = study.keys();
-    let number = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"))
-    };
-    let mut table = vec![["trial".to_string()].into_iter().collect::<Vec<_>>()];
-    table[0]
-        .extend(keys.iter().map(|key| key.split_once('.').map_or(key.clone(), |(_, name)| name.to_string())));
-    table[0].extend(["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"].map(String::from));
-    let ranked = ranked(trials);
-    for trial in ranked.iter().take(SHOWN) {
-        let mut row = vec![format!("{:03}", trial.trial)];
-        row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
-        let loss = match trial.loss_spread {
-            Some(spread) => format!("{} ±{spread:.4}", number(trial.loss, 4)),
-            None => number(trial.loss, 4),
-        };
-        row.extend([
-            loss,
-            number(trial.gap, 4),
-            trial.train_spread.map_or_else(|| "-".to_string(), |spread| format!("±{spread:.4}")),
-            trial.spikes.map_or_else(|| "-".to_string(), |spikes| spikes.to_string()),
-            if trial.parameters > 0 { thousands(trial.parameters as f64) } else { "-".to_string() },
-            if trial.seconds < 10.0 { format!("{:.1}s", trial.seconds) } else { clock(trial.seconds) },
-            trial.ended.name().to_string(),
-        ]);
-        table.push(row);
-    }
-    let columns = table[0].len();
-    let widths =
-        (0..columns).map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let widths = widths.collect::<Vec<_>>();
-    for row in &table {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}"));
-        say(cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    if ranked.len() > SHOWN {
-        say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
-    }
-    if let (Some(why), failed @ 1..) =
-        (study.first_failure(), trials.iter().filter(|trial| trial.ended == TrialEnd::Failed).count())
-    {
-        say(&format!(
-            "{failed} could not be trained: {why}; remove trials/*.failed to try again with --resume"
-        ));
-    }
-    let folder = study.folder();
-    say(&format!("  study     {}", folder.path().display()));
-    if !pictures.is_empty() {
-        let names = pictures.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
-        let names = names.collect::<Vec<_>>().join(", ");
-        say(&format!("  pictures  {} ({names})", folder.plots().display()));
-        say(&format!("  page      {}: open it in a browser", folder.report().display()));
-    }
-    if folder.best().exists() {
-        say(&format!("  best      {}: `train` takes it", folder.best().display()));
-    } else if !trials.is_empty() && trials.iter().all(|trial| trial.ended == TrialEnd::Diverged) {
-        say("  best      none, for every trial diverged: search lower values of training.learning_rate");
     }
 }

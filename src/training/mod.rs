@@ -20,6 +20,7 @@ mod loader;
 mod memory;
 mod new_folder;
 mod optimizer;
+mod pace;
 mod plan;
 mod progress;
 mod reopened;
@@ -71,8 +72,9 @@ use crate::ops::{self, Precision};
 use crate::weights::native;
 use checkpoint_writer::CheckpointWriter;
 use new_folder::with_remedy;
+use pace::Pace;
 use reopened::Reopened;
-use run::{Pace, Run};
+use run::Run;
 use strategy::StepStrategy;
 use summary::RunFacts;
 

@@ -19,6 +19,7 @@ use super::examination::score;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
+use super::pace::Pace;
 use super::progress::{Progress, Standing};
 use super::run_folder::{RunFolder, write_atomically};
 use super::step::{StepOutput, evaluate};
@@ -86,29 +87,6 @@ pub struct Run<B: ops::AutodiffBackend> {
 pub struct Unread<B: Backend> {
     output: StepOutput<B>,
     gradient_norm: Tensor<B, 1>,
-}
-
-/// How fast this part of a run goes.
-#[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    start: Instant,
-    elapsed_before: f64,
-    seconds_before: f64,
-    tokens_before: u64,
-    step_before: usize,
-}
-
-impl Pace {
-    /// Starts the clock for a run that is at `state`.
-    pub fn from(state: &State) -> Self {
-        Self {
-            start: Instant::now(),
-            elapsed_before: state.elapsed,
-            seconds_before: state.seconds,
-            tokens_before: state.tokens,
-            step_before: state.step,
-        }
-    }
 }
 
 impl<B: ops::AutodiffBackend> Run<B> {
@@ -204,7 +182,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         drop(optimizer);
         self.state.seconds += begun.elapsed().as_secs_f64();
-        self.state.elapsed = self.pace.elapsed_before + self.pace.start.elapsed().as_secs_f64();
+        self.state.elapsed = self.pace.elapsed();
     }
 
     fn is_paused(&self) -> bool {
@@ -347,17 +325,14 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     fn standing(&self, learning_rate: f64) -> Standing {
-        let here = self.pace.start.elapsed().as_secs_f64();
-        let steps = (self.state.step - self.pace.step_before).max(1) as f64;
         Standing {
             step: self.state.step,
             total: self.total,
             epoch: self.epoch(self.state.step),
             train_loss: self.train_loss,
             learning_rate,
-            tokens_per_second: (self.state.tokens - self.pace.tokens_before) as f64
-                / (self.state.seconds - self.pace.seconds_before).max(1e-9),
-            seconds_left: here / steps * (self.total - self.state.step) as f64,
+            tokens_per_second: self.pace.tokens_per_second(&self.state),
+            seconds_left: self.pace.seconds_a_step(&self.state) * (self.total - self.state.step) as f64,
         }
     }
 }

@@ -1,0 +1,71 @@
+//! `tune --find-rate`: a sweep over learning rates.
+
+use std::process::ExitCode;
+
+use super::Args;
+use crate::backend::{self, Job, smaller_batch};
+use crate::config::Config;
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::pictures::of_sweep;
+use crate::report::{Picture, Style};
+use crate::training::{
+    Device, Experiment, Memory, RunFolder, Target, check_precision, say, write_atomically,
+};
+use crate::tuning::{RateSweep, sweep};
+
+/// The sweep, on any backend.
+pub(super) struct FindRate<'a> {
+    pub experiment: Experiment,
+    pub dataset: Dataset,
+    pub on: &'a Device,
+}
+
+impl Job for FindRate<'_> {
+    type Output = RateSweep;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
+        let Self { experiment, dataset, on } = &self;
+        check_precision::<B>(&experiment.training, on, &device)?;
+        Memory::of(experiment, dataset, on).check(experiment, experiment.sizes(dataset), on)?;
+        sweep::<B>(&self.experiment, &self.dataset, &device)
+    }
+}
+
+/// Sweeps over learning rates, and leaves the curve in a folder.
+pub(super) fn find_rate(
+    args: &Args,
+    config: &Config,
+    device: &Device,
+    job: FindRate<'_>,
+) -> Result<ExitCode> {
+    if let Some(folder) = args.run.as_ref().filter(|folder| folder.exists()) {
+        let folder = folder.display();
+        return Err(Error::Input(format!(
+            "the folder `{folder}` exists already: name another with --run DIR"
+        )));
+    }
+    let target =
+        args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
+    target.check()?;
+    let training = job.experiment.training.clone();
+    let rows = Memory::of(&job.experiment, &job.dataset, device).rows;
+    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &training, rows))?;
+    let curve = of_sweep(config.name(), &sweep);
+    let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
+    let (folder, _lock) = RunFolder::create(&target, |folder| {
+        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+        write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
+        crate::pictures::create(&folder.plots())?;
+        curve.save(&folder.plots(), &Style::default()).map(drop)
+    })?;
+    if args.json {
+        say(&json);
+    } else {
+        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
+        say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));
+        say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
