@@ -47,6 +47,7 @@ fn main() {
             if let Event::Text { .. } = event {
                 times.push(start.elapsed().as_secs_f64());
             }
+            Ok(())
         };
         write((&model, sizes), &vocabulary, &prompt, &options, &device, watch).expect("a prompt that fits");
         let seconds = start.elapsed().as_secs_f64();

@@ -300,6 +300,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_backend_that_is_set_leaves_the_device_of_another() {
+        let text = "[training]\nbackend = \"wgpu\"\ndevice = \"discrete\"\n";
+        let device = |set: &[&str]| {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            Config::parse(text, Path::new("config.toml"), &set).unwrap().training.device
+        };
+        assert!(device(&[]).is_some() && device(&["training.backend=wgpu"]).is_some());
+        assert_eq!(device(&["training.backend=ndarray"]), None);
+        for sets in
+            [["training.backend=cuda", "training.device=1"], ["training.device=1", "training.backend=cuda"]]
+        {
+            assert_eq!(device(&sets).unwrap().to_string(), "1");
+        }
+    }
+
+    #[test]
     fn what_is_written_names_whole_paths_and_differs_in_nothing() {
         let text = "[run]\nfrom = \"start\"\n[data]\npath = \"a/words.txt\"\ntokens = \"tokenizer.json\"\n";
         let config = Config::parse(text, Path::new("config.toml"), &[]).unwrap();

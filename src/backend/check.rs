@@ -118,25 +118,16 @@ fn compare<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Check> {
     })?;
     let found = Measurement::new::<B>(&start, Some(&expected.gradients), device)?;
 
-    let mut parts = vec![
-        Part::of("logits", &found.logits, &expected.logits, 0.0),
-        Part::of("loss", &found.loss, &expected.loss, 0.0),
-    ];
-    // A gradient that is zero but for rounding is measured by the others.
-    let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
-    for ((name, found), (_, expected)) in found.gradients.iter().zip(&expected.gradients) {
-        parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
-    }
-    for ((name, found), (_, expected)) in found.stepped.iter().zip(&expected.stepped) {
-        parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
-    }
+    let mut parts = found.beside(&expected);
     for size in PRODUCTS {
         let [rows, inner, columns] = size;
         let what = format!("product of {rows} x {inner} and {inner} x {columns}");
         let expected = product::<Reference>(size, &reference_device);
         parts.push(Part::of(&what, &product::<B>(size, device), &expected, 0.0));
     }
-    Ok(Check { parts, dropout: dropout::<B>(device), milliseconds: milliseconds::<B>(&start, device)? })
+    let layer = DropoutConfig::new(DROPPED).init();
+    let dropout = dropout::<B>(|input| ops::dropout(&layer, input), device);
+    Ok(Check { parts, dropout, milliseconds: milliseconds::<B>(&start, device)? })
 }
 
 impl Part {
@@ -157,12 +148,13 @@ fn largest(data: &TensorData) -> f64 {
 }
 
 /// What a backend makes of the small decoder.
+#[derive(Clone)]
 struct Measurement {
     logits: TensorData,
     loss: TensorData,
     gradients: Tensors,
-    /// The weights after one step along the reference's gradients.
-    stepped: Tensors,
+    /// What two steps of the optimizer add to the weights, with the reference's gradients.
+    updates: Tensors,
 }
 
 impl Measurement {
@@ -179,15 +171,52 @@ impl Measurement {
         let mut output = trainee.step(step(device));
         let values = exchange(&trainee, &mut output.grads, None);
         let gradients = native::names(&trainee.model).into_iter().zip(values).collect::<Tensors>();
-        exchange(&trainee, &mut output.grads, Some(expected.unwrap_or(&gradients)));
-        let stepped = optimizer::<B>().step(LEARNING_RATE, trainee, output.grads);
-        Ok(Self {
-            logits,
-            loss: output.item.loss.into_data(),
-            gradients,
-            stepped: native::collect(&stepped.valid().model)?,
-        })
+        let updates = updates(start, trainee, expected.unwrap_or(&gradients))?;
+        Ok(Self { logits, loss: output.item.loss.into_data(), gradients, updates })
     }
+
+    /// Each quantity beside that of the reference.
+    fn beside(&self, expected: &Self) -> Vec<Part> {
+        let mut parts = vec![
+            Part::of("logits", &self.logits, &expected.logits, 0.0),
+            Part::of("loss", &self.loss, &expected.loss, 0.0),
+        ];
+        // A gradient that is zero but for rounding is measured by the others.
+        let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
+        for ((name, found), (_, expected)) in self.gradients.iter().zip(&expected.gradients) {
+            parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
+        }
+        for ((name, found), (_, expected)) in self.updates.iter().zip(&expected.updates) {
+            parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
+        }
+        parts
+    }
+}
+
+/// What two steps add to the weights `start`, along `gradients` and half of the way against them: so that both
+/// moments, and their corrections, count.
+fn updates<B: ops::AutodiffBackend>(
+    start: &Tensors,
+    mut trainee: Trainee<B>,
+    gradients: &Tensors,
+) -> Result<Tensors> {
+    let mut optimizer = optimizer::<B>();
+    for scale in [1.0, -0.5] {
+        let scaled = |data: &TensorData| {
+            TensorData::new(data.iter::<f32>().map(|value| value * scale).collect(), data.shape.clone())
+        };
+        let scaled = gradients.iter().map(|(name, data)| (name.clone(), scaled(data))).collect();
+        let mut given = GradientsParams::new();
+        exchange(&trainee, &mut given, Some(&scaled));
+        trainee = optimizer.step(LEARNING_RATE, trainee, given);
+    }
+    let stepped = native::collect(&trainee.valid().model)?;
+    let added = |(before, after): (&TensorData, &TensorData)| {
+        let added = after.iter::<f32>().zip(before.iter::<f32>()).map(|(after, before)| after - before);
+        TensorData::new(added.collect(), after.shape.clone())
+    };
+    let both = start.iter().zip(&stepped);
+    Ok(both.map(|((name, before), (_, after))| (name.clone(), added((before, after)))).collect())
 }
 
 /// The gradients of a trainee, in visiting order; with `new` ones, those take their place.
@@ -236,15 +265,21 @@ fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -
 }
 
 /// How far the share that dropout zeroes is from its probability; infinitely, where what stays does not
-/// grow as it must.
-fn dropout<B: ops::AutodiffBackend>(device: &B::Device) -> Part {
-    let layer = DropoutConfig::new(DROPPED).init();
-    let output = ops::dropout(&layer, Tensor::<B, 1>::ones([ELEMENTS], device)).into_data();
-    let values = output.iter::<f64>().collect::<Vec<_>>();
+/// grow as it must, its gradient is another, or the same elements fall every time.
+fn dropout<B: ops::AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
+    let draw = || {
+        let input = Tensor::<B, 1>::ones([ELEMENTS], device).require_grad();
+        let output = drop(input.clone());
+        let gradient = input.grad(&output.clone().sum().backward());
+        let values = |data: TensorData| data.iter::<f64>().collect::<Vec<_>>();
+        (values(output.into_data()), gradient.map(|gradient| values(gradient.into_data())))
+    };
+    let (values, gradient) = draw();
     let kept = values.iter().filter(|&&value| value != 0.0);
     let grown = kept.clone().all(|value| (value - 1.0 / (1.0 - DROPPED)).abs() < 1e-5);
     let share = 1.0 - kept.count() as f64 / ELEMENTS as f64;
-    let difference = if grown { (share - DROPPED).abs() } else { f64::INFINITY };
+    let is_sound = grown && gradient.as_ref() == Some(&values) && draw().0 != values;
+    let difference = if is_sound { (share - DROPPED).abs() } else { f64::INFINITY };
     Part { what: "dropout".to_string(), difference, limit: DROPOUT_LIMIT }
 }
 
@@ -266,8 +301,9 @@ fn milliseconds<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) ->
     Ok(begun.elapsed().as_secs_f64() * 1e3 / TIMED_STEPS as f64)
 }
 
+/// With a decay of the weights that shows beside a step.
 fn optimizer<B: ops::AutodiffBackend>() -> Optimizer<B> {
-    Optimizer::new(Hyper::from(&TrainingConfig::default()))
+    Optimizer::new(Hyper::from(&TrainingConfig { weight_decay: 0.5, ..TrainingConfig::default() }))
 }
 
 fn decoder<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Model<B>> {
@@ -333,6 +369,51 @@ mod tests {
         let check = compare::<Autodiff<Broken>>(&Default::default()).unwrap();
         assert!(!check.is_right() && check.dropout.is_right());
         assert_eq!(check.worst().what, "logits");
+    }
+
+    #[test]
+    fn one_number_that_is_wrong_is_found_wherever_it_stands() {
+        type Plain = Autodiff<NdArray>;
+        let device = Default::default();
+        let start = native::collect(&decoder::<Plain>(&device).unwrap()).unwrap();
+        let right = Measurement::new::<Plain>(&start, None, &device).unwrap();
+        assert!(right.beside(&right).iter().all(|part| part.difference == 0.0));
+        let wrong_in = |alter: &dyn Fn(&mut Measurement) -> &mut TensorData| {
+            let mut found = right.clone();
+            let data = alter(&mut found);
+            let largest = largest(data) as f32;
+            let mut values = data.iter::<f32>().collect::<Vec<_>>();
+            *values.last_mut().unwrap() += 0.02 * largest;
+            *data = TensorData::new(values, data.shape.clone());
+            let parts = found.beside(&right);
+            let wrong = parts.into_iter().filter(|part| !part.is_right()).map(|part| part.what);
+            wrong.collect::<Vec<_>>()
+        };
+        assert_eq!(wrong_in(&|found| &mut found.logits), ["logits"]);
+        assert_eq!(wrong_in(&|found| &mut found.loss), ["loss"]);
+        for (place, (name, _)) in start.iter().enumerate() {
+            let step = wrong_in(&|found| &mut found.updates[place].1);
+            assert_eq!(step, [format!("optimizer step of {name}")]);
+        }
+        let of_table = wrong_in(&|found| &mut found.gradients[0].1);
+        assert_eq!(of_table, [format!("gradient of {}", right.gradients[0].0)]);
+    }
+
+    #[test]
+    fn dropout_that_is_no_dropout_is_caught() {
+        type Plain = Autodiff<NdArray>;
+        let device = Default::default();
+        let layer = DropoutConfig::new(DROPPED).init();
+        let half = DropoutConfig::new(0.5).init();
+        let is_right =
+            |drop: &dyn Fn(Tensor<Plain, 1>) -> Tensor<Plain, 1>| dropout::<Plain>(drop, &device).is_right();
+        assert!(is_right(&|input| ops::dropout(&layer, input)));
+        assert!(!is_right(&|input| input), "nothing falls");
+        assert!(!is_right(&|input| ops::dropout(&half, input)), "too much falls");
+        assert!(!is_right(&|input| ops::dropout(&layer, input) * 0.75), "what stays does not grow");
+        assert!(!is_right(&|input| ops::dropout(&layer, input.detach())), "no gradient");
+        let mask = ops::dropout(&layer, Tensor::ones([ELEMENTS], &device)).detach();
+        assert!(!is_right(&|input| input * mask.clone()), "the same elements fall every time");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::training::{RunFolder, say, warn};
+use crate::training::{Device, DeviceWatch, RunFolder, say, warn};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -119,8 +119,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (None, None, None) => Vec::new(),
     };
     let device = args.backend.choose(&config.training, &[])?;
-    let written =
-        backend::run(&device, Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given })?;
+    let job = Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given, on: &device };
+    let written = backend::run(&device, job)?;
     if args.json {
         print_json(&written, &vocabulary);
     }
@@ -132,6 +132,7 @@ struct Generate<'a> {
     folder: &'a RunFolder,
     vocabulary: &'a Vocabulary,
     given: Vec<u32>,
+    on: &'a Device,
 }
 
 /// What was given, and what was written.
@@ -144,7 +145,7 @@ impl Job for Generate<'_> {
     type Output = Written;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Written> {
-        let Self { args, folder, vocabulary, given } = self;
+        let Self { args, folder, vocabulary, given, on } = self;
         let (model, description): (Model<B::InnerBackend>, Description) =
             native::load_model(&folder.weights()?, &device)?;
         let sizes = description.sizes;
@@ -185,18 +186,23 @@ impl Job for Generate<'_> {
         let mut stream = (!args.json && args.samples == 1).then(std::io::stdout);
         let mut slide = None;
         let mut first = true;
-        let watch = |event: Event| match event {
-            Event::Text { text, .. } => {
-                if let Some(out) = &mut stream {
-                    let before = if std::mem::take(&mut first) { shown.as_str() } else { "" };
-                    // Nobody may be reading any more.
-                    let _ = write!(out, "{before}{text}").and_then(|()| out.flush());
+        // Nothing is shown that a device computed after it failed.
+        let watch = DeviceWatch::begin(on, &device);
+        let hear = |event: Event| {
+            watch.check()?;
+            match event {
+                Event::Text { text, .. } => {
+                    if let Some(out) = &mut stream {
+                        let before = if std::mem::take(&mut first) { shown.as_str() } else { "" };
+                        // Nobody may be reading any more.
+                        let _ = write!(out, "{before}{text}").and_then(|()| out.flush());
+                    }
                 }
+                Event::Slide { context, kept } => slide = Some((context, kept)),
             }
-            Event::Slide { context, kept } => slide = Some((context, kept)),
+            Ok(())
         };
-        let continuations =
-            generation::write((&model, sizes), vocabulary, &prompt, &options, &device, watch)?;
+        let continuations = generation::write((&model, sizes), vocabulary, &prompt, &options, &device, hear)?;
         if stream.is_some() {
             // Where nothing was written on, what was given stands alone.
             say(if first { shown.trim_end() } else { "" });

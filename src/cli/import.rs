@@ -10,7 +10,7 @@ use crate::data::{Count, DataConfig, Source, Task};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::ops;
-use crate::training::{RunFolder, Target, TrainingConfig, say, thousands, write_atomically};
+use crate::training::{RunFolder, Target, say, thousands, write_atomically};
 use crate::weights::import::{Imported, Naming, import};
 use crate::weights::native;
 
@@ -46,10 +46,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => Target::Named(name(&args.files[0])),
     };
     target.check()?;
-    let device = args.backend.choose(&TrainingConfig::default(), &[])?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
     check_finite(&imported, &args.files[0])?;
     let config = config(&args, &imported)?;
+    let device = args.backend.choose(&config.training, &args.set)?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
     let weights = native::to_bytes(&imported.tensors, Some(&description))?;

@@ -84,11 +84,18 @@ impl Values {
             _ => (table, name),
         };
         if let toml::Value::Table(table) = table {
-            table.insert(name.to_string(), value);
-            // The two say the same thing, so the later word holds.
+            let before = table.insert(name.to_string(), value);
             match (section, name) {
+                // The two say the same thing, so the later word holds.
                 ("training", "steps") => table.remove("epochs"),
                 ("training", "epochs") => table.remove("steps"),
+                // A device is one of its backend.
+                ("training", "backend")
+                    if before.is_some_and(|before| Some(&before) != table.get(name))
+                        && !self.typed.contains_key("training.device") =>
+                {
+                    table.remove("device")
+                }
                 _ => None,
             };
         }

@@ -133,18 +133,18 @@ struct Row<'a> {
     ended: Option<Ended>,
 }
 
-/// Continues a prompt. `watch` hears of each piece of text as it comes.
+/// Continues a prompt. `watch` hears of each piece of text as it comes, and ends the writing by an error.
 ///
 /// # Errors
 /// [`Error::Input`] where options or prompt cannot be used; [`Error::Failed`] where the model's
-/// logits are not finite.
+/// logits are not finite; and those of `watch`.
 pub fn write<B: ops::Backend>(
     (model, sizes): (&Model<B>, Sizes),
     vocabulary: &Vocabulary,
     prompt: &Prompt,
     options: &Options,
     device: &B::Device,
-    mut watch: impl FnMut(Event),
+    mut watch: impl FnMut(Event) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
     check(vocabulary, sizes, prompt, options)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
@@ -166,7 +166,7 @@ pub fn write<B: ops::Backend>(
         let time = prompt.tokens.len() + step;
         if time - first > sizes.context {
             let kept = sizes.context.div_ceil(2);
-            watch(Event::Slide { context: sizes.context, kept });
+            watch(Event::Slide { context: sizes.context, kept })?;
             (first, unread) = (time - kept, time - kept);
             cache.clear();
         }
@@ -191,7 +191,7 @@ pub fn write<B: ops::Backend>(
             }
             row.step(logits, options, [sample as u64, step as u64]);
             let over = row.ended.is_some() || step + 1 == options.max_new;
-            watch(Event::Text { sample, text: row.transcript.fresh(over) });
+            watch(Event::Text { sample, text: row.transcript.fresh(over) })?;
         }
         if written.iter().all(|row| row.ended.is_some()) {
             break;

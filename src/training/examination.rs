@@ -65,11 +65,12 @@ impl Analysis {
 }
 
 /// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`, and says over
-/// how many.
+/// how many. No batch has more `rows` than those of training: what a device holds of them, it holds of these.
 pub fn score<B: ops::Backend>(
     model: &Trainee<B>,
     set: &Sequences,
     config: &AnalysisConfig,
+    rows: usize,
     device: &B::Device,
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
     let heads = ablation::heads(&model.model);
@@ -78,7 +79,7 @@ pub fn score<B: ops::Backend>(
     let weights = |time: usize| (maps * time * time).max(1);
     let samples = Sample::first(set, config.sequences.min(MOST_SCORED / weights(set.time())).max(1));
     let samples: Vec<_> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
-    let together = (BATCH_SCORED / weights(set.time().min(longest))).max(1);
+    let together = (BATCH_SCORED / weights(set.time().min(longest))).clamp(1, rows.max(1));
     let mut tallies = HeadTallies::default();
     for samples in samples.chunks(together) {
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
@@ -94,21 +95,22 @@ pub fn score<B: ops::Backend>(
 /// `best` on the validation set of `dataset`.
 ///
 /// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, but one, so
-/// that looking takes a small part of the time that training took.
+/// that looking takes a small part of the time that training took. `rows` as for [`score`].
 pub fn examine<B: ops::Backend>(
     model: &Trainee<B>,
     dataset: &Dataset,
     config: &AnalysisConfig,
     (best, trained): (&Best, u64),
+    rows: usize,
     device: &B::Device,
 ) -> Result<Analysis> {
     let valid = &dataset.valid;
-    let (mut heads, sequences) = score(model, valid, config, device)?;
+    let (mut heads, sequences) = score(model, valid, config, rows, device)?;
 
     let all = heads.iter().map(Vec::len).sum::<usize>();
     let affordable = trained as usize / 10 / (all * valid.time()).max(1);
     let left_out_over = affordable.clamp(1, sequences);
-    let batch = ABLATION_BATCH.min(left_out_over).min((ABLATION_TOKENS / valid.time().max(1)).max(1));
+    let batch = ablation_batch(valid.time(), rows).min(left_out_over);
     let batches = ValidBatches {
         end: left_out_over / batch,
         ..ValidBatches::new(Loader::new(valid.clone(), batch, 0, Order::InOrder).into(), device.clone())
@@ -146,6 +148,11 @@ pub fn look_at<B: ops::Backend>(
     Ok((view, heads))
 }
 
+/// Sequences in a batch that heads are left out on, of `time` tokens each, where training has `rows` in one.
+fn ablation_batch(time: usize, rows: usize) -> usize {
+    ABLATION_BATCH.min(ABLATION_TOKENS / time.max(1)).min(rows).max(1)
+}
+
 /// Fills in what the `loss` rises by without each head.
 fn ablate<B: ops::Backend>(
     model: &Trainee<B>,
@@ -159,5 +166,18 @@ fn ablate<B: ops::Backend>(
             let without = Trainee { model: without, label_smoothing: model.label_smoothing };
             scores.ablation = Some(loss(&without) - whole);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_left_out_on_batches_that_training_could_hold() {
+        assert_eq!(ablation_batch(64, 32), 16);
+        assert_eq!(ablation_batch(64, 3), 3);
+        assert_eq!(ablation_batch(4_096, 12), 2);
+        assert_eq!(ablation_batch(100_000, 12), 1);
     }
 }

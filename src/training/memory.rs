@@ -52,17 +52,22 @@ impl Memory {
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block: queries, keys and values, context, two residuals, and the
         // inner layer before its activation. Composed operations also keep two norms, the activation, and the
-        // weights of attention.
+        // weights of attention, with those that dropout leaves.
         let training = &experiment.training;
         let fused = device.backend.is_cpu()
             && training.kernels == Kernels::Fused
             && training.precision == Precision::F32;
         let kept = match fused {
             true => 6 * model.d_model + model.inner_width(),
-            false => 8 * model.d_model + 2 * model.inner_width() + 3 * model.heads * time,
+            false => {
+                let maps = 3 + usize::from(model.dropout > 0.0);
+                8 * model.d_model + 2 * model.inner_width() + maps * model.heads * time
+            }
         };
-        // A quarter more was measured for what lives shortly.
-        let of_a_block = 1.25 * 4.0 * kept as f64;
+        // A quarter more was measured for what lives shortly, and on cards, whose memory is lent in pages, twice
+        // as much in all.
+        let held = if device.backend.is_cpu() { 1.25 } else { 2.0 };
+        let of_a_block = held * 4.0 * kept as f64;
         // Logits, their softmax, its gradient, and a copy.
         let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows * time) as f64;

@@ -168,7 +168,7 @@ pub fn resume<B: ops::AutodiffBackend>(
     let dataset = experiment.dataset_of(&folder)?;
     let found = checkpoint::newest(&folder)?;
     let memory = Memory::of(experiment, &dataset, &control.device);
-    memory.check_tensors(experiment, found.checkpoint.sizes, &control.device)?;
+    memory.check(experiment, found.checkpoint.sizes, &control.device)?;
     let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
     compute(&experiment.training, || {
         go_on(experiment, dataset, trainee, found, folder, lock, device, control)
@@ -279,8 +279,10 @@ fn go_on<B: ops::AutodiffBackend>(
             summary.write(&run.folder)?;
             // A run that only pauses is looked into when it ends.
             if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
-                look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
+                let seen =
+                    look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
                 run.watch.check()?;
+                seen.write(&run.folder)?;
             }
             Ok(Outcome { folder: run.folder, summary, lock })
         }
@@ -319,15 +321,16 @@ pub fn check_precision<B: ops::AutodiffBackend>(
     Err(Error::key("training.precision", config.precision.name(), problem))
 }
 
-/// Keeps with the run what its best weights do.
+/// What the best weights of a run do.
 fn look_into_best<B: ops::AutodiffBackend>(
     experiment: &Experiment,
     dataset: &Dataset,
     folder: &RunFolder,
     (best, tokens): (&Best, u64),
     device: &B::Device,
-) -> Result<()> {
+) -> Result<Analysis> {
     let (model, _) = native::load_model::<B::InnerBackend>(&folder.weights()?, device)?;
     let model = Trainee { model, label_smoothing: 0.0 };
-    examination::examine(&model, dataset, &experiment.analysis, (best, tokens), device)?.write(folder)
+    let rows = experiment.training.batch_size;
+    examination::examine(&model, dataset, &experiment.analysis, (best, tokens), rows, device)
 }

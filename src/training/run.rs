@@ -82,6 +82,9 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub pace: Pace,
 }
 
+/// Steps whose losses stay on the device at most, however rarely somebody asks for them.
+const MOST_UNREAD: usize = 256;
+
 /// What a step left on the device: read when somebody asks.
 #[derive(Debug)]
 pub struct Unread<B: Backend> {
@@ -138,7 +141,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let save =
                 last || self.config.checkpoint_every > 0 && done.is_multiple_of(self.config.checkpoint_every);
             let stop = self.should_stop(interrupter);
-            if log || validate || save || stop.is_some() || self.progress.wants_a_loss() {
+            let much = self.unread.len() >= MOST_UNREAD;
+            if log || validate || save || stop.is_some() || much || self.progress.wants_a_loss() {
                 self.read(log.then(|| learner.lr_current()))?;
             }
             self.progress.step(&self.standing(learner.lr_current()));
@@ -167,7 +171,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if every == 0 || !step.is_multiple_of(every) && step != self.total || self.heads.holds(step) {
             return Ok(());
         }
-        let (scores, _) = score(&learner.model().valid(), &self.valid, &self.analysis, device)?;
+        let (scores, _) =
+            score(&learner.model().valid(), &self.valid, &self.analysis, self.config.batch_size, device)?;
         self.watch.check()?;
         self.heads.push(step, &scores)
     }

@@ -60,7 +60,7 @@ fn agrees<B: ops::Backend>() {
     for cache in [true, false] {
         let options = Options { sampling: Sampling::GREEDY, max_new: 24, cache, ..Options::default() };
         let written =
-            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_| ()).unwrap();
+            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_| Ok(())).unwrap();
         assert_eq!(written[0].tokens, expected, "with cache: {cache}");
     }
 }

@@ -19,7 +19,7 @@ fn prompt(tokens: &[u32]) -> Prompt {
 
 fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
     let vocabulary = Vocabulary::integers(11, &[]);
-    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_| ())
+    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_| Ok(()))
 }
 
 #[test]
@@ -100,9 +100,12 @@ fn the_text_streams_in_pieces_and_the_slide_is_told() {
     let vocabulary = Vocabulary::characters("abcdefghijk".chars()).unwrap();
     let options = Options { max_new: 12, stop_strings: vec!["zz".into()], samples: 2, ..Options::default() };
     let (mut texts, mut slides) = ([String::new(), String::new()], Vec::new());
-    let watch = |event: Event| match event {
-        Event::Text { sample, text } => texts[sample].push_str(text),
-        Event::Slide { context, kept } => slides.push((context, kept)),
+    let watch = |event: Event| {
+        match event {
+            Event::Text { sample, text } => texts[sample].push_str(text),
+            Event::Slide { context, kept } => slides.push((context, kept)),
+        }
+        Ok(())
     };
     let written = write((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), watch);
     let written = written.unwrap();
@@ -114,11 +117,27 @@ fn the_text_streams_in_pieces_and_the_slide_is_told() {
 }
 
 #[test]
+fn whoever_watches_ends_the_writing_by_an_error() {
+    let model = model(&config(PositionScheme::Learned));
+    let mut pieces = 0;
+    let watch = |_: Event| {
+        pieces += 1;
+        if pieces == 3 { Err(Error::Failed("the card is gone".into())) } else { Ok(()) }
+    };
+    let options = Options { max_new: 5, ..Options::default() };
+    let vocabulary = Vocabulary::integers(11, &[]);
+    let written = write((&model, SIZES), &vocabulary, &prompt(&[3]), &options, &Default::default(), watch);
+    assert_eq!(written.unwrap_err().to_string(), "the card is gone");
+    assert_eq!(pieces, 3, "nothing more is written");
+}
+
+#[test]
 fn tokens_that_the_vocabulary_lacks_are_never_written() {
     let model = model(&config(PositionScheme::Learned));
     let vocabulary = Vocabulary::integers(2, &[]);
     let options = Options { max_new: 50, alternatives: 9, ..Options::default() };
-    let written = write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_| ());
+    let written =
+        write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_| Ok(()));
     let written = &written.unwrap()[0];
     assert!(written.tokens.iter().all(|&token| token < 2));
     assert!(written.alternatives.iter().all(|step| step.len() == 2));

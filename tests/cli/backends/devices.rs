@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{STEPS, done, others, refused, run};
+use super::{STEPS, done, others, refused, run, train};
 use crate::{program, text};
 
 #[test]
@@ -153,7 +153,20 @@ fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
     );
     for backend in others() {
         done(run(folder, &["evaluate", "run", "--backend", backend], &[]));
+        done(run(folder, &["evaluate", "run"], &[&format!("training.backend={backend}")]));
     }
+}
+
+#[test]
+fn weights_are_imported_where_their_config_says() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    train(folder, "run", "ndarray", &["training.steps=1"]);
+    let import = ["import", "run/model.safetensors", "--format", "native", "--run", "imported"];
+    let told = refused(run(folder, &import, &["training.device=7"]));
+    assert!(told.contains("`training.device` = 7 is not there: choose one of 0 (ndarray"), "{told}");
+    assert!(!folder.join("imported").exists(), "nothing is left");
+    done(run(folder, &import, &[]));
 }
 
 #[test]
