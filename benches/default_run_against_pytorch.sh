@@ -1,6 +1,6 @@
 #!/bin/sh
 # The whole default run, from the start to the last picture, beside PyTorch's import and as many training
-# steps on a batch of the same model: pair by pair, so that whatever else the machine does falls on
+# steps on a batch of a model of its sizes: pair by pair, so that whatever else the machine does falls on
 # both. PyTorch neither validates nor saves nor draws. Prints seconds and ratios (below 1: faster).
 #
 #     benches/default_run_against_pytorch.sh

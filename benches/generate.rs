@@ -18,6 +18,10 @@ fn main() {
         arguments.next().map_or(default, |value| value.parse().expect("a number"))
     };
     let (prompt, new) = (length("--prompt", 64), length("--new", 128));
+    assert!(
+        prompt > 0 && new > 1 && prompt + new <= 1024,
+        "--prompt and --new: at least one and two tokens, 1024 in all"
+    );
     let sizes = Sizes { vocab: 50_257, context: 1024, source_context: None };
     let config = ModelConfig {
         architecture: Architecture::Decoder,

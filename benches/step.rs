@@ -126,6 +126,8 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         // Scores of the heads along a run are work that was asked for.
         "analysis.every=0".to_string(),
     ];
+    let kernels = serde_json::to_value(options.kernels).expect("a name");
+    sets.push(format!("training.kernels={kernels}"));
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
     let experiment = config.expect("a config").experiment();

@@ -86,6 +86,7 @@ impl Config {
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
+        whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
         Self::parse(&whole.to_toml(), &own, overrides).map_err(without_place)
     }
@@ -115,6 +116,7 @@ impl Config {
                 "must be a plain folder name of up to 200 bytes: use --run DIR for another place",
             ));
         }
+        self.check_paths()?;
         self.data.check()?;
         self.model.check()?;
         self.training.check()?;
@@ -122,6 +124,26 @@ impl Config {
         match &self.tune {
             Some(tune) => tune.check().and_then(|()| Space::new(self).map(drop)),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses paths that a config cannot say, whole as it says them.
+    ///
+    /// # Errors
+    /// Names the key of one that is not UTF-8.
+    pub fn check_paths(&self) -> Result<()> {
+        let whole = self.anchored();
+        let mut paths = vec![("run.from", &whole.run.from), ("data.path", &whole.data.path)];
+        if let Tokens::File(path) = &whole.data.tokens {
+            paths.push(("data.tokens", path));
+        }
+        match paths.into_iter().find(|(_, path)| path.to_str().is_none()) {
+            None => Ok(()),
+            Some((key, path)) => {
+                let problem =
+                    "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
+                Err(Error::key(key, path.display(), problem))
+            }
         }
     }
 
@@ -298,6 +320,30 @@ fn word(variant: impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_no_config_can_say_is_refused_by_its_key() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(b"r\xe9sum\xe9.txt"));
+        let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
+        let told = config.check().unwrap_err().to_string();
+        assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
+    }
+
+    #[test]
+    fn a_search_that_is_set_takes_the_place_of_the_file_s_in_either_notation() {
+        for text in [
+            "[tune.search]\n\"training.batch_size\" = [16, 32]\n",
+            "[tune.search.training]\nbatch_size = [16, 32]\n",
+        ] {
+            for set in ["tune.search.training.batch_size=[8]", "tune.search.\"training.batch_size\"=[8]"] {
+                let config = Config::parse(text, Path::new("config.toml"), &[set.to_string()]).unwrap();
+                let written = config.to_toml();
+                assert!(written.contains("[8]") && !written.contains("16"), "{text}{set}: {written}");
+            }
+        }
+    }
 
     #[test]
     fn a_backend_that_is_set_leaves_the_device_of_another() {

@@ -27,7 +27,9 @@ use crate::{Error, Result, ops};
 pub enum Masking {
     /// Scores above the diagonal become -inf before the softmax.
     Scores,
-    /// Weights above the diagonal become zero after the softmax, and rows are renormalised.
+    /// Weights above the diagonal become zero after the softmax, and rows are renormalised. Where a hidden score
+    /// is above all others of its row by more than about 100, these are zero before that, and nothing is left to
+    /// renormalise: hence the other way is the usual one.
     Weights,
 }
 

@@ -56,7 +56,8 @@ pub(crate) fn check_residual<const D: usize>(residual: [usize; D], output: [usiz
 
 /// Whether a dropout lies in [0, 1).
 pub(crate) fn check_dropout(dropout: f64) -> Result<()> {
-    if (0.0..1.0).contains(&dropout) {
+    // In single precision, which is what it is applied in.
+    if (0.0..1.0).contains(&(dropout as f32)) && dropout >= 0.0 {
         return Ok(());
     }
     Err(Error::key("model.dropout", dropout, "must lie in [0, 1)"))

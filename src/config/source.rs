@@ -77,7 +77,15 @@ impl Values {
             ("tune", Some(searched)) => match table {
                 toml::Value::Table(table) => {
                     let space = || toml::Value::Table(toml::Table::new());
-                    (table.entry("search").or_insert_with(space), searched.trim_matches('"'))
+                    let search = table.entry("search").or_insert_with(space);
+                    let searched = searched.trim_matches('"');
+                    // In a file the key may stand without quotes, in a table of its section.
+                    if let Some((section, key)) = searched.split_once('.')
+                        && let Some(toml::Value::Table(section)) = search.get_mut(section)
+                    {
+                        section.remove(key);
+                    }
+                    (search, searched)
                 }
                 _ => return,
             },

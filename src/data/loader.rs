@@ -14,7 +14,7 @@ use super::sequences::Sequences;
 pub enum Order {
     /// For training. Rows: each once an epoch, in an order drawn from (seed, epoch). A stream:
     /// windows side by side from an offset drawn from (seed, epoch), in an order drawn alike, so that
-    /// an epoch sees everything and in time every offset comes.
+    /// an epoch sees everything but less than a window at either end, and in time every offset comes.
     Shuffled,
     /// For validation: each sample once, as it stands; a stream in windows side by side, of
     /// which the last may be shorter.
@@ -82,7 +82,7 @@ impl Loader {
                 let permutation = self.permutation(epoch);
                 let length = self.sequences.time();
                 // The epoch's windows stand side by side from a random offset on, so that an epoch sees
-                // all of the stream; what does not fit at its end is drawn anywhere.
+                // the stream but for its ends; what does not fit there is drawn anywhere.
                 let offset = generator(self.seed, Purpose::Windows, [epoch as u64, 0])
                     .random_range(0..length.min(starts.len()));
                 let start = |row| {

@@ -1,11 +1,17 @@
 //! The text of a continuation as it grows: what can be shown already, and where a stop string
 //! ends it.
 
+use std::ops::Range;
+
 use crate::data::{Notation, Vocabulary};
 
 /// Tokens of the prompt with which new ones are decoded: a tokenizer may drop the space before
 /// the first token of a text.
 const CONTEXT: usize = 4;
+
+/// New tokens that are decoded again with each that comes: what stands before has its text for good. It is at
+/// most twice as many.
+const UNSETTLED: usize = 32;
 
 /// New tokens and their text.
 #[derive(Debug)]
@@ -15,6 +21,8 @@ pub(super) struct Transcript<'a> {
     before: Vec<u32>,
     tokens: Vec<u32>,
     text: String,
+    /// Tokens whose text is settled, and how many bytes that is.
+    settled: (usize, usize),
     /// Bytes of the text that were given out.
     shown: usize,
 }
@@ -22,23 +30,51 @@ pub(super) struct Transcript<'a> {
 impl<'a> Transcript<'a> {
     pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a [String]) -> Self {
         let before = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
-        Self { vocabulary, stops, before, tokens: Vec::new(), text: String::new(), shown: 0 }
+        Self { vocabulary, stops, before, tokens: Vec::new(), text: String::new(), settled: (0, 0), shown: 0 }
     }
 
     /// Takes up a token; true where a stop string is complete, which with all behind it is dropped.
     pub(super) fn push(&mut self, token: u32) -> bool {
         self.tokens.push(token);
-        self.text = self.decode(&self.tokens);
-        let stop = self.stops.iter().filter_map(|stop| self.text.find(stop.as_str())).min();
-        let Some(end) = stop else { return false };
+        let (first, settled) = self.settled;
+        let tail = self.decode(first..self.tokens.len());
+        self.text.truncate(settled);
+        self.text.push_str(&tail);
+        let Some(end) = self.stop(settled) else {
+            self.settle(&tail);
+            return false;
+        };
         // A token stays if any of its text does.
-        while let Some((_, fewer)) = self.tokens.split_last()
-            && self.decode(fewer).len() >= end
+        while let Some(fewer) = self.tokens.len().checked_sub(1)
+            && self.decode(0..fewer).len() >= end
         {
             self.tokens.pop();
         }
         self.text.truncate(end);
         true
+    }
+
+    /// Where the first stop string begins, of those that end behind what was `settled`.
+    fn stop(&self, settled: usize) -> Option<usize> {
+        let found = self.stops.iter().filter_map(|stop| {
+            let from = self.text.floor_char_boundary(settled.saturating_sub(stop.len()));
+            self.text[from..].find(stop.as_str()).map(|at| from + at)
+        });
+        found.min()
+    }
+
+    /// Settles the text of all but the last tokens, where it is that whatever follows.
+    fn settle(&mut self, tail: &str) {
+        let (first, settled) = self.settled;
+        if self.tokens.len() - first < 2 * UNSETTLED {
+            return;
+        }
+        let next = self.tokens.len() - UNSETTLED;
+        let text = self.decode(first..next);
+        // Not so where the cut would part a character, or what a tokenizer joins.
+        if tail.strip_prefix(&text) == Some(self.decode(next..self.tokens.len()).as_str()) {
+            self.settled = (next, settled + text.len());
+        }
     }
 
     /// What can be shown that was not: characters that are whole, and no beginning of a stop
@@ -66,19 +102,22 @@ impl<'a> Transcript<'a> {
         self.text
     }
 
-    fn decode(&self, tokens: &[u32]) -> String {
-        match self.vocabulary.notation() {
+    /// The text of some of the new tokens, as it stands behind those before them.
+    fn decode(&self, range: Range<usize>) -> String {
+        let tokens = &self.tokens[range.clone()];
+        let before = match (self.vocabulary.notation(), range.start) {
             // Each token has a text of its own.
-            Notation::Words | Notation::Characters => self.vocabulary.decode(tokens),
-            Notation::Text => {
-                let all = self.vocabulary.decode(&[&self.before, tokens].concat());
-                let before = self.vocabulary.decode(&self.before);
-                // A prompt may end within a character.
-                match all.strip_prefix(&before) {
-                    Some(new) => new.to_string(),
-                    None => self.vocabulary.decode(tokens),
-                }
+            (Notation::Characters, _) | (Notation::Words, 0) => return self.vocabulary.decode(tokens),
+            (Notation::Words | Notation::Text, start) => {
+                let near = &self.tokens[start.saturating_sub(CONTEXT)..start];
+                if near.is_empty() { self.before.clone() } else { near.to_vec() }
             }
+        };
+        let all = self.vocabulary.decode(&[&before, tokens].concat());
+        // A prompt may end within a character.
+        match all.strip_prefix(&self.vocabulary.decode(&before)) {
+            Some(new) => new.to_string(),
+            None => self.vocabulary.decode(tokens),
         }
     }
 }
@@ -119,16 +158,48 @@ mod tests {
         assert_eq!(transcript.fresh(true), "");
     }
 
-    #[test]
-    fn a_character_of_several_tokens_is_shown_when_it_is_whole() {
-        // Bytes as tokens: é is C3 A9, which a byte-level tokenizer writes as Ã and ©.
+    /// Bytes as tokens: é is C3 A9, which a byte-level tokenizer writes as Ã and ©.
+    fn bytes() -> Vocabulary {
         let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null,
             "padding": null, "normalizer": null, "added_tokens": [], "pre_tokenizer": null,
             "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": false,
             "trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "dropout": null,
             "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
             "fuse_unk": false, "byte_fallback": false, "vocab": {"a": 0, "Ã": 1, "©": 2}, "merges": []}}}"#;
-        let vocabulary: Vocabulary = serde_json::from_str(json).unwrap();
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_piece_by_piece_is_the_text_of_the_whole() {
+        let words = Vocabulary::symbols(["down", "up"].map(String::from).to_vec(), None).unwrap();
+        for vocabulary in [bytes(), characters(), words] {
+            let mut transcript = Transcript::new(&vocabulary, &[0], &[]);
+            let mut shown = String::new();
+            let mut random: u32 = 7;
+            for step in 0..1_000 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                transcript.push((random >> 16) % vocabulary.size() as u32);
+                shown.push_str(transcript.fresh(step == 999));
+            }
+            let tokens = transcript.tokens().to_vec();
+            assert!(transcript.settled.0 > 800, "{:?}", transcript.settled);
+            let whole = vocabulary.decode(&tokens);
+            assert_eq!((transcript.into_text(), shown), (whole.clone(), whole));
+        }
+    }
+
+    #[test]
+    fn a_stop_string_is_found_far_behind_the_prompt() {
+        let vocabulary = characters();
+        let stops = ["bcb".to_string()];
+        let mut transcript = Transcript::new(&vocabulary, &[0], &stops);
+        let ended = (0..).find(|&step| transcript.push(if step < 1_000 { 0 } else { 1 + step % 2 }));
+        assert_eq!((ended, transcript.tokens().len()), (Some(1_002), 1_000));
+    }
+
+    #[test]
+    fn a_character_of_several_tokens_is_shown_when_it_is_whole() {
+        let vocabulary = bytes();
         let mut transcript = Transcript::new(&vocabulary, &[0], &[]);
         let mut shown = Vec::new();
         for token in [0, 1, 2, 0] {

@@ -17,6 +17,9 @@ pub(super) const MOST_ROWS: usize = 8;
 /// processor follows ahead of the reading are slower again.
 const TOGETHER: usize = 8;
 
+/// The most parts of a sum: each has as many numbers as the output, and one thread adds them up.
+const MOST_PARTS: usize = 16;
+
 /// Rows of the weight in a piece: half a mebibyte, long enough to hand over, short enough to share out.
 fn rows_in_a_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
@@ -32,7 +35,8 @@ pub(super) fn product(layer: &Linear, input: &[f32], output: &mut [f32]) {
     match layer.layout {
         // Each piece of the weight gives a part of every sum.
         WeightLayout::InputOutput => {
-            let piece_rows = rows_in_a_piece(d_out);
+            let least = d_in.div_ceil(MOST_PARTS).next_multiple_of(TOGETHER);
+            let piece_rows = rows_in_a_piece(d_out).max(least);
             let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
             let tiles = Tiles::rows(&mut parts, rows * d_out, 1);
             for_each_piece(tiles.count(), piece_rows * d_out * rows, |piece| {

@@ -79,6 +79,8 @@ pub(super) fn for_each_product_tile(
     finish: impl Fn(usize, &mut MatrixMut) + Sync + Send,
 ) {
     let inner = left.columns();
+    assert_eq!((left.rows(), right.columns()), output.size(), "the size of the product");
+    assert_eq!(inner, right.rows(), "columns of the left factor, rows of the right");
     let work = output.tile_work() * inner;
     for_each_piece(output.count(), work, |index| {
         let (rows, columns) = output.place(index);

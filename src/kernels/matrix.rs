@@ -228,6 +228,11 @@ impl<'a> Tiles<'a> {
         self.taken.len()
     }
 
+    /// Rows and columns of the whole matrix.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.matrix.rows, self.matrix.columns)
+    }
+
     /// How many numbers a whole tile has.
     pub(super) fn tile_work(&self) -> usize {
         self.tile_rows * self.tile_columns

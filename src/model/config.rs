@@ -193,7 +193,9 @@ impl ModelConfig {
                 head: (!self.tie_embeddings).then(|| self.head(sizes.vocab).init(device)),
             }),
         };
-        Ok(self.initialisation.apply(model, self.layers))
+        // Nothing returns to a stream where there is none.
+        let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
+        Ok(self.initialisation.apply(model, layers))
     }
 
     /// How many parameters [`Self::init`] makes, counted without making them.

@@ -64,14 +64,25 @@ impl<B: ops::Backend> Decoder<B> {
     /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
     /// `[batch, time, vocab]`.
     pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = match &self.norm {
-            Some(norm) => norm.forward(x),
-            None => x,
-        };
-        match &self.head {
-            Some(head) => ops::linear(head, x),
-            None => ops::tied_linear(&self.embedding.token, x),
-        }
+        logits(self.norm.as_ref(), self.head.as_ref(), &self.embedding, x)
+    }
+}
+
+/// What the end of a stack makes of its stream: the norm, where there is one, then the head, or the embedding
+/// where they are tied.
+pub(super) fn logits<B: ops::Backend>(
+    norm: Option<&LayerNorm<B>>,
+    head: Option<&Linear<B>>,
+    embedding: &Embeddings<B>,
+    x: Tensor<B, 3>,
+) -> Tensor<B, 3> {
+    let x = match norm {
+        Some(norm) => norm.forward(x),
+        None => x,
+    };
+    match head {
+        Some(head) => ops::linear(head, x),
+        None => ops::tied_linear(&embedding.token, x),
     }
 }
 

@@ -97,14 +97,7 @@ impl<B: ops::Backend> EncoderDecoder<B> {
     /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
     /// `[batch, time, vocab]`.
     pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = match &self.norm {
-            Some(norm) => norm.forward(x),
-            None => x,
-        };
-        match &self.head {
-            Some(head) => ops::linear(head, x),
-            None => ops::tied_linear(&self.embedding.token, x),
-        }
+        super::decoder::logits(self.norm.as_ref(), self.head.as_ref(), &self.embedding, x)
     }
 
     /// Answers each source with the likeliest token at each step, from the token `start` until the

@@ -21,7 +21,7 @@ pub enum Initialisation {
 }
 
 impl Initialisation {
-    /// Draws all parameters of a model with `layers` blocks, in the order of its fields.
+    /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields.
     pub fn apply<B: Backend, M: Module<B>>(self, module: M, layers: usize) -> M {
         match self {
             Initialisation::Uniform => {
@@ -29,7 +29,7 @@ impl Initialisation {
                 module
             }
             Initialisation::Normal => {
-                let scaled = 0.02 / (2.0 * layers as f64).sqrt();
+                let scaled = 0.02 / (2.0 * layers as f64).sqrt().max(1.0);
                 module.map(&mut Normal { path: Vec::new(), scaled })
             }
         }

@@ -38,7 +38,8 @@ impl<B: backend::Backend> Mask<B> {
         Self { keys: Some(keys), ..self }
     }
 
-    /// Also hides everything from these queries: `[batch, query_time]`.
+    /// Also hides everything from these queries: `[batch, query_time]`. It is kept as one byte a pair of query
+    /// and key, so memory then grows as the square of the time.
     pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
         Self { queries: Some(queries), ..self }
     }

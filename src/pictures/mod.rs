@@ -71,7 +71,7 @@ impl Story {
                 folder.path().display()
             )));
         }
-        let samples = Sample::read(folder)?;
+        let samples = Sample::read(folder, vocabulary.size())?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
         }
@@ -79,11 +79,19 @@ impl Story {
         let is_cut = samples.iter().map(|sample| sample.inputs.len() > longest).collect::<Vec<_>>();
         let samples = samples.into_iter().map(|sample| sample.beginning(longest)).collect::<Vec<_>>();
         let rows = read_metrics(&folder.metrics())?;
-        let analysis = Analysis::read(folder)?;
+        let summary = Summary::read(folder)?;
+        // One that was made of earlier weights, before the run went on, says nothing of these.
+        let analysis = Analysis::read(folder)?.filter(|analysis| Some(analysis.step) == summary.best_step);
         let shown = config.analysis.sample.min(samples.len() - 1);
         let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
         let (views, free) = backend::run(device, look)?;
         let shown = shown.min(views.len() - 1);
+        if let (Some(analysis), Some(view)) = (&analysis, views.first())
+            && !analysis.heads.iter().map(Vec::len).eq(view.attention.iter().map(Vec::len))
+        {
+            let problem = "is of a model with other heads; without the file they are scored anew";
+            return Err(Error::file(folder.analysis(), None, None, problem));
+        }
         let sequence = |index: usize| match is_cut[index] {
             true => format!("validation sequence {index}, its first {longest} tokens"),
             false => format!("validation sequence {index}"),
@@ -97,13 +105,17 @@ impl Story {
             truth: texts(&free.truth),
         };
         let (heads, measured_on) = match &analysis {
-            Some(analysis) => (analysis.heads.clone(), measured_on(analysis)),
+            Some(analysis) => {
+                let sequences = [analysis.sequences, analysis.ablation_sequences];
+                (analysis.heads.clone(), measured_on(sequences, analysis.first_tokens))
+            }
             None => {
                 let mut tallies = HeadTallies::default();
                 for (view, sample) in views.iter().zip(&samples) {
                     tallies.add(&view.attention, &sample.inputs);
                 }
-                (tallies.scores(), format!("{} validation sequences", views.len()))
+                let first_tokens = is_cut.contains(&true).then_some(longest);
+                (tallies.scores(), measured_on([views.len(); 2], first_tokens))
             }
         };
         let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
@@ -113,7 +125,7 @@ impl Story {
             readings: readings.collect(),
             shown,
             generated,
-            summary: Summary::read(folder)?,
+            summary,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?,
             folder: folder.clone(),
             config,

@@ -9,7 +9,7 @@ use crate::report::{
     AllHeads, AttentionMaps, HeadMap, HeadValues, PagePrediction, PageSample, PredictedToken, Predictions,
     Score, TokenProbability,
 };
-use crate::training::{Analysis, Sample};
+use crate::training::Sample;
 
 /// The likeliest tokens that a page shows at each position.
 const LIKELIEST: usize = 5;
@@ -169,15 +169,14 @@ pub(super) fn head_values(heads: &[Vec<HeadScores>]) -> Vec<HeadValues> {
 }
 
 /// What the scores of a run were taken on.
-pub(super) fn measured_on(analysis: &Analysis) -> String {
+pub(super) fn measured_on([all, left_out]: [usize; 2], first_tokens: Option<usize>) -> String {
     let sequences = |count: usize| match count {
         1 => "1 validation sequence".to_string(),
         count => format!("{count} validation sequences"),
     };
-    let of =
-        analysis.first_tokens.map_or_else(String::new, |tokens| format!("the first {tokens} tokens of "));
-    match (analysis.sequences, analysis.ablation_sequences) {
-        (all, few) if few == all => of + &sequences(all),
-        (all, few) => format!("{of}{}, ablation on {few}", sequences(all)),
+    let of = first_tokens.map_or_else(String::new, |tokens| format!("the first {tokens} tokens of "));
+    match left_out == all {
+        true => of + &sequences(all),
+        false => format!("{of}{}, ablation on {left_out}", sequences(all)),
     }
 }

@@ -54,6 +54,17 @@ impl GradientCurve {
         Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() }
     }
 
+    /// The share of all steps whose gradients were cut: a point tells it of those since the one before.
+    fn cut(&self) -> f64 {
+        let mut before = 0;
+        let cut = self.clip_rate.iter().filter(|point| point.value.is_finite()).map(|point| {
+            let steps = point.step.saturating_sub(before);
+            before = point.step;
+            point.value * steps as f64
+        });
+        cut.sum::<f64>() / before.max(1) as f64
+    }
+
     fn summary(&self) -> String {
         let norms = sorted(self.norm.iter());
         let mut parts = Vec::new();
@@ -65,9 +76,7 @@ impl GradientCurve {
             ));
         }
         if self.clips() {
-            let rates = sorted(self.clip_rate.iter());
-            let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-            parts.push(format!("{:.0} % of steps cut", mean * 100.0));
+            parts.push(format!("{:.0} % of steps cut", self.cut() * 100.0));
         } else if self.clip_limit.is_none() {
             parts.push("gradients are not cut".to_string());
         }

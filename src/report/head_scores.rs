@@ -11,6 +11,7 @@ use super::picture::Picture;
 use super::range::counted;
 use super::score::{HeadValues, head_name};
 use super::text::Text;
+use super::token::round_stride;
 use crate::error::{Error, Result};
 
 /// The scores of all heads.
@@ -61,7 +62,7 @@ impl HeadScoreGrid {
         let heads = heads.unwrap_or(1).max(1);
         let columns = if heads <= 4 { 3 } else { 2 }.min(self.scores.len().max(1));
         let panel = (f64::from(WIDTH) - 2.0 * MARGIN) / columns as f64;
-        let width = ((panel - LEFT - BAR) / heads as f64).min(WIDEST).floor();
+        let width = ((panel - LEFT - BAR) / heads as f64).min(WIDEST).floor().max(2.0);
         let height = if width >= WRITTEN { 26.0 } else { width.min(20.0) };
         Layout { columns, panel, cell: (width, height), layers, heads }
     }
@@ -120,7 +121,7 @@ impl HeadScoreGrid {
         color_bar(canvas, bar, BarValues::Scores(range))
     }
 
-    /// The numbers of layers and heads, every second one where cells are too small for all.
+    /// The numbers of layers and heads, every second or fewer where cells are too small for all.
     fn labels<B: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, B>,
@@ -129,7 +130,7 @@ impl HeadScoreGrid {
     ) -> Result<()> {
         let (width, height) = layout.cell;
         let look = Text::new(SIZE).color(MUTED);
-        let every = |pitch: f64| if pitch < 13.0 { 2 } else { 1 };
+        let every = |pitch: f64| round_stride((13.0 / pitch).ceil() as usize);
         for layer in (0..layout.layers).step_by(every(height)) {
             let y = top + (layer as f64 + 0.5) * height;
             canvas.text(&layer.to_string(), (left - 6.0, y), &look.right())?;

@@ -42,6 +42,8 @@ const WIDEST_OF_MANY: f64 = 120.0;
 const ALL_LAYERS: f64 = 900.0;
 /// More heads than this are set in two rows a layer, while there are few layers.
 const ROW: usize = 8;
+/// More than this in more rows, so that each can be seen.
+const MOST_ACROSS: usize = 32;
 const FEW_LAYERS: usize = 4;
 /// The narrowest cell in logical pixels; longer sequences are binned.
 const NARROWEST_CELL: f64 = 0.5;
@@ -55,7 +57,8 @@ impl AllHeads<'_> {
 
     fn columns(&self) -> usize {
         let heads = self.heads();
-        if heads > ROW && self.attention.len() <= FEW_LAYERS { heads.div_ceil(2) } else { heads }
+        let few = heads > ROW && self.attention.len() <= FEW_LAYERS;
+        heads.div_ceil(heads.div_ceil(MOST_ACROSS).max(1 + usize::from(few)))
     }
 
     fn side(&self) -> f64 {
@@ -125,13 +128,21 @@ impl Picture for AllHeads<'_> {
         let scale = WeightScale::of(maps.iter().flatten());
         let number = Text::new(9.5).color(MUTED);
         let name = Text::new(12.0).bold();
+        // Every head is named while there is room for it, then numbered, then every second, and so on.
+        let pitch = side + GAP;
+        let width = |label: &str| number.width(label) + 4.0;
+        let last = self.heads() - 1;
+        let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
+        let every = round_stride((width(&format!("{word}{last}")) / pitch).ceil() as usize);
         for (layer, heads) in maps.iter().enumerate() {
             let top = HEADING + layer as f64 * self.layer();
             canvas.text(&format!("layer {layer}"), (MARGIN, top + NAME + 6.0), &name)?;
             for (head, map) in heads.iter().enumerate() {
                 let left = MARGIN + LAYER + (head % columns) as f64 * (side + GAP);
                 let top = top + (head / columns) as f64 * (NAME + side) + NAME;
-                canvas.text(&format!("head {head}"), (left, top - 7.0), &number)?;
+                if (head % columns).is_multiple_of(every) {
+                    canvas.text(&format!("{word}{head}"), (left, top - 7.0), &number)?;
+                }
                 draw_cells(canvas, Rect { left, top, width: side, height: side }, map, scale)?;
             }
         }

@@ -6,8 +6,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use super::run_folder::{LOCK, Lock, RunFolder, sync_folder};
 use crate::error::{Error, Result};
 
@@ -34,6 +32,14 @@ impl Target {
                 _ => Ok(()),
             },
             Target::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
+            Target::Folder(path)
+                if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED)) =>
+            {
+                Err(Error::Input(format!(
+                    "`{}` is named as folders are while they are made: choose another name with --run DIR",
+                    path.display()
+                )))
+            }
             Target::Folder(_) => Ok(()),
         }
     }
@@ -109,8 +115,8 @@ pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
     }
 }
 
-/// What the hidden name begins with under which a run folder is prepared.
-const PREPARED: &str = ".run-";
+/// What the hidden name begins with under which a run folder is prepared; no run has such a name itself.
+const PREPARED: &str = ".preparing-run-";
 
 /// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
 const LONG: Duration = Duration::from_secs(60);
@@ -156,14 +162,15 @@ impl RunFolder {
         let mut made = MadeFolders::missing(&parent);
         fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
         remove_unfinished(&parent);
-        let hidden = TempDir::with_prefix_in(PREPARED, &parent)
-            .map_err(|error| unwritable("write into", &parent, &error))?;
+        let mut hidden = tempfile::Builder::new();
+        hidden.prefix(PREPARED);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // A temporary folder is its owner's alone; a run is to be shared as any folder is.
-            let _ = fs::set_permissions(hidden.path(), fs::Permissions::from_mode(0o755));
+            // As of any new folder, less what the user's umask takes away.
+            hidden.permissions(fs::Permissions::from_mode(0o777));
         }
+        let hidden = hidden.tempdir_in(&parent).map_err(|error| unwritable("write into", &parent, &error))?;
         let folder = Self::at(hidden.path());
         let shown = |error| {
             with_remedy(

@@ -76,6 +76,7 @@ impl Reopened {
         if let Some(weights) = self.best_weights.take() {
             write_atomically(&folder.model(), &weights)?;
         }
+        self.heads.cut()?;
         self.history.cut()
     }
 }

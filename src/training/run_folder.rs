@@ -3,7 +3,7 @@
 //! While a process works in it, `lock` holds the process id under the operating system's file lock,
 //! which ends with the process.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,14 @@ impl RunFolder {
         let io = |error| Error::io("write", &path, error);
         let mut file =
             File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
-        if file.try_lock().is_err() {
+        if let Err(refused) = file.try_lock() {
+            if let TryLockError::Error(error) = refused {
+                // As some network drives: two processes could work here at once.
+                return Err(Error::Input(format!(
+                    "the disk that `{}` is on offers no file locks ({error}): choose one on another with --run DIR",
+                    self.path.display()
+                )));
+            }
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
             let holder = match holder.trim() {
@@ -183,16 +190,16 @@ impl Drop for Lock {
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = path.parent().unwrap_or(Path::new("."));
-    // Without the path that the error carries: it is that of the hidden file.
-    let mut file = tempfile::Builder::new()
-        .prefix(".writing-")
-        .tempfile_in(parent)
-        .map_err(|error| io(error.kind().into()))?;
+    let mut hidden = tempfile::Builder::new();
+    hidden.prefix(".writing-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(io)?;
+        // As of any new file, less what the user's umask takes away.
+        hidden.permissions(std::fs::Permissions::from_mode(0o666));
     }
+    // Without the path that the error carries: it is that of the hidden file.
+    let mut file = hidden.tempfile_in(parent).map_err(|error| io(error.kind().into()))?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(io)?;
     file.persist(path).map_err(|error| io(error.error))?;
     sync_folder(parent);

@@ -95,12 +95,33 @@ impl Sample {
         batch
     }
 
-    /// The samples kept with a run.
-    pub fn read(folder: &RunFolder) -> Result<Vec<Self>> {
+    /// The samples kept with a run, whose vocabulary has `vocab` tokens.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or holds what no model with these tokens reads.
+    pub fn read(folder: &RunFolder, vocab: usize) -> Result<Vec<Self>> {
         let path = folder.samples();
         let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
+        let samples: Vec<Self> = serde_json::from_slice(&bytes).map_err(|error| {
             Error::file(&path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
-        })
+        })?;
+        match samples.iter().position(|sample| !sample.is_whole(vocab)) {
+            None => Ok(samples),
+            Some(index) => {
+                let problem = format!(
+                    "holds no sample at place {index}: inputs, targets and roles must be as many, at least one,                      and tokens below {vocab}"
+                );
+                Err(Error::file(&path, None, None, problem))
+            }
+        }
+    }
+
+    fn is_whole(&self, vocab: usize) -> bool {
+        let Self { inputs, targets, roles, source } = self;
+        let tokens = inputs.iter().chain(targets).chain(source.iter().flatten());
+        let lengths = [targets.len(), roles.len()];
+        !inputs.is_empty()
+            && lengths == [inputs.len(); 2]
+            && tokens.into_iter().all(|&token| (token as usize) < vocab)
     }
 }

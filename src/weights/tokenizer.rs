@@ -1,7 +1,6 @@
 //! The tokenizer that comes along with a model: a `tokenizer.json`, or GPT-2's older pair of
 //! `vocab.json` and `merges.txt`.
 
-use std::fs;
 use std::path::Path;
 
 use tokenizers::models::bpe::BPE;
@@ -24,7 +23,7 @@ const END_OF_TEXT: &str = "<|endoftext|>";
 /// If there is none, or what is there is none.
 pub fn read(path: &Path) -> Result<Vocabulary> {
     match path.is_dir() {
-        false => read_json(path),
+        false => Vocabulary::read_tokenizer(path),
         true => beside(path)?.ok_or_else(|| {
             let problem = format!("holds no tokenizer: neither {TOKENIZER}, nor {VOCABULARY} and {MERGES}");
             Error::file(path, None, None, problem)
@@ -39,7 +38,7 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
 pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
     let [json, vocabulary, merges] = [TOKENIZER, VOCABULARY, MERGES].map(|name| folder.join(name));
     match () {
-        () if json.is_file() => read_json(&json).map(Some),
+        () if json.is_file() => Vocabulary::read_tokenizer(&json).map(Some),
         () if vocabulary.is_file() && merges.is_file() => read_pair(&vocabulary, &merges).map(Some),
         () if vocabulary.is_file() => {
             let problem = format!("needs the {MERGES} that it was saved with beside it");
@@ -47,15 +46,6 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
         }
         () => Ok(None),
     }
-}
-
-fn read_json(path: &Path) -> Result<Vocabulary> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    let json = serde_json::from_slice(&bytes).map_err(|error| {
-        let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
-        Error::file(path, Some(error.line()), Some(error.column()), problem)
-    })?;
-    Vocabulary::tokenizer_json(json).map_err(|error| Error::file(path, None, None, error.to_string()))
 }
 
 /// GPT-2's byte pair encoding as its first release stored it.

@@ -117,10 +117,9 @@ impl DataConfig {
         in_range("data.length", self.length, 1, LARGEST)?;
         match self.source {
             Source::Sequences => {
-                self.task.check(self)?;
-                let longest = MOST_IDS / (self.length + 1);
-                in_range("data.train_samples", self.train_samples, 1, longest)?;
-                in_range("data.valid_samples", self.valid_samples, 1, longest)
+                let most = MOST_IDS / self.task.tokens(self)?;
+                in_range("data.train_samples", self.train_samples, 1, most)?;
+                in_range("data.valid_samples", self.valid_samples, 1, most)
             }
             Source::Text => {
                 self.check_file()?;

@@ -11,8 +11,8 @@
 //! 2,6,5,3        {"day": 3, "state": "sun"}
 //! ```
 //!
-//! A first line of names above lines of integers is a header; so is the first line of a CSV file
-//! whose column is chosen by name.
+//! A first line of names above lines of integers is a header, and so is the first line of a CSV file
+//! whose column is chosen by name. Of a column that is chosen by number, its values alone decide.
 
 mod delimited;
 mod json_lines;
@@ -28,7 +28,7 @@ use super::config::{Column, DataConfig, LARGEST};
 use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::sequences::{Rows, Sequences};
-use super::vocabulary::{Notation, Vocabulary};
+use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
 
 /// Reads the table that `config` names, by a given vocabulary, or by that of its values.
@@ -43,6 +43,8 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         ids: Ids::default(),
         ends: Vec::new(),
         line: Vec::new(),
+        ends_itself: false,
+        lonely: None,
     };
     table.read()?;
     if table.ids.len() == 0 {
@@ -67,6 +69,10 @@ struct Table<'a> {
     ends: Vec<usize>,
     /// The ids of one line.
     line: Vec<u32>,
+    /// Whether it has end tokens of its own.
+    ends_itself: bool,
+    /// What is wrong with the first line of one value, where no end token follows.
+    lonely: Option<Error>,
 }
 
 impl Table<'_> {
@@ -121,6 +127,11 @@ impl Table<'_> {
                 Ok(id) => self.line.push(id),
                 Err(problem) => return Err(problem_at(path, row, index, reader.layout(), problem)),
             }
+            self.ends_itself |= row.value(index) == END;
+        }
+        if let ([_], None, None) = (self.line.as_slice(), column, &self.lonely) {
+            let problem = "has one value, so there is nothing to predict: leave the line out".to_string();
+            self.lonely = Some(problem_at(path, row, 0, reader.layout(), problem));
         }
         if !self.line.is_empty() {
             self.ids.extend(&self.line);
@@ -142,17 +153,17 @@ impl Table<'_> {
             return Err(problem(&long));
         }
         let with_end = given.map_or(is_ragged, |vocabulary| vocabulary.end().is_some());
-        let known = match &self.encoder {
-            Encoder::Symbols { ids } => ids.contains_key(super::vocabulary::END),
-            Encoder::Undecided | Encoder::Integers { .. } | Encoder::Given(_) => false,
-        };
-        let vocabulary = self.encoder.finish(&mut self.ids, with_end && !known)?;
-        let end = vocabulary.end().filter(|_| with_end && !known);
+        let with_end = with_end && !self.ends_itself;
+        let vocabulary = self.encoder.finish(&mut self.ids, with_end)?;
+        let end = vocabulary.end().filter(|_| with_end);
         if longest + usize::from(end.is_some()) < 2 {
             return Err(problem(
                 "has one value a line, so nothing can be predicted; \
                  set `data.column` = 1 to read all lines as one sequence",
             ));
+        }
+        if let (None, Some(lonely)) = (end, self.lonely) {
+            return Err(lonely);
         }
         let train_lines = self.config.train_part(self.ends.len());
         if train_lines == 0 || train_lines == self.ends.len() {

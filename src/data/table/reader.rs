@@ -84,9 +84,14 @@ pub(super) fn header(
             Error::key("data.column", name, problem)
         }));
     }
-    let is_integer = |value: &str| value.parse::<i128>().is_ok();
+    // Of one column, its values decide; else all do.
+    let read = |row: &Row| match first_column(config) {
+        None => 0..row.len(),
+        Some(column) => column.min(row.len())..(column + 1).min(row.len()),
+    };
+    let is_integer = |row: &Row, index: usize| row.value(index).parse::<i128>().is_ok();
     let is_header = config.values != Values::Symbols
-        && !first.values().any(is_integer)
-        && second.is_some_and(|second| second.len() > 0 && second.values().all(is_integer));
+        && !read(first).any(|index| is_integer(first, index))
+        && second.is_some_and(|row| !read(row).is_empty() && read(row).all(|index| is_integer(row, index)));
     is_header.then(|| Ok(first_column(config)))
 }

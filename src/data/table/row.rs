@@ -99,7 +99,8 @@ fn position(text: &str, index: usize, layout: Layout<'_>) -> (usize, usize) {
     let mut is_escaped = false;
     let mut is_between = true;
     for character in text[from..].chars() {
-        if is_between && !character.is_whitespace() {
+        let is_empty = character == delimiter && delimiter != ' ';
+        if is_between && (is_empty || !character.is_whitespace()) {
             if left == 0 {
                 break;
             }
@@ -130,6 +131,7 @@ mod tests {
         assert_eq!(position("1,2,x\n", 2, comma), (0, 5));
         assert_eq!(position("\"ä,\"\"b\", x", 1, comma), (0, 10));
         assert_eq!(position("\"a\nb\",x", 1, comma), (1, 4));
+        assert_eq!(position("1\t\t3\nx\ty", 1, Layout::Delimited('\t')), (0, 3));
         assert_eq!(position("1  2   x", 2, Layout::Delimited(' ')), (0, 8));
         assert_eq!(position(r#" ["a,\"]", 2,  x]"#, 2, Layout::Array), (0, 16));
         assert_eq!(position(r#"{"a": 1, "b" : x}"#, 0, Layout::Member("b")), (0, 16));

@@ -75,6 +75,40 @@ fn lines_of_different_lengths_are_closed_by_an_end_token() {
 }
 
 #[test]
+fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
+    let file = File::new("a.csv", "a,b,<end>\nb,<end>\na,a,b,<end>\nb,a,<end>\na,<end>\n");
+    let config = file.config();
+    let dataset = config.load(0).unwrap();
+    let again = config.load_with(0, &dataset.vocabulary).unwrap();
+    assert_eq!(samples(&dataset.vocabulary, &dataset.train)[..2], ["a b <end>", "b <end>"]);
+    assert_eq!(again.fingerprint(), dataset.fingerprint());
+    // Others of the same vocabulary, without ends of their own.
+    let other = File::new("b.csv", "a,b\nb\na,a,b\n").config().load_with(0, &dataset.vocabulary).unwrap();
+    assert_eq!(samples(&dataset.vocabulary, &other.train)[..1], ["a b <end>"]);
+}
+
+#[test]
+fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
+    let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
+    let said = file.problem(file.config());
+    assert_eq!(said, "FILE:3:1: has one value, so there is nothing to predict: leave the line out");
+    let vocabulary = Vocabulary::integers(9, &[]);
+    let file = File::new("a.csv", "1,2\n3\n4,5\n");
+    let said = file.config().load_with(0, &vocabulary).unwrap_err().to_string();
+    assert!(said.contains("a.csv:2:1: has one value"), "{said}");
+}
+
+#[test]
+fn a_header_above_a_column_is_known_by_that_column() {
+    let file = File::new(
+        "a.csv",
+        "day,state\n2020-01-01,0\n2020-01-02,1\n2020-01-03,1\n2020-01-04,0\n2020-01-05,1\n",
+    );
+    let config = DataConfig { column: Column::Number(2), length: 1, ..file.config() };
+    assert_eq!(config.load(0).unwrap().vocabulary.size(), 2);
+}
+
+#[test]
 fn symbols_get_ids_in_their_order_and_are_read_again_by_them() {
     let text = "sun,rain,\"light, snow\"\nrain,sun\nsun,7\n";
     let quoted = "[\"sun\",\"rain\",\"light, snow\"]\n[\"rain\",\"sun\"]\n[\"sun\",7]\n";

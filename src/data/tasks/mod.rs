@@ -123,12 +123,15 @@ impl Task {
         })
     }
 
-    /// Checks the keys that the task uses.
-    pub(crate) fn check(self, config: &DataConfig) -> Result<()> {
+    /// Tokens in a sample of the task with the sizes of `config`.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub(crate) fn tokens(self, config: &DataConfig) -> Result<usize> {
         match self {
             // Its matrix takes time to draw.
-            Task::Markov => markov::Markov::check(config),
-            _ => self.build(config, 0).map(drop),
+            Task::Markov => markov::Markov::check(config).map(|()| config.length + 1),
+            _ => self.build(config, 0).map(|task| task.tokens()),
         }
     }
 

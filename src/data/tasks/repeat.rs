@@ -88,16 +88,14 @@ impl Repeat {
     /// `-ln P(x_1 … x_{N-1} | x_0)`: what the best predictor pays for a whole sample.
     fn cost(&self, sample: &[u32]) -> f64 {
         let vocab = self.vocab as f64;
-        let agrees = |period: usize| sample.iter().zip(sample.iter().skip(period)).all(|(a, b)| a == b);
-        // In units of the shortest period's likelihood, so that nothing overflows.
-        let likelihood: f64 = self
-            .periods()
-            .filter(|&period| agrees(period))
-            .map(|period| vocab.powi(self.shortest as i32 - period.min(sample.len()) as i32))
-            .sum();
+        let agrees = |period: &usize| sample.iter().zip(sample.iter().skip(*period)).all(|(a, b)| a == b);
+        let mut agreeing = self.periods().filter(agrees).peekable();
+        let Some(&likeliest) = agreeing.peek() else { return f64::INFINITY };
+        // In units of the likelihood of the shortest of them, so that none underflows.
+        let likelihood: f64 = agreeing.map(|period| vocab.powi(likeliest as i32 - period as i32)).sum();
         let mean = likelihood / self.periods().count() as f64;
         // x_0 is any integer, and is given.
-        (self.shortest as f64 - 1.0) * vocab.ln() - mean.ln()
+        (likeliest as f64 - 1.0) * vocab.ln() - mean.ln()
     }
 }
 
@@ -219,6 +217,20 @@ mod tests {
         let floor = task.expected_floor();
         let right = 1004.0 * 100_000f64.ln() / 4096.0;
         assert!((floor - right).abs() < 1e-2, "{floor}, not about {right}");
+    }
+
+    #[test]
+    fn the_expectation_of_periods_far_apart_is_finite_and_near_what_is_drawn() {
+        let config = DataConfig {
+            vocab: Count::Of(256),
+            length: 1_024,
+            period: Periods::Of([256, 512]),
+            train_samples: 1,
+            valid_samples: 300,
+            ..DataConfig::default()
+        };
+        let floor = config.load(0).unwrap().floor.unwrap();
+        assert!((floor.expected - floor.valid).abs() < 0.03 * floor.valid, "{floor:?}");
     }
 
     #[test]

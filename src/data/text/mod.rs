@@ -8,7 +8,7 @@ mod bpe;
 mod pieces;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) use self::bpe::BYTES;
 use self::pieces::{Piece, Pieces, files};
@@ -63,7 +63,7 @@ fn vocabulary(config: &DataConfig, files: &[PathBuf]) -> Result<Vocabulary> {
                 "must be \"characters\", \"bpe\" or the path of a tokenizer.json, and there is no such file";
             Err(Error::key("data.tokens", path.display(), problem))
         }
-        Tokens::File(path) => tokenizer(path),
+        Tokens::File(path) => Vocabulary::read_tokenizer(path),
     }
 }
 
@@ -77,16 +77,6 @@ fn characters(files: &[PathBuf]) -> Result<Vocabulary> {
     }
     let codes = (0..).zip(seen).filter_map(|(code, seen)| seen.then_some(code));
     Vocabulary::characters(codes.filter_map(char::from_u32))
-}
-
-/// Reads a `tokenizer.json`.
-fn tokenizer(path: &Path) -> Result<Vocabulary> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    let json = serde_json::from_slice(&bytes).map_err(|error| {
-        let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
-        Error::file(path, None, None, problem)
-    })?;
-    Vocabulary::tokenizer_json(json).map_err(|error| Error::file(path, None, None, error.to_string()))
 }
 
 /// The stream of ids of all files.

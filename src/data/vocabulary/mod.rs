@@ -6,6 +6,8 @@ mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -118,6 +120,19 @@ impl Vocabulary {
             )));
         }
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
+    }
+
+    /// The tokens of the tokenizer in a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
+    pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let json = serde_json::from_slice(&bytes).map_err(|error| {
+            let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
+            Error::file(path, Some(error.line()), Some(error.column()), problem)
+        })?;
+        Self::tokenizer_json(json).map_err(|error| Error::file(path, None, None, error.to_string()))
     }
 
     /// The tokens of a tokenizer, given as the contents of its `tokenizer.json`.
@@ -282,12 +297,16 @@ mod tests {
 
     /// A tokenizer of these tokens, with more keys in its model.
     fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
+        Vocabulary::tokenizer(tokenizer_of_pairs(vocab, more))
+    }
+
+    fn tokenizer_of_pairs(vocab: &str, more: &str) -> Tokenizer {
         let json = format!(
             r#"{{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
                 "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
                 "model": {{"type": "BPE", "vocab": {{{vocab}}}, "merges": [["a", "b"]]{more}}}}}"#
         );
-        Vocabulary::tokenizer_json(serde_json::from_str(&json).unwrap())
+        serde_json::from_str(&json).unwrap()
     }
 
     const AB: &str = r#""a": 0, "b": 1, "ab": 2"#;
@@ -308,6 +327,16 @@ mod tests {
         );
         let with_unknown = pairs(&format!(r#"{AB}, "?": 3"#), r#", "unk_token": "?""#).unwrap();
         assert_eq!(with_unknown.encode("aéb").unwrap(), [0, 3, 1]);
+
+        let mut with_end = tokenizer_of_pairs(AB, "");
+        with_end.add_special_tokens(&[tokenizers::AddedToken::from("</s>", true)]);
+        let with_end = Vocabulary::tokenizer(with_end).unwrap();
+        assert_eq!(with_end.encode("ab</s>a</s>").unwrap(), [2, 3, 0, 3]);
+        assert_eq!(
+            with_end.encode("a</s>s").unwrap_err().to_string(),
+            "`s` (character 6) is not in the vocabulary of 4 tokens",
+            "alone it is no part of the token"
+        );
     }
 
     #[test]

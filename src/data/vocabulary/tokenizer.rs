@@ -46,6 +46,8 @@ pub(crate) struct Dropped<'a> {
     model: Option<&'a BPE>,
     /// Whether a character, by its code point, is known not to be dropped.
     known: Vec<bool>,
+    /// The texts of added tokens: these are found before the model reads what is between them.
+    added: Vec<String>,
 }
 
 impl<'a> Dropped<'a> {
@@ -54,23 +56,29 @@ impl<'a> Dropped<'a> {
             ModelWrapper::BPE(model) if model.unk_token.is_none() => Some(model),
             _ => None,
         };
-        // These are found before the model reads what is between them.
-        let added = tokenizer.get_added_tokens_decoder();
-        let mut known = vec![false; char::MAX as usize + 1];
-        for character in added.values().flat_map(|token| token.content.chars()) {
-            known[character as usize] = true;
-        }
-        Self { tokenizer, model, known }
+        let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
+        Self { tokenizer, model, known: vec![false; char::MAX as usize + 1], added: added.collect() }
     }
 
     /// The first character of `text` that is left out, and its place, from 0.
     pub(crate) fn first(&mut self, text: &str) -> Option<(usize, char)> {
         let model = self.model?;
-        text.chars().enumerate().find(|&(_, character)| {
+        let dropped = text.char_indices().enumerate().find(|&(_, (byte, character))| {
             let place = character as usize;
             self.known[place] = self.known[place] || !self.is_dropped(model, character);
-            !self.known[place]
-        })
+            !self.known[place] && !self.is_of_added(text, byte, character)
+        });
+        dropped.map(|(index, (_, character))| (index, character))
+    }
+
+    /// Whether the `character` at this byte of the text stands within an added token.
+    fn is_of_added(&self, text: &str, byte: usize, character: char) -> bool {
+        let stands = |token: &String, at: usize| {
+            byte.checked_sub(at)
+                .and_then(|start| text.get(start..))
+                .is_some_and(|text| text.starts_with(token))
+        };
+        self.added.iter().any(|token| token.match_indices(character).any(|(at, _)| stands(token, at)))
     }
 
     /// Whether the model has no token for something that normalizer and pre-tokenizer leave of it.

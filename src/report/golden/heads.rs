@@ -37,9 +37,17 @@ fn scores(layers: usize, heads: usize, score: Score) -> HeadValues {
 
 #[test]
 fn every_grid_of_heads_is_drawn_within_its_pictures() {
-    for (layers, heads, time) in
-        [(1, 1, 8), (1, 16, 64), (2, 3, 1), (3, 5, 211), (12, 1, 11), (12, 16, 64), (2, 2, 1024)]
-    {
+    for (layers, heads, time) in [
+        (1, 1, 8),
+        (1, 16, 64),
+        (2, 3, 1),
+        (3, 5, 211),
+        (12, 1, 11),
+        (12, 16, 64),
+        (2, 2, 1024),
+        (6, 100, 9),
+        (48, 25, 9),
+    ] {
         assert!(drawn(&grid(layers, heads, time)).count(color::INK) > 100);
         let measured_on = "512 validation sequences".to_string();
         let all = Score::ALL.map(|score| scores(layers, heads, score)).to_vec();

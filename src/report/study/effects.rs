@@ -97,6 +97,8 @@ impl KeyEffects<'_> {
         };
         if side_by_side {
             let ticks = (0..places.len()).map(|place| place as f64).collect::<Vec<_>>();
+            let (look, room) = (Text::new(LABEL), area.width / places.len() as f64 - 4.0);
+            let labels = labels.iter().map(|label| look.fit(label, room)).collect::<Vec<_>>();
             plot.x_axis_at(canvas, key, &ticks, &labels)?;
             let comparable = comparable(result, index);
             let best = |place: &Value| {
