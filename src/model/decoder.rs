@@ -34,7 +34,7 @@ impl<B: ops::Backend> Decoder<B> {
     /// # Errors
     /// [`crate::Error::Shape`] naming both lengths.
     pub fn check(&self, time: usize) -> Result<()> {
-        places(self.position.as_ref(), 0, time).map(|_| ())
+        self.position.as_ref().map_or(Ok(()), |position| position.check(0, time))
     }
 
     /// The logits of the token that follows each token; each block's attention weights are added

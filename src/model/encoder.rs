@@ -42,7 +42,7 @@ impl<B: ops::Backend> Encoder<B> {
                 source.padding.dims()
             )));
         }
-        places(self.position.as_ref(), 0, time).map(|_| ())
+        self.position.as_ref().map_or(Ok(()), |position| position.check(0, time))
     }
 
     /// The memory of a source: a vector for each token. Each block's attention weights are added

@@ -44,7 +44,7 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         if sources != batch {
             return Err(Error::Shape(format!("there are {sources} sources, but {batch} answers")));
         }
-        places(self.position.as_ref(), 0, time).map(|_| ())
+        self.position.as_ref().map_or(Ok(()), |position| position.check(0, time))
     }
 
     /// The logits of the token that follows each token of the answer; the weights of every

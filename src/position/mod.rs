@@ -143,6 +143,19 @@ impl PositionScheme {
 }
 
 impl<B: Backend> Position<B> {
+    /// Whether the scheme reaches over `time` tokens, the first of which stands at place `start`.
+    ///
+    /// # Errors
+    /// As [`Self::embedding`].
+    pub fn check(&self, start: usize, time: usize) -> Result<()> {
+        match self {
+            Position::Learned(learned) => learned.check(start, time),
+            Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
+                Ok(())
+            }
+        }
+    }
+
     /// What is added to the embeddings of `time` tokens, `[time, d_model]`, the first of which
     /// stands at place `start`.
     ///

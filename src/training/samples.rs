@@ -109,7 +109,8 @@ impl Sample {
             None => Ok(samples),
             Some(index) => {
                 let problem = format!(
-                    "holds no sample at place {index}: inputs, targets and roles must be as many, at least one,                      and tokens below {vocab}"
+                    "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
+                     and tokens below {vocab}"
                 );
                 Err(Error::file(&path, None, None, problem))
             }
