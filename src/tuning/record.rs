@@ -125,7 +125,8 @@ impl Record {
 
     /// How the run stood after `step` steps, whatever it did since; none where it is not there yet.
     pub fn at(&self, step: usize) -> Option<Standing> {
-        if self.summary.steps < step && self.summary.ended == Ended::Diverged {
+        // What is found at the rung itself has happened on the way to it.
+        if self.summary.steps <= step && self.summary.ended == Ended::Diverged {
             return Some(Standing::Diverged);
         }
         if self.summary.steps < step && !self.is_over() {
@@ -301,6 +302,8 @@ mod tests {
         assert_eq!(there(Ended::Interrupted, 35), [first, second, third, None]);
         assert_eq!(there(Ended::EarlyStopped, 30), [first, second, third, third]);
         assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(Standing::Diverged)]);
+        let diverged = Some(Standing::Diverged);
+        assert_eq!(there(Ended::Diverged, 30), [first, second, diverged, diverged], "found at a rung");
     }
 
     #[test]
