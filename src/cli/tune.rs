@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::training::{Device, Memory, ProgressKind, Target, TrainingConfig, check_precision, say};
+use crate::training::{Device, Memory, ProgressKind, Start, Target, TrainingConfig, check_precision, say};
 use crate::tuning::{
     Baseline, Candidate, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,
@@ -178,9 +178,11 @@ impl Job for CheckBaseline<'_> {
         let Self { mut candidates, dataset, rates, on } = self;
         // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
         candidates.retain(|Candidate { experiment, .. }| {
-            let memory = || Memory::of(experiment, &dataset, on);
-            check_precision::<B>(&experiment.training, on, &device).is_ok()
-                && memory().check(experiment, experiment.sizes(&dataset), on).is_ok()
+            let fits = || {
+                let sizes = Start::of(experiment)?.sizes(experiment, &dataset)?;
+                Memory::of(experiment, &dataset, on).check(experiment, sizes, on)
+            };
+            check_precision::<B>(&experiment.training, on, &device).is_ok() && fits().is_ok()
         });
         check_baseline::<B>(&candidates, &dataset, &rates, &device)
     }
