@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.find_rate {
         return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
     }
-    let outline = Outline::new(&config, dataset.train.len())?;
+    let outline = Outline::new(&config, &dataset)?;
     if args.dry_run {
         tell_outline(&config.name(), &outline);
         return Ok(ExitCode::SUCCESS);

@@ -6,7 +6,7 @@
 //! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
 //! | `recipe` | the stages of the textbooks' advice |
 //! | `proposal` | which trial comes next, a pure function of the results so far |
-//! | `budget` | how long trials are, and where they are compared |
+//! | `training_set`, `budget` | what steps see of the data; how long trials are, and where they are compared |
 //! | `outline` | what a study would do, before any trial runs |
 //! | `folder`, `study` | the folder of a study, and what it amounts to |
 //! | `record`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
@@ -31,6 +31,7 @@ mod statistics;
 mod study;
 mod table;
 mod worker;
+mod training_set;
 
 pub use baseline::{Baseline, Candidate, check as check_baseline};
 pub use config::{Method, TuneConfig, flatten};

@@ -1,12 +1,14 @@
 //! What a study would do: its method, its trials' config and their budget, before any of them runs.
 
 use super::baseline::Candidate;
-use super::budget::{Budget, a_step, whole_steps};
+use super::budget::Budget;
 use super::config::{Method, TuneConfig};
 use super::proposal::{Agenda, Proposed, Proposer};
 use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
+use super::training_set::TrainingSet;
 use crate::config::Config;
+use crate::data::Dataset;
 use crate::error::{Error, Result};
 
 /// Steps of the longest trial.
@@ -24,11 +26,11 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// What the study of `config` would do; its training set has `epoch` sequences.
+    /// What the study of `config` would do with its data.
     ///
     /// # Errors
     /// If no combination of the search can be tried.
-    pub fn new(config: &Config, epoch: usize) -> Result<Self> {
+    pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
         let space = Space::new(config)?;
@@ -37,7 +39,8 @@ impl Outline {
             Method::Recipe => (recipe::base(space.base()), 4),
             Method::Grid | Method::Random | Method::Halving => (space.base().clone(), 1),
         };
-        let whole = whole_steps(&base, epoch);
+        let set = TrainingSet::of(&base, dataset);
+        let whole = set.whole_steps(&base);
         let steps = tune.steps.unwrap_or((whole / share).max(1));
         // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
         if steps > MOST_STEPS {
@@ -57,9 +60,9 @@ impl Outline {
         let proposer = Proposer::new(&tune, &space, seed, steps)?;
         let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
             let config = configured(&base, &setting).ok()?;
-            Some(a_step(&config, epoch.max(1)))
+            Some(set.a_step(&config))
         });
-        let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
+        let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), a_step_of_each);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
         let outline = Self { base, tune, proposer, budget, patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
@@ -190,8 +193,9 @@ impl Outline {
         if let Some(patience) = self.patience {
             config.training.patience = patience;
         }
-        if config.training.epochs.is_none() {
-            config.training.steps = Some(steps);
+        // Epochs of a smaller training set would see fewer sequences.
+        if config.training.epochs.is_none() || config.data.train_samples != self.base.data.train_samples {
+            (config.training.steps, config.training.epochs) = (Some(steps), None);
         }
         Ok(config)
     }
@@ -228,12 +232,18 @@ mod tests {
 
     use super::*;
 
+    fn outline_of(text: &str) -> Result<Outline> {
+        let config = Config::parse(text, Path::new("study.toml"), &[])?;
+        // What a run to start from would have for its vocabulary is not asked for here.
+        Outline::new(&config, &config.data.load(config.run.seed)?)
+    }
+
     #[test]
     fn a_search_does_not_change_the_shape_of_weights_that_it_starts_from() {
         let outline = |key: &str| {
             let text = format!("[run]\nfrom = \"somewhere\"\n[tune.search]\n\"{key}\" = [0.125]");
             let text = text.replace("heads\" = [0.125]", "heads\" = [2]");
-            Outline::new(&Config::parse(&text, Path::new("study.toml"), &[])?, 64)
+            outline_of(&text)
         };
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
@@ -245,16 +255,14 @@ mod tests {
         let text = "[model]\nd_model = 24\n[tune]\nmethod = \"grid\"\n[tune.search]\n\
                     \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 32, 48]\n\
                     \"model.dropout\" = [0.0, 0.1, 0.2]";
-        let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
-        let (candidates, rates) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        let (candidates, rates) = outline_of(text).unwrap().baseline().unwrap();
         let widths = candidates.iter().map(|candidate| candidate.experiment.model.d_model);
         assert_eq!(widths.collect::<Vec<_>>(), [16, 16, 16, 32, 32, 32, 48, 48], "eight of nine");
         assert_eq!(candidates[3].trial, 9);
         assert!(candidates.iter().all(|candidate| candidate.setting.len() == 3));
         assert_eq!(rates, [1e-4, 1e-3, 1e-2]);
         // The recipe begins with the config's own values.
-        let config = Config::parse("", Path::new("study.toml"), &[]).unwrap();
-        let (candidates, _) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        let (candidates, _) = outline_of("").unwrap().baseline().unwrap();
         assert!(candidates[0].setting.is_empty() && !candidates[1].setting.is_empty());
     }
 }
