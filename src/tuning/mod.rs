@@ -11,7 +11,7 @@
 //! | `folder`, `study` | the folder of a study, and what it amounts to |
 //! | `record`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
 //! | `progress` | what a person sees |
-//! | `worker` | runs in processes of their own |
+//! | `errand`, `worker` | runs in processes of their own: what they are told, and what becomes of them |
 //! | `baseline` | whether a few sequences can be learned by heart |
 //! | `rate` | a sweep over learning rates |
 
@@ -19,6 +19,7 @@ mod baseline;
 mod budget;
 mod config;
 mod dimension;
+mod errand;
 mod folder;
 mod outline;
 mod progress;
@@ -30,11 +31,12 @@ mod space;
 mod statistics;
 mod study;
 mod table;
-mod worker;
 mod training_set;
+mod worker;
 
 pub use baseline::{Baseline, Candidate, check as check_baseline};
 pub use config::{Method, TuneConfig, flatten};
+pub use errand::Errand;
 pub use folder::StudyFolder;
 pub use outline::Outline;
 pub use progress::StudyProgress;
@@ -44,7 +46,7 @@ pub use record::{Record, Trial, TrialEnd, ranked};
 pub use space::{Setting, Space};
 pub use study::{DueRun, Study, check_resumes};
 pub use table::{setting_shown, shown};
-pub use worker::{CANNOT_BE_TRAINED, Errand, Happened, Workers};
+pub use worker::{CANNOT_BE_TRAINED, Happened, Workers};
 
 #[cfg(test)]
 mod testing {

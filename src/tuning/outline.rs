@@ -8,7 +8,7 @@ use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
 use super::training_set::TrainingSet;
 use crate::config::Config;
-use crate::data::Dataset;
+use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 
 /// Steps of the longest trial.
@@ -21,6 +21,8 @@ pub struct Outline {
     pub(super) tune: TuneConfig,
     pub(super) proposer: Proposer,
     pub(super) budget: Budget,
+    /// The fingerprint of data that is read; none of data that is drawn, which the config decides alone.
+    pub(super) data: Option<u64>,
     /// The patience of the config itself, which the recipe replaces for its trials alone.
     patience: Option<usize>,
 }
@@ -64,7 +66,8 @@ impl Outline {
         });
         let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), a_step_of_each);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
-        let outline = Self { base, tune, proposer, budget, patience };
+        let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
+        let outline = Self { base, tune, proposer, budget, data, patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
                 "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \

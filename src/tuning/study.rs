@@ -9,6 +9,7 @@ use std::fs;
 use std::sync::atomic::AtomicUsize;
 
 use super::baseline::{Baseline, Candidate};
+use super::errand::{data_has_changed, follow};
 use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
@@ -16,10 +17,10 @@ use super::proposal::{Agenda, Due, Proposed, Standing};
 use super::record::{Record, Trial, ranked, standing};
 use super::space::Setting;
 use super::table;
-use super::worker::{Happened, Workers, follow};
+use super::worker::{Happened, Workers};
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
-use crate::training::{Lock, RUNS, RunFolder, Target, write_atomically};
+use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct DueRun {
     pub config: Config,
     /// Steps after which it pauses; none where it runs to its end.
     pub pause_at: Option<usize>,
+    /// The fingerprint of the data that it must have; none where that is drawn.
+    pub data: Option<u64>,
 }
 
 impl Study {
@@ -65,7 +68,8 @@ impl Study {
     /// Takes up the study in `folder`, once the runs of a process that was killed have stopped.
     ///
     /// # Errors
-    /// If another process works in it, it was made with another config, or its runs were not made by it.
+    /// If another process works in it, it was made with another config, its runs were not made by it, or its
+    /// data has changed.
     pub fn resume(outline: Outline, folder: StudyFolder) -> Result<Self> {
         let lock = folder.lock()?;
         follow(&folder)?;
@@ -134,6 +138,7 @@ impl Study {
                     }
                     let expected = self.outline.trial_config(&trial.setting, seed)?;
                     check_made_with(&folder, &expected)?;
+                    self.check_data(&folder)?;
                     if let Some(record) = Record::read(&folder)? {
                         self.records.insert((number, seed), record);
                         found = true;
@@ -144,6 +149,14 @@ impl Study {
             if !found {
                 return Ok(());
             }
+        }
+    }
+
+    /// What a run was trained on must be what is there now: results are compared.
+    fn check_data(&self, run: &RunFolder) -> Result<()> {
+        match (data_fingerprint(run), self.outline.data) {
+            (Some(there), Some(here)) if there != here => Err(data_has_changed()),
+            _ => Ok(()),
         }
     }
 
@@ -198,7 +211,8 @@ impl Study {
                     continue;
                 }
                 let folder = self.run_folder(trial, seed);
-                runs.push(DueRun { trial, seed, folder, config, pause_at: pauses.then_some(step) });
+                let pause_at = pauses.then_some(step);
+                runs.push(DueRun { trial, seed, folder, config, pause_at, data: self.outline.data });
             }
         }
         Ok(runs)
