@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "KIND", hide_possible_values = true)]
     progress: Option<ProgressKind>,
     /// Prints the result as JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 }
 

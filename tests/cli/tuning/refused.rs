@@ -16,7 +16,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 25] = [
+    let cases: [(Vec<&str>, &[&str]); 26] = [
         (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
             vec!["above.toml"],
@@ -53,6 +53,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
         (vec!["study.toml", "--progress", "tui"], &["--progress tui"]),
         (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
+        (vec!["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
         (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
         (vec!["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
         (vec!["--resume", "folder"], &["`folder` is not the folder of a study"]),
