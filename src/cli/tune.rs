@@ -176,14 +176,18 @@ impl Job for CheckBaseline<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<Baseline>> {
         let Self { mut candidates, dataset, rates, on } = self;
+        let Some(first) = candidates.first() else { return Ok(None) };
+        // All of them start from the same.
+        let start = Start::of(&first.experiment)?;
         // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
         candidates.retain(|Candidate { experiment, .. }| {
             let fits = || {
-                let sizes = Start::of(experiment)?.sizes(experiment, &dataset)?;
+                let sizes = start.sizes(experiment, &dataset)?;
                 Memory::of(experiment, &dataset, on).check(experiment, sizes, on)
             };
             check_precision::<B>(&experiment.training, on, &device).is_ok() && fits().is_ok()
         });
+        drop(start);
         check_baseline::<B>(&candidates, &dataset, &rates, &device)
     }
 }
