@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::StudyFolder;
 use super::record::Record;
+use super::resuming::data_has_changed;
 use crate::error::{Error, Result};
 use crate::training::{Experiment, RunFolder, warn};
 
@@ -29,14 +30,6 @@ pub struct Errand {
     pub pause_at: Option<usize>,
     /// The fingerprint of the study's data; none where it is drawn.
     pub data: Option<u64>,
-}
-
-/// The trials of a study are compared on one validation set.
-pub(super) fn data_has_changed() -> Error {
-    Error::Input(
-        "the data has changed since the study began: restore what its trials were made with, or begin another study"
-            .into(),
-    )
 }
 
 /// The file of which every run of a study holds a shared lock while it works.

@@ -89,7 +89,7 @@ impl Outline {
     /// and a few of the learning rates that are proposed with them.
     ///
     /// # Errors
-    /// As [`Self::trial_config`].
+    /// As [`Self::config`].
     pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
         const MOST: usize = 8;
         const RATES: usize = 5;
@@ -154,20 +154,22 @@ impl Outline {
         )
     }
 
-    /// Training sequences that so many steps of a setting's runs see.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn sequences(&self, setting: &Setting, steps: usize) -> Result<usize> {
-        configured(&self.base, setting).map(|config| self.budget.sequences(&config, steps))
-    }
-
-    /// The config of one run of a setting: what `train` would make the same run of.
+    /// The config of a setting, which its runs are made of.
     ///
     /// # Errors
     /// If the config's own checks refuse the setting.
-    pub fn trial_config(&self, setting: &Setting, seed: usize) -> Result<Config> {
-        let mut config = configured(&self.base, setting)?;
+    pub fn config(&self, setting: &Setting) -> Result<Config> {
+        configured(&self.base, setting)
+    }
+
+    /// Training sequences that so many steps of the runs of a setting's config see.
+    pub fn sequences(&self, config: &Config, steps: usize) -> usize {
+        self.budget.sequences(config, steps)
+    }
+
+    /// The config of one run of a setting's config: what `train` would make the same run of.
+    pub fn trial_config(&self, config: &Config, seed: usize) -> Config {
+        let mut config = config.clone();
         let steps = self.budget.steps(&config);
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.validate_every(&config);
@@ -182,15 +184,12 @@ impl Outline {
             config.data.seed.get_or_insert(self.base.run.seed);
         }
         config.run.seed = self.base.run.seed.wrapping_add(seed as u64);
-        Ok(config)
+        config
     }
 
-    /// The config of a whole run of a setting: as many sequences as the config's own run sees.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn whole_config(&self, setting: &Setting) -> Result<Config> {
-        let mut config = configured(&self.base, setting)?;
+    /// The config of a whole run of a setting's config: as many sequences as the study's own run sees.
+    pub fn whole_config(&self, config: &Config) -> Config {
+        let mut config = config.clone();
         let steps = self.budget.whole(&config);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
         if let Some(patience) = self.patience {
@@ -200,17 +199,13 @@ impl Outline {
         if config.training.epochs.is_none() || config.data.train_samples != self.base.data.train_samples {
             (config.training.steps, config.training.epochs) = (Some(steps), None);
         }
-        Ok(config)
+        config
     }
 
-    /// Steps of a setting's runs to a rung, counted from 0, and whether there are more to come.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn rung(&self, setting: &Setting, rung: usize) -> Result<(usize, bool)> {
-        let config = configured(&self.base, setting)?;
-        let step = self.budget.rung(&config, rung);
-        Ok((step, step < self.budget.steps(&config)))
+    /// Steps of the runs of a setting's config to a rung, counted from 0, and whether there are more to come.
+    pub fn rung(&self, config: &Config, rung: usize) -> (usize, bool) {
+        let step = self.budget.rung(config, rung);
+        (step, step < self.budget.steps(config))
     }
 }
 
