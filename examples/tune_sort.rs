@@ -74,7 +74,7 @@ fn compare() -> Result<()> {
 
 fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
-    let outline = Outline::new(&config, config.experiment().dataset()?.train.len())?;
+    let outline = Outline::new(&config, &config.experiment().dataset()?)?;
     let target = Target::Folder(folder.join(method));
     let mut study = Study::create(&config, outline, &target)?;
     let mut progress = StudyProgress::new(ProgressKind::None, &study);

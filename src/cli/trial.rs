@@ -9,7 +9,7 @@ use super::signals;
 use crate::backend::{self, Place};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Control, Ended, Experiment, ProgressKind, RunFolder, Target};
+use crate::training::{Control, Ended, Experiment, ProgressKind, RunFolder, Target, compute, warn};
 use crate::tuning::{CANNOT_BE_TRAINED, Errand};
 
 /// Train one run of a study.
@@ -25,15 +25,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (errand, _alive) = Errand::receive(signal.clone())?;
     let config = Config::parse(&errand.config, Path::new("config.toml"), &[])?;
     let device = args.backend.choose(&config.training, &[])?;
-    let place = match errand.folder.exists() {
-        true => Place::Old(RunFolder::open(&errand.folder)?),
-        false => Place::New(Target::Folder(errand.folder)),
-    };
     let experiment = Experiment { pause_at: errand.pause_at, ..config.experiment() };
+    // What others do to the run, its data or this machine's threads is no fault of its own: it ends the study.
+    let place = match errand.folder.exists() {
+        true => {
+            let folder = RunFolder::open(&errand.folder)?;
+            drop(folder.lock()?);
+            if errand.is_done(&folder)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+            Place::Old(folder)
+        }
+        false => Place::New(Target::Folder(errand.folder.clone())),
+    };
+    errand.check_data(&experiment)?;
+    compute(&config.training, || Ok(()))?;
     let control = Control { progress: ProgressKind::None, signal: signal.clone(), device };
     let outcome = match backend::train(&experiment, place, &control) {
         Err(error) if is_its_own(&error) => {
-            eprintln!("error: {error}");
+            warn(&format!("error: {error}"));
             return Ok(ExitCode::from(CANNOT_BE_TRAINED as u8));
         }
         outcome => outcome?,

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::training::{Device, Memory, ProgressKind, Target, TrainingConfig, check_precision, say};
+use crate::training::{Device, Memory, ProgressKind, Start, Target, TrainingConfig, check_precision, say};
 use crate::tuning::{
     Baseline, Candidate, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "KIND", hide_possible_values = true)]
     progress: Option<ProgressKind>,
     /// Prints the result as JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 }
 
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.find_rate {
         return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
     }
-    let outline = Outline::new(&config, dataset.train.len())?;
+    let outline = Outline::new(&config, &dataset)?;
     if args.dry_run {
         tell_outline(&config.name(), &outline);
         return Ok(ExitCode::SUCCESS);
@@ -176,12 +176,18 @@ impl Job for CheckBaseline<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<Baseline>> {
         let Self { mut candidates, dataset, rates, on } = self;
+        let Some(first) = candidates.first() else { return Ok(None) };
+        // All of them start from the same.
+        let start = Start::of(&first.experiment)?;
         // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
         candidates.retain(|Candidate { experiment, .. }| {
-            let memory = || Memory::of(experiment, &dataset, on);
-            check_precision::<B>(&experiment.training, on, &device).is_ok()
-                && memory().check(experiment, experiment.sizes(&dataset), on).is_ok()
+            let fits = || {
+                let sizes = start.sizes(experiment, &dataset)?;
+                Memory::of(experiment, &dataset, on).check(experiment, sizes, on)
+            };
+            check_precision::<B>(&experiment.training, on, &device).is_ok() && fits().is_ok()
         });
+        drop(start);
         check_baseline::<B>(&candidates, &dataset, &rates, &device)
     }
 }

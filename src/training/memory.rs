@@ -34,7 +34,7 @@ pub struct Memory {
 impl Memory {
     /// Estimates what training on `dataset` takes.
     pub fn of(experiment: &Experiment, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows(&experiment.training, dataset.train.len().max(dataset.valid.len()));
+        let rows = rows(&experiment.training, dataset);
         Self::of_batch(experiment, experiment.sizes(dataset), rows, device)
     }
 
@@ -42,7 +42,7 @@ impl Memory {
     pub fn foreseen(experiment: &Experiment, device: &Device) -> Option<(Self, Sizes)> {
         let data = &experiment.data;
         let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
-        let rows = rows(&experiment.training, data.train_samples.max(data.valid_samples));
+        let rows = experiment.training.batch_size.min(data.train_samples.max(data.valid_samples));
         let drawn = data.source == Source::Sequences;
         drawn.then(|| (Self::of_batch(experiment, sizes, rows, device), sizes))
     }
@@ -116,9 +116,13 @@ impl Memory {
     }
 }
 
-/// Samples of the largest batch, where there are so many in all.
-pub(super) fn rows(training: &TrainingConfig, samples: usize) -> usize {
-    training.batch_size.min(samples)
+/// Samples of the largest batch: a full one, where there are so many in all. Batches of windows are full even
+/// of a stream that is shorter.
+pub(super) fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
+    match dataset.train.window_starts() {
+        Some(_) => training.batch_size,
+        None => training.batch_size.min(dataset.train.len().max(dataset.valid.len())),
+    }
 }
 
 /// Bytes that a process can still get from this machine, or from the container that it runs in;
@@ -176,6 +180,24 @@ mod tests {
         assert!(long.starts_with("`training.batch_size` = ") && long.contains("1,000,000 tokens"), "{long}");
         let wide = refused(&["model.d_model=65536", "model.heads=64", "model.layers=1024"]).unwrap();
         assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1024 layers"), "{wide}");
+    }
+
+    #[test]
+    fn a_batch_of_a_short_stream_is_full_and_one_of_rows_holds_what_there_are() {
+        let place = tempfile::tempdir().unwrap();
+        let text = place.path().join("text.txt");
+        std::fs::write(&text, "a short text ".repeat(7)).unwrap();
+        let path = format!("data.path={:?}", text.to_str().unwrap());
+        let rows = |set: &[&str]| {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let experiment =
+                Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
+            rows(&experiment.training, &experiment.dataset().unwrap())
+        };
+        assert_eq!(rows(&["data.source=text", &path, "data.length=11", "training.batch_size=37"]), 37);
+        let few = ["data.train_samples=5", "data.valid_samples=7"];
+        assert_eq!(rows(&[&few[..], &["training.batch_size=37"]].concat()), 7);
+        assert_eq!(rows(&[&few[..], &["training.batch_size=3"]].concat()), 3);
     }
 
     #[test]

@@ -114,21 +114,14 @@ pub fn train<B: ops::AutodiffBackend>(
     target.check()?;
     let watch = DeviceWatch::begin(&control.device, device);
     check_precision::<B>(&experiment.training, &control.device, device)?;
-    let start = experiment.from.as_deref().map(Start::read).transpose()?;
+    let start = Start::of(experiment)?;
     if let Some((memory, sizes)) = Memory::foreseen(experiment, &control.device) {
         memory.check(experiment, sizes, &control.device)?;
     }
     let dataset = experiment.dataset()?;
-    let sizes = match &start {
-        None => experiment.sizes(&dataset),
-        Some(start) => start.sizes(experiment, &dataset)?,
-    };
+    let sizes = start.sizes(experiment, &dataset)?;
     Memory::of(experiment, &dataset, &control.device).check(experiment, sizes, &control.device)?;
-    let mut trainee = experiment.model::<B>(sizes, device)?;
-    if let Some(start) = start {
-        let path = start.path();
-        trainee.model = native::apply(trainee.model, start.tensors, &path)?;
-    }
+    let trainee = start.trainee::<B>(experiment, sizes, device)?;
     let (folder, lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), experiment.toml.as_bytes())?;
         write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;

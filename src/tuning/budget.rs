@@ -1,16 +1,15 @@
 //! How long trials are: as many sequences for each, whatever its batch size, and rungs at which all
 //! of them are validated, each within half a step of as many sequences.
 //!
-//! An epoch ends with a step, which sees fewer sequences where the others do not divide the training set: so
-//! sequences are counted epoch by epoch.
+//! Sequences are counted as the steps of each trial see them, its last step of an epoch among them.
 
+use super::training_set::TrainingSet;
 use crate::config::Config;
 
 /// The budget of every trial of a study.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
-    /// Sequences of the training set.
-    epoch: usize,
+    set: TrainingSet,
     /// Sequences that a trial sees.
     sequences: usize,
     /// The same for a run of the config itself.
@@ -23,57 +22,38 @@ pub struct Budget {
     eta: usize,
 }
 
-/// Sequences that a step sees, but for the last of an epoch.
-pub fn a_step(config: &Config, epoch: usize) -> usize {
-    config.training.batch_size.saturating_mul(config.training.accumulate).clamp(1, epoch)
-}
-
-/// Steps of a run of `config` itself, when its training set has `epoch` sequences.
-pub fn whole_steps(config: &Config, epoch: usize) -> usize {
-    config.training.total_steps(epoch.div_ceil(config.training.batch_size))
-}
-
-/// Sequences that so many steps see.
-fn sequences(config: &Config, epoch: usize, steps: usize) -> usize {
-    let a_step = a_step(config, epoch);
-    let an_epoch = epoch.div_ceil(a_step);
-    let begun = (steps % an_epoch * a_step).min(epoch);
-    (steps / an_epoch).saturating_mul(epoch).saturating_add(begun)
-}
-
 impl Budget {
-    /// Trials of `steps` steps at the batch size of `base`, whose training set has `epoch` sequences, when
-    /// their steps see `a_step` sequences.
+    /// Trials of `steps` steps at the batch size of `base`, which see `set`, when their steps see
+    /// `a_step_of_each` sequences.
     ///
     /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees
     /// in a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
     /// validations, and has one of its own.
     pub fn new(
         base: &Config,
-        epoch: usize,
+        set: TrainingSet,
         steps: usize,
         (rungs, eta): (usize, usize),
         a_step_of_each: impl IntoIterator<Item = usize>,
     ) -> Self {
-        let epoch = epoch.max(1);
-        let seen = |steps: usize| sequences(base, epoch, steps);
-        let (sequences, whole) = (seen(steps), seen(whole_steps(base, epoch)));
+        let seen = |steps: usize| set.sequences(base, steps);
+        let (sequences, whole) = (seen(steps), seen(set.whole_steps(base)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
         let common = a_step_of_each
             .into_iter()
-            .try_fold(a_step(base, epoch), |common, next| common.checked_mul(next / divisor(common, next)))
+            .try_fold(set.a_step(base), |common, next| common.checked_mul(next / divisor(common, next)))
             .filter(|&common| common <= first)
-            .unwrap_or(a_step(base, epoch));
+            .unwrap_or(set.a_step(base));
         // As many validations as the config's own run has.
         let asked = match base.training.validate_every {
-            0 => epoch,
+            0 => seen(set.steps_an_epoch(base)),
             steps => seen(steps),
         };
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
         let validations = (first as f64 / interval as f64).round().max(1.0) as usize;
-        Self { epoch, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
+        Self { set, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
     /// Steps of a trial.
@@ -107,14 +87,12 @@ impl Budget {
 
     /// Sequences that so many steps of a trial see.
     pub fn sequences(&self, config: &Config, steps: usize) -> usize {
-        sequences(config, self.epoch, steps)
+        self.set.sequences(config, steps)
     }
 
     /// Steps after which a trial has seen as near to so many sequences as its steps allow, at least one.
     fn steps_to(&self, config: &Config, sequences: usize) -> usize {
-        let a_step = a_step(config, self.epoch);
-        let epochs = sequences / self.epoch;
-        let before = epochs * self.epoch.div_ceil(a_step) + sequences % self.epoch / a_step;
+        let before = self.set.steps_within(config, sequences);
         let below = sequences - self.sequences(config, before);
         let above = self.sequences(config, before + 1) - sequences;
         if below < above { before.max(1) } else { before + 1 }
@@ -179,7 +157,7 @@ mod tests {
         let base = config(32, 500);
         let batch_sizes = [16, 24, 32, 64];
         for rungs in 1..4 {
-            let budget = Budget::new(&base, 32_768, 1_000, (rungs, 3), batch_sizes);
+            let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (rungs, 3), batch_sizes);
             for batch_size in [16, 32, 64] {
                 let trial = config(batch_size, 500);
                 let seen = (budget.steps(&trial) * batch_size, budget.whole(&trial) * batch_size);
@@ -198,9 +176,12 @@ mod tests {
             }
         }
         let by_epochs = config(32, 0);
-        assert_eq!(Budget::new(&by_epochs, 3_200, 1_000, (1, 3), []).validate_every(&by_epochs), 25);
+        assert_eq!(
+            Budget::new(&by_epochs, TrainingSet::Rows(3_200), 1_000, (1, 3), []).validate_every(&by_epochs),
+            25
+        );
         // Batch sizes without a multiple in reach: each comes as near as its steps allow.
-        let odd = Budget::new(&base, 32_768, 1_000, (2, 3), [31, 37, 41, 43]);
+        let odd = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
         assert_eq!(odd.validate_every(&config(37, 500)), (4_000.0_f64 / 37.0).round() as usize);
     }
 
@@ -208,7 +189,7 @@ mod tests {
     fn trials_are_compared_within_a_step_of_as_many_sequences_whatever_their_batch_sizes() {
         for validate_every in [0, 1, 7, 500] {
             let base = config(32, validate_every);
-            let budget = Budget::new(&base, 32_768, 1_000, (4, 3), 4..=128);
+            let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (4, 3), 4..=128);
             for rung in 0..4 {
                 let sequences = budget.rung(&base, rung) * 32;
                 for batch_size in 4..=128 {
@@ -233,19 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
-        // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
-        let seen = |batch_size: usize, steps| sequences(&config(batch_size, 0), 65, steps);
-        assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);
-        assert_eq!([2, 3, 4].map(|steps| seen(32, steps)), [64, 65, 97]);
-        assert_eq!([1, 2, 3].map(|steps| seen(64, steps)), [64, 65, 129]);
-        assert_eq!([1, 7].map(|steps| seen(1_000, steps)), [65, 455], "no batch is larger than the set");
-        let mut accumulated = config(16, 0);
-        accumulated.training.accumulate = 3;
-        assert_eq!([1, 2, 3].map(|steps| sequences(&accumulated, 65, steps)), [48, 65, 113]);
-
+    fn trials_see_as_many_sequences_where_batches_do_not_divide_the_training_set() {
         let base = config(32, 10);
-        let budget = Budget::new(&base, 65, 300, (2, 3), [16, 32, 64, 65]);
+        let budget = Budget::new(&base, TrainingSet::Rows(65), 300, (2, 3), [16, 32, 64, 65]);
         let steps = [16, 32, 64, 1_000].map(|batch_size| budget.steps(&config(batch_size, 10)));
         assert_eq!(steps, [500, 300, 200, 100], "a hundred epochs each");
         let rung = budget.sequences_to(0);
@@ -256,14 +227,38 @@ mod tests {
             assert!(seen(step) <= seen(step - 1) && seen(step) <= seen(step + 1), "{batch_size}: {step}");
         }
         // A step of 48 and one of 17 make an epoch: 64 sequences are nearer to both than to the first.
-        let of = |sequences| Budget { epoch: 65, sequences, ..budget };
+        let of = |sequences| Budget { sequences, ..budget };
         assert_eq!([1, 56, 57, 64].map(|sequences| of(sequences).steps(&config(48, 10))), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn trials_on_a_stream_or_on_sets_of_their_own_sizes_see_as_many_sequences() {
+        // 57 windows are two steps of 48, which see 96.
+        let mut base = config(48, 0);
+        base.training.steps = Some(100);
+        let budget = Budget::new(&base, TrainingSet::Windows(57), 100, (2, 3), [16, 48]);
+        assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 96));
+        assert_eq!([16, 48, 96].map(|batch_size| budget.steps(&config(batch_size, 0))), [300, 100, 50]);
+        base.training.steps = None;
+        base.training.epochs = Some(7);
+        assert_eq!(Budget::new(&base, TrainingSet::Windows(57), 14, (1, 3), []).whole, 7 * 96);
+
+        let mut base = config(50, 0);
+        base.data.train_samples = 100;
+        let budget = Budget::new(&base, TrainingSet::Drawn, 20, (1, 3), []);
+        let steps = [50, 75, 100, 1_000].map(|train_samples| {
+            let mut trial = config(50, 0);
+            trial.data.train_samples = train_samples;
+            budget.steps(&trial)
+        });
+        // An epoch of 75 is a step of 50 and one of 25: 13 of them and a half come to 1,000.
+        assert_eq!(steps, [20, 27, 20, 20]);
     }
 
     #[test]
     fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
         let base = config(32, 500);
-        let budget = Budget::new(&base, 32_768, 1_000, (1, 3), []);
+        let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (1, 3), []);
         for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
             let mut trial = config(batch_size, 500);
             trial.training.warmup = 200.0;
@@ -281,15 +276,15 @@ mod tests {
     #[test]
     fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         let base = config(32, 70);
-        let budget = Budget::new(&base, 4_096, 1_000, (4, 3), []);
+        let budget = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (4, 3), []);
         let every = budget.validate_every(&base);
         let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
         assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
         assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));
         assert_eq!(budget.study_sequences(&[1], 0), 32_000);
-        let alone = Budget::new(&base, 4_096, 1_000, (1, 3), []);
+        let alone = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (1, 3), []);
         assert_eq!((alone.rung(&base, 0), alone.study_sequences(&[7], 0)), (1_000, 7_000 * 32));
-        let two = Budget::new(&base, 4_096, 1_000, (2, 2), []);
+        let two = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (2, 2), []);
         let first = two.rung(&base, 0);
         assert_eq!(
             two.study_sequences(&[4, 3], 0),
@@ -297,7 +292,7 @@ mod tests {
         );
         assert_eq!(two.study_sequences(&[4], 1), 32 * (4 * first + 3 * (1_000 - first)));
         // A race in more rungs than steps still ends.
-        let short = Budget::new(&base, 4_096, 2, (9, 3), []);
+        let short = Budget::new(&base, TrainingSet::Rows(4_096), 2, (9, 3), []);
         assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
     }
 }

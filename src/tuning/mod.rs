@@ -6,12 +6,13 @@
 //! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
 //! | `recipe` | the stages of the textbooks' advice |
 //! | `proposal` | which trial comes next, a pure function of the results so far |
-//! | `budget` | how long trials are, and where they are compared |
+//! | `training_set`, `budget` | what steps see of the data; how long trials are, and where they are compared |
 //! | `outline` | what a study would do, before any trial runs |
-//! | `folder`, `study` | the folder of a study, and what it amounts to |
+//! | `folder`, `study`, `resuming` | the folder of a study, what it amounts to, and what lets it go on |
 //! | `record`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
+//! | `results` | what is known of all runs, and what follows from it |
 //! | `progress` | what a person sees |
-//! | `worker` | runs in processes of their own |
+//! | `errand`, `worker` | runs in processes of their own: what they are told, and what becomes of them |
 //! | `baseline` | whether a few sequences can be learned by heart |
 //! | `rate` | a sweep over learning rates |
 
@@ -19,6 +20,7 @@ mod baseline;
 mod budget;
 mod config;
 mod dimension;
+mod errand;
 mod folder;
 mod outline;
 mod progress;
@@ -26,32 +28,38 @@ mod proposal;
 mod rate;
 mod recipe;
 mod record;
+mod results;
+mod resuming;
 mod space;
 mod statistics;
 mod study;
 mod table;
+mod training_set;
 mod worker;
 
 pub use baseline::{Baseline, Candidate, check as check_baseline};
 pub use config::{Method, TuneConfig, flatten};
+pub use errand::Errand;
 pub use folder::StudyFolder;
 pub use outline::Outline;
 pub use progress::StudyProgress;
 pub use proposal::{Agenda, Due, Proposed, Proposer};
 pub use rate::{RatePoint, RateSweep, Verdict, sweep};
 pub use record::{Record, Trial, TrialEnd, ranked};
+pub use resuming::check_resumes;
 pub use space::{Setting, Space};
-pub use study::{DueRun, Study, check_resumes};
+pub use study::{DueRun, Study};
 pub use table::{setting_shown, shown};
-pub use worker::{CANNOT_BE_TRAINED, Errand, Happened, Workers};
+pub use worker::{CANNOT_BE_TRAINED, Happened, Workers};
 
 #[cfg(test)]
 mod testing {
     use std::path::Path;
 
+    use super::Record;
     use crate::config::Config;
     use crate::error::Result;
-    use crate::training::Experiment;
+    use crate::training::{Ended, Experiment, Row, Split, Summary};
 
     /// An experiment whose steps take a millisecond.
     pub fn small(sets: &[&str]) -> Result<Experiment> {
@@ -66,5 +74,43 @@ mod testing {
         ];
         let sets = SMALL.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
         Ok(Config::parse("", Path::new("config.toml"), &sets)?.experiment())
+    }
+
+    /// A run with validations at these steps.
+    pub fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
+        let row = |&(step, loss): &(usize, f64)| Row {
+            step,
+            epoch: 1,
+            split: Split::Valid,
+            loss,
+            accuracy: 1.0 / loss,
+            learning_rate: 1e-3,
+            gradient_norm: None,
+            tokens: step as u64 * 7,
+            seconds: 1.0,
+            clip_rate: None,
+        };
+        let summary = Summary {
+            best_valid_loss: None,
+            best_step: None,
+            last_valid_loss: None,
+            last_train_loss: None,
+            floor: Some(0.5),
+            accuracy: None,
+            determined_accuracy: None,
+            parameters: 11,
+            steps,
+            steps_per_epoch: 3.0,
+            tokens: steps as u64 * 7,
+            seconds: 2.0,
+            checkpoint_seconds: 0.0,
+            tokens_per_second: 1.0,
+            clip_rate: 0.0,
+            backend: "ndarray".into(),
+            device: String::new(),
+            seed: 0,
+            ended,
+        };
+        Record { rows: valid.iter().map(row).collect(), summary }
     }
 }

@@ -1,12 +1,14 @@
 //! What a study would do: its method, its trials' config and their budget, before any of them runs.
 
 use super::baseline::Candidate;
-use super::budget::{Budget, a_step, whole_steps};
+use super::budget::Budget;
 use super::config::{Method, TuneConfig};
 use super::proposal::{Agenda, Proposed, Proposer};
 use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
+use super::training_set::TrainingSet;
 use crate::config::Config;
+use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 
 /// Steps of the longest trial.
@@ -19,16 +21,18 @@ pub struct Outline {
     pub(super) tune: TuneConfig,
     pub(super) proposer: Proposer,
     pub(super) budget: Budget,
+    /// The fingerprint of data that is read; none of data that is drawn, which the config decides alone.
+    pub(super) data: Option<u64>,
     /// The patience of the config itself, which the recipe replaces for its trials alone.
     patience: Option<usize>,
 }
 
 impl Outline {
-    /// What the study of `config` would do; its training set has `epoch` sequences.
+    /// What the study of `config` would do with its data.
     ///
     /// # Errors
     /// If no combination of the search can be tried.
-    pub fn new(config: &Config, epoch: usize) -> Result<Self> {
+    pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
         let space = Space::new(config)?;
@@ -37,7 +41,8 @@ impl Outline {
             Method::Recipe => (recipe::base(space.base()), 4),
             Method::Grid | Method::Random | Method::Halving => (space.base().clone(), 1),
         };
-        let whole = whole_steps(&base, epoch);
+        let set = TrainingSet::of(&base, dataset);
+        let whole = set.whole_steps(&base);
         let steps = tune.steps.unwrap_or((whole / share).max(1));
         // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
         if steps > MOST_STEPS {
@@ -57,11 +62,12 @@ impl Outline {
         let proposer = Proposer::new(&tune, &space, seed, steps)?;
         let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
             let config = configured(&base, &setting).ok()?;
-            Some(a_step(&config, epoch.max(1)))
+            Some(set.a_step(&config))
         });
-        let budget = Budget::new(&base, epoch, steps, (proposer.rungs, proposer.eta), a_step_of_each);
+        let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), a_step_of_each);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
-        let outline = Self { base, tune, proposer, budget, patience };
+        let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
+        let outline = Self { base, tune, proposer, budget, data, patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
                 "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \
@@ -83,7 +89,7 @@ impl Outline {
     /// and a few of the learning rates that are proposed with them.
     ///
     /// # Errors
-    /// As [`Self::trial_config`].
+    /// As [`Self::config`].
     pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
         const MOST: usize = 8;
         const RATES: usize = 5;
@@ -148,20 +154,22 @@ impl Outline {
         )
     }
 
-    /// Training sequences that so many steps of a setting's runs see.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn sequences(&self, setting: &Setting, steps: usize) -> Result<usize> {
-        configured(&self.base, setting).map(|config| self.budget.sequences(&config, steps))
-    }
-
-    /// The config of one run of a setting: what `train` would make the same run of.
+    /// The config of a setting, which its runs are made of.
     ///
     /// # Errors
     /// If the config's own checks refuse the setting.
-    pub fn trial_config(&self, setting: &Setting, seed: usize) -> Result<Config> {
-        let mut config = configured(&self.base, setting)?;
+    pub fn config(&self, setting: &Setting) -> Result<Config> {
+        configured(&self.base, setting)
+    }
+
+    /// Training sequences that so many steps of the runs of a setting's config see.
+    pub fn sequences(&self, config: &Config, steps: usize) -> usize {
+        self.budget.sequences(config, steps)
+    }
+
+    /// The config of one run of a setting's config: what `train` would make the same run of.
+    pub fn trial_config(&self, config: &Config, seed: usize) -> Config {
+        let mut config = config.clone();
         let steps = self.budget.steps(&config);
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.validate_every(&config);
@@ -176,34 +184,28 @@ impl Outline {
             config.data.seed.get_or_insert(self.base.run.seed);
         }
         config.run.seed = self.base.run.seed.wrapping_add(seed as u64);
-        Ok(config)
+        config
     }
 
-    /// The config of a whole run of a setting: as many sequences as the config's own run sees.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn whole_config(&self, setting: &Setting) -> Result<Config> {
-        let mut config = configured(&self.base, setting)?;
+    /// The config of a whole run of a setting's config: as many sequences as the study's own run sees.
+    pub fn whole_config(&self, config: &Config) -> Config {
+        let mut config = config.clone();
         let steps = self.budget.whole(&config);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
         if let Some(patience) = self.patience {
             config.training.patience = patience;
         }
-        if config.training.epochs.is_none() {
-            config.training.steps = Some(steps);
+        // Epochs of a smaller training set would see fewer sequences.
+        if config.training.epochs.is_none() || config.data.train_samples != self.base.data.train_samples {
+            (config.training.steps, config.training.epochs) = (Some(steps), None);
         }
-        Ok(config)
+        config
     }
 
-    /// Steps of a setting's runs to a rung, counted from 0, and whether there are more to come.
-    ///
-    /// # Errors
-    /// As [`Self::trial_config`].
-    pub fn rung(&self, setting: &Setting, rung: usize) -> Result<(usize, bool)> {
-        let config = configured(&self.base, setting)?;
-        let step = self.budget.rung(&config, rung);
-        Ok((step, step < self.budget.steps(&config)))
+    /// Steps of the runs of a setting's config to a rung, counted from 0, and whether there are more to come.
+    pub fn rung(&self, config: &Config, rung: usize) -> (usize, bool) {
+        let step = self.budget.rung(config, rung);
+        (step, step < self.budget.steps(config))
     }
 }
 
@@ -228,12 +230,18 @@ mod tests {
 
     use super::*;
 
+    fn outline_of(text: &str) -> Result<Outline> {
+        let config = Config::parse(text, Path::new("study.toml"), &[])?;
+        // What a run to start from would have for its vocabulary is not asked for here.
+        Outline::new(&config, &config.data.load(config.run.seed)?)
+    }
+
     #[test]
     fn a_search_does_not_change_the_shape_of_weights_that_it_starts_from() {
         let outline = |key: &str| {
             let text = format!("[run]\nfrom = \"somewhere\"\n[tune.search]\n\"{key}\" = [0.125]");
             let text = text.replace("heads\" = [0.125]", "heads\" = [2]");
-            Outline::new(&Config::parse(&text, Path::new("study.toml"), &[])?, 64)
+            outline_of(&text)
         };
         let said = outline("model.heads").unwrap_err().to_string();
         assert!(said.contains("`tune.search.model.heads`") && said.contains("`run.from`"), "{said}");
@@ -245,16 +253,14 @@ mod tests {
         let text = "[model]\nd_model = 24\n[tune]\nmethod = \"grid\"\n[tune.search]\n\
                     \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 32, 48]\n\
                     \"model.dropout\" = [0.0, 0.1, 0.2]";
-        let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
-        let (candidates, rates) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        let (candidates, rates) = outline_of(text).unwrap().baseline().unwrap();
         let widths = candidates.iter().map(|candidate| candidate.experiment.model.d_model);
         assert_eq!(widths.collect::<Vec<_>>(), [16, 16, 16, 32, 32, 32, 48, 48], "eight of nine");
         assert_eq!(candidates[3].trial, 9);
         assert!(candidates.iter().all(|candidate| candidate.setting.len() == 3));
         assert_eq!(rates, [1e-4, 1e-3, 1e-2]);
         // The recipe begins with the config's own values.
-        let config = Config::parse("", Path::new("study.toml"), &[]).unwrap();
-        let (candidates, _) = Outline::new(&config, 64).unwrap().baseline().unwrap();
+        let (candidates, _) = outline_of("").unwrap().baseline().unwrap();
         assert!(candidates[0].setting.is_empty() && !candidates[1].setting.is_empty());
     }
 }

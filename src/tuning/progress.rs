@@ -49,7 +49,7 @@ impl StudyProgress {
     /// A run has ended or pauses.
     pub fn done(&mut self, study: &Study, run: &DueRun) {
         let number = run.folder.name();
-        let setting = study.setting(run.trial).map(|setting| setting_shown(&setting)).unwrap_or_default();
+        let setting = study.setting(run.trial).map(setting_shown).unwrap_or_default();
         if let Some(why) = study.failure(run) {
             self.tell(&format!("trial {number}  {setting}  failed: {why}"));
             return self.advance(study);
@@ -87,7 +87,7 @@ impl StudyProgress {
         let (expected, _) = study.outline().study_sequences();
         bar.set_length(expected.max(done) as u64);
         bar.set_position(done as u64);
-        bar.set_message(format!("{} trials", study.trials().len()));
+        bar.set_message(format!("{} trials", study.count()));
     }
 
     /// The study is over or interrupted: the bar gives its line back.

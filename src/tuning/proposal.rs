@@ -164,12 +164,19 @@ impl Proposer {
             reached: Vec::new(),
         };
         let told = match &self.candidates {
-            Candidates::Settings(settings) => race.run(settings.clone(), None).map(drop),
+            Candidates::Settings(settings) => {
+                // No two of them are alike.
+                let racing = settings.iter().map(|setting| race.add(setting.clone(), None)).collect();
+                race.run(racing, None).map(drop)
+            }
             Candidates::Stages { base, start, stages } => stages
                 .iter()
                 .try_fold(start.clone(), |best, stage| {
-                    let settings = stage.settings(base, &best);
-                    Ok(race.run(settings, Some(stage.name))?.unwrap_or(best))
+                    let settings = stage.settings(base, &best).into_iter();
+                    let racing = settings.map(|setting| race.number(setting, stage.name)).collect::<Vec<_>>();
+                    let best_so_far = racing.first().copied();
+                    let found = race.run(racing, best_so_far)?;
+                    Ok(found.map_or(best, |found| race.trials[found].setting.clone()))
                 })
                 .map(drop),
         };
@@ -204,19 +211,13 @@ struct Race<'a> {
 }
 
 impl Race<'_> {
-    /// Lets settings race, and returns the best at the end: none where all diverged. In a stage of the
-    /// recipe the first is the best so far, at first the config's own: it goes on from every rung, for
-    /// what is put in its place must be better at the end.
+    /// Lets trials race, and returns the best at the end: none where all diverged. In a stage of the recipe
+    /// one of them is the best so far, at first the config's own: it goes on from every rung, for what is
+    /// put in its place must be better at the end.
     ///
     /// # Errors
     /// What is due, where a result is missing.
-    fn run(
-        &mut self,
-        settings: Vec<Setting>,
-        stage: Option<&'static str>,
-    ) -> Result<Option<Setting>, Vec<Due>> {
-        let racing = settings.into_iter().map(|setting| self.number(setting, stage)).collect::<Vec<_>>();
-        let best_so_far = stage.and(racing.first().copied());
+    fn run(&mut self, racing: Vec<usize>, best_so_far: Option<usize>) -> Result<Option<usize>, Vec<Due>> {
         self.racing = racing;
         for rung in 0..self.rungs {
             for &trial in &self.racing {
@@ -232,17 +233,20 @@ impl Race<'_> {
             self.racing = ranked.into_iter().map(|(trial, _)| trial).collect();
             self.racing.sort_unstable();
         }
-        Ok(std::mem::take(&mut self.racing).first().map(|&best| self.trials[best].setting.clone()))
+        Ok(std::mem::take(&mut self.racing).first().copied())
     }
 
     /// The number of the trial of a setting, which is never tried twice.
-    fn number(&mut self, setting: Setting, stage: Option<&'static str>) -> usize {
+    fn number(&mut self, setting: Setting, stage: &'static str) -> usize {
         let known = self.trials.iter().position(|trial| trial.setting == setting);
-        known.unwrap_or_else(|| {
-            self.trials.push(Proposed { setting, stage });
-            self.reached.push(0);
-            self.trials.len() - 1
-        })
+        known.unwrap_or_else(|| self.add(setting, Some(stage)))
+    }
+
+    /// The number of the trial of a setting that was never tried.
+    fn add(&mut self, setting: Setting, stage: Option<&'static str>) -> usize {
+        self.trials.push(Proposed { setting, stage });
+        self.reached.push(0);
+        self.trials.len() - 1
     }
 
     /// The losses at a rung of all racing trials that have not diverged.

@@ -81,16 +81,9 @@ pub fn sweep<B: ops::AutodiffBackend>(
     device: &B::Device,
 ) -> Result<RateSweep> {
     compute(&experiment.training, || {
-        let start = experiment.from.as_deref().map(Start::read).transpose()?;
-        let sizes = match &start {
-            None => experiment.sizes(dataset),
-            Some(start) => start.sizes(experiment, dataset)?,
-        };
-        let mut trainee = experiment.model::<B>(sizes, device)?;
-        if let Some(start) = start {
-            let path = start.path();
-            trainee.model = native::apply(trainee.model, start.tensors, &path)?;
-        }
+        let start = Start::of(experiment)?;
+        let sizes = start.sizes(experiment, dataset)?;
+        let trainee = start.trainee::<B>(experiment, sizes, device)?;
         let weights = fingerprint(&trainee.model)?;
 
         let mut copy = trainee.clone();

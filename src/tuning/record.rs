@@ -125,7 +125,8 @@ impl Record {
 
     /// How the run stood after `step` steps, whatever it did since; none where it is not there yet.
     pub fn at(&self, step: usize) -> Option<Standing> {
-        if self.summary.steps < step && self.summary.ended == Ended::Diverged {
+        // What is found at the rung itself has happened on the way to it.
+        if self.summary.steps <= step && self.summary.ended == Ended::Diverged {
             return Some(Standing::Diverged);
         }
         if self.summary.steps < step && !self.is_over() {
@@ -239,8 +240,8 @@ impl Trial {
 }
 
 /// The best first.
-pub fn ranked(trials: &[Trial]) -> Vec<&Trial> {
-    let mut ranked = trials.iter().collect::<Vec<_>>();
+pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial> {
+    let mut ranked = trials.into_iter().collect::<Vec<_>>();
     ranked.sort_by(|a, b| {
         let (a, b) = (a.rank(), b.rank());
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
@@ -250,45 +251,8 @@ pub fn ranked(trials: &[Trial]) -> Vec<&Trial> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::run;
     use super::*;
-
-    /// A run with validations at these steps.
-    fn run(ended: Ended, steps: usize, valid: &[(usize, f64)]) -> Record {
-        let row = |&(step, loss): &(usize, f64)| Row {
-            step,
-            epoch: 1,
-            split: Split::Valid,
-            loss,
-            accuracy: 1.0 / loss,
-            learning_rate: 1e-3,
-            gradient_norm: None,
-            tokens: step as u64 * 7,
-            seconds: 1.0,
-            clip_rate: None,
-        };
-        let summary = Summary {
-            best_valid_loss: None,
-            best_step: None,
-            last_valid_loss: None,
-            last_train_loss: None,
-            floor: Some(0.5),
-            accuracy: None,
-            determined_accuracy: None,
-            parameters: 11,
-            steps,
-            steps_per_epoch: 3.0,
-            tokens: steps as u64 * 7,
-            seconds: 2.0,
-            checkpoint_seconds: 0.0,
-            tokens_per_second: 1.0,
-            clip_rate: 0.0,
-            backend: "ndarray".into(),
-            device: String::new(),
-            seed: 0,
-            ended,
-        };
-        Record { rows: valid.iter().map(row).collect(), summary }
-    }
 
     const COURSE: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
 
@@ -301,6 +265,8 @@ mod tests {
         assert_eq!(there(Ended::Interrupted, 35), [first, second, third, None]);
         assert_eq!(there(Ended::EarlyStopped, 30), [first, second, third, third]);
         assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(Standing::Diverged)]);
+        let diverged = Some(Standing::Diverged);
+        assert_eq!(there(Ended::Diverged, 30), [first, second, diverged, diverged], "found at a rung");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a study may try: a list or a range for each searched key, and of their combinations those that
 //! the config's own checks let pass. That the heads divide the width is known, not tried and failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rand::seq::SliceRandom;
 
@@ -118,12 +118,14 @@ impl Space {
             return Ok(grid);
         }
         let mut found = Combinations::default();
+        let mut drawn = HashSet::new();
         for index in 0..count as u64 {
             for attempt in 0..DRAWS {
                 let random = &mut generator(seed, Purpose::Tuning, [index, attempt]);
                 let values = self.dimensions.iter();
-                let setting = values.map(|(key, values)| (key.clone(), values.draw(random))).collect();
-                if !found.settings.contains(&setting) && self.admit(setting, &mut found) {
+                let setting: Setting =
+                    values.map(|(key, values)| (key.clone(), values.draw(random))).collect();
+                if drawn.insert(format!("{setting:?}")) && self.admit(setting, &mut found) {
                     break;
                 }
             }

@@ -4,20 +4,22 @@
 //! `study.csv`, `best.toml`, `plots/` and `report.html`. What is done is read from the runs themselves,
 //! so there is nothing that could contradict them.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
 
 use super::baseline::{Baseline, Candidate};
+use super::errand::follow;
 use super::folder::StudyFolder;
 use super::outline::Outline;
 use super::progress::StudyProgress;
-use super::proposal::{Agenda, Due, Proposed, Standing};
-use super::record::{Record, Trial, ranked, standing};
+use super::proposal::Due;
+use super::record::{Record, Trial, ranked};
+use super::results::{Results, Run};
+use super::resuming::{check_data, check_made_with};
 use super::space::Setting;
 use super::table;
-use super::worker::{Happened, Workers, follow};
-use crate::config::{Config, Difference};
+use super::worker::{Happened, Workers};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::training::{Lock, RUNS, RunFolder, Target, write_atomically};
 
@@ -25,10 +27,7 @@ use crate::training::{Lock, RUNS, RunFolder, Target, write_atomically};
 #[derive(Debug)]
 pub struct Study {
     folder: StudyFolder,
-    outline: Outline,
-    records: BTreeMap<(usize, usize), Record>,
-    /// Why runs could not be trained.
-    failures: BTreeMap<(usize, usize), String>,
+    results: Results,
     _lock: Lock,
 }
 
@@ -45,6 +44,8 @@ pub struct DueRun {
     pub config: Config,
     /// Steps after which it pauses; none where it runs to its end.
     pub pause_at: Option<usize>,
+    /// The fingerprint of the data that it must have; none where that is drawn.
+    pub data: Option<u64>,
 }
 
 impl Study {
@@ -65,7 +66,8 @@ impl Study {
     /// Takes up the study in `folder`, once the runs of a process that was killed have stopped.
     ///
     /// # Errors
-    /// If another process works in it, it was made with another config, or its runs were not made by it.
+    /// If another process works in it, it was made with another config, its runs were not made by it, or its
+    /// data has changed.
     pub fn resume(outline: Outline, folder: StudyFolder) -> Result<Self> {
         let lock = folder.lock()?;
         follow(&folder)?;
@@ -77,7 +79,7 @@ impl Study {
     /// # Errors
     /// Where a setting makes no config.
     pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
-        self.outline.baseline()
+        self.outline().baseline()
     }
 
     /// Writes down what that check found, which is not made again.
@@ -105,8 +107,7 @@ impl Study {
     }
 
     fn with(folder: StudyFolder, outline: Outline, lock: Lock) -> Result<Self> {
-        let mut study =
-            Self { folder, outline, records: BTreeMap::new(), failures: BTreeMap::new(), _lock: lock };
+        let mut study = Self { folder, results: Results::new(outline)?, _lock: lock };
         study.read()?;
         Ok(study)
     }
@@ -114,41 +115,45 @@ impl Study {
     /// Reads what is done.
     fn read(&mut self) -> Result<()> {
         loop {
-            let trials = self.agenda().trials;
             let mut found = false;
-            for (number, trial) in trials.iter().enumerate() {
-                for seed in 0..self.outline.tune.seeds {
-                    if self.is_read(number, seed) {
+            for trial in 0..self.results.agenda().trials.len() {
+                for seed in 0..self.outline().seeds() {
+                    let run = (trial, seed);
+                    if self.results.knows(run) {
                         continue;
                     }
-                    let folder = self.run_folder(number, seed);
-                    let failure = StudyFolder::failure(&folder);
-                    if failure.exists() {
-                        let why = fs::read_to_string(&failure);
-                        let why = why.map_err(|error| Error::io("read", &failure, error))?;
-                        self.failures.insert((number, seed), why.trim().to_string());
-                        found = true;
-                    }
-                    if !folder.config().exists() {
-                        continue;
-                    }
-                    let expected = self.outline.trial_config(&trial.setting, seed)?;
-                    check_made_with(&folder, &expected)?;
-                    if let Some(record) = Record::read(&folder)? {
-                        self.records.insert((number, seed), record);
+                    let (record, failure) = self.read_run(run)?;
+                    if record.is_some() || failure.is_some() {
+                        self.results.take_in(run, record, failure);
                         found = true;
                     }
                 }
             }
-            // What is done now may tell of further trials.
             if !found {
                 return Ok(());
             }
+            // What is done now may tell of further trials.
+            self.results.work_out()?;
         }
     }
 
-    fn is_read(&self, trial: usize, seed: usize) -> bool {
-        self.records.contains_key(&(trial, seed)) || self.failures.contains_key(&(trial, seed))
+    /// Reads how far a run is, and why it could not be trained.
+    fn read_run(&self, (trial, seed): Run) -> Result<(Option<Record>, Option<String>)> {
+        let folder = self.run_folder(trial, seed);
+        let failure = StudyFolder::failure(&folder);
+        let why = match failure.exists() {
+            true => {
+                let why = fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error))?;
+                Some(why.trim().to_string())
+            }
+            false => None,
+        };
+        if !folder.config().exists() {
+            return Ok((None, why));
+        }
+        check_made_with(&folder, &self.outline().trial_config(self.results.config(trial), seed))?;
+        check_data(&folder, self.outline().data)?;
+        Ok((Record::read(&folder)?, why))
     }
 
     /// The folder of the study.
@@ -158,50 +163,38 @@ impl Study {
 
     /// The keys that trials differ in.
     pub fn keys(&self) -> Vec<String> {
-        self.outline.proposer.keys()
+        self.outline().proposer.keys()
     }
 
     /// What it was to do from the beginning.
     pub fn outline(&self) -> &Outline {
-        &self.outline
-    }
-
-    /// The trials so far, and what is due.
-    pub fn agenda(&self) -> Agenda {
-        self.outline.proposer.agenda(|trials, due| self.standing(trials, due))
-    }
-
-    fn standing(&self, trials: &[Proposed], Due { trial, rung }: Due) -> Option<Standing> {
-        let (step, _) = self.outline.rung(&trials[trial].setting, rung).ok()?;
-        let runs =
-            (0..self.outline.tune.seeds).map(|seed| match self.failures.contains_key(&(trial, seed)) {
-                true => Some(Standing::Diverged),
-                false => self.records.get(&(trial, seed))?.at(step),
-            });
-        standing(&runs.collect::<Vec<_>>())
+        self.results.outline()
     }
 
     /// The runs that are due now; none where the study is complete.
-    ///
-    /// # Errors
-    /// If a proposed setting cannot be used, which the search has ruled out.
-    pub fn due(&self) -> Result<Vec<DueRun>> {
-        let Agenda { trials, due, .. } = self.agenda();
+    pub fn due(&self) -> Vec<DueRun> {
+        let outline = self.outline();
         let mut runs = Vec::new();
-        for Due { trial, rung } in due {
-            for seed in 0..self.outline.tune.seeds {
-                let config = self.outline.trial_config(&trials[trial].setting, seed)?;
-                let (step, pauses) = self.outline.rung(&trials[trial].setting, rung)?;
-                let is_there =
-                    self.records.get(&(trial, seed)).is_some_and(|record| record.at(step).is_some());
-                if is_there || self.failures.contains_key(&(trial, seed)) {
+        for &Due { trial, rung } in &self.results.agenda().due {
+            let config = self.results.config(trial);
+            let (step, pauses) = outline.rung(config, rung);
+            for seed in 0..outline.seeds() {
+                let record = self.results.record((trial, seed));
+                let is_there = record.is_some_and(|record| record.at(step).is_some());
+                if is_there || self.results.failure((trial, seed)).is_some() {
                     continue;
                 }
-                let folder = self.run_folder(trial, seed);
-                runs.push(DueRun { trial, seed, folder, config, pause_at: pauses.then_some(step) });
+                runs.push(DueRun {
+                    trial,
+                    seed,
+                    folder: self.run_folder(trial, seed),
+                    config: outline.trial_config(config, seed),
+                    pause_at: pauses.then_some(step),
+                    data: outline.data,
+                });
             }
         }
-        Ok(runs)
+        runs
     }
 
     /// Takes in what a run says now, or why it failed, which is kept beside its folder.
@@ -209,19 +202,16 @@ impl Study {
     /// # Errors
     /// If its folder holds what cannot be understood, or the disk is full.
     pub fn take_in(&mut self, run: &DueRun, failure: Option<String>) -> Result<()> {
-        if let Some(why) = failure {
+        if let Some(why) = &failure {
             write_atomically(&StudyFolder::failure(&run.folder), format!("{why}\n").as_bytes())?;
-            self.failures.insert((run.trial, run.seed), why);
         }
-        if let Some(record) = Record::read(&run.folder)? {
-            self.records.insert((run.trial, run.seed), record);
-        }
-        Ok(())
+        self.results.take_in((run.trial, run.seed), Record::read(&run.folder)?, failure);
+        self.results.work_out()
     }
 
     /// The values of a trial.
-    pub fn setting(&self, trial: usize) -> Option<Setting> {
-        self.agenda().trials.into_iter().nth(trial).map(|trial| trial.setting)
+    pub fn setting(&self, trial: usize) -> Option<&Setting> {
+        self.results.agenda().trials.get(trial).map(|trial| &trial.setting)
     }
 
     /// Trains whatever is due until nothing is, or the signal asks for the end. The tables are written
@@ -237,7 +227,7 @@ impl Study {
     ) -> Result<Happened> {
         self.write()?;
         loop {
-            let runs = self.due()?;
+            let runs = self.due();
             if runs.is_empty() {
                 return Ok(Happened::Done);
             }
@@ -255,41 +245,32 @@ impl Study {
 
     /// What a run says, as far as it got.
     pub fn record(&self, run: &DueRun) -> Option<&Record> {
-        self.records.get(&(run.trial, run.seed))
+        self.results.record((run.trial, run.seed))
     }
 
     /// Why a run could not be trained.
     pub fn failure(&self, run: &DueRun) -> Option<&str> {
-        self.failures.get(&(run.trial, run.seed)).map(String::as_str)
+        self.results.failure((run.trial, run.seed))
     }
 
     /// Why the first of those that failed did.
     pub fn first_failure(&self) -> Option<&str> {
-        self.failures.values().next().map(String::as_str)
+        self.results.first_failure()
     }
 
     /// The trials that have something to tell, by their numbers.
     pub fn trials(&self) -> Vec<Trial> {
-        let Agenda { trials, racing, rungs, .. } = self.agenda();
-        let told = trials.into_iter().enumerate().filter_map(|(number, Proposed { setting, stage })| {
-            let (step, _) = self.outline.rung(&setting, rungs[number]).ok()?;
-            let seeds = 0..self.outline.tune.seeds;
-            let runs = seeds.clone().map(|seed| Some(self.records.get(&(number, seed))?.until(step)));
-            let runs = runs.collect::<Vec<_>>();
-            let runs = runs.iter().map(Option::as_deref).collect::<Vec<_>>();
-            let failed = seeds.clone().any(|seed| self.failures.contains_key(&(number, seed)));
-            Trial::new((number, stage, setting), &runs, failed, !racing.contains(&number))
-        });
-        told.collect()
+        self.results.trials().cloned().collect()
+    }
+
+    /// How many of them there are.
+    pub fn count(&self) -> usize {
+        self.results.trials().count()
     }
 
     /// Training sequences that all runs have seen.
     pub fn sequences(&self) -> usize {
-        let trials = self.agenda().trials;
-        let seen = |(&(trial, _), record): (&(usize, usize), &Record)| {
-            self.outline.sequences(&trials.get(trial)?.setting, record.summary.steps).ok()
-        };
-        self.records.iter().filter_map(seen).sum()
+        self.results.sequences()
     }
 
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
@@ -297,57 +278,22 @@ impl Study {
     /// # Errors
     /// If they cannot be written; what they held before is then still there.
     pub fn write(&self) -> Result<()> {
-        let trials = self.trials();
-        write_atomically(&self.folder.table(), &table::csv(&self.keys(), &trials))?;
-        let best = ranked(&trials).first().copied().filter(|best| best.loss.is_some()).cloned();
-        match best {
-            Some(best) => write_atomically(
-                &self.folder.best(),
-                self.outline.whole_config(&best.setting)?.to_toml().as_bytes(),
-            ),
-            None => Ok(()),
+        write_atomically(&self.folder.table(), &table::csv(&self.keys(), self.results.trials()))?;
+        match ranked(self.results.trials()).first() {
+            Some(best) if best.loss.is_some() => {
+                let config = self.outline().whole_config(self.results.config(best.trial));
+                write_atomically(&self.folder.best(), config.to_toml().as_bytes())
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
     /// The folder of a run, whether it is there or not.
     pub fn run_folder(&self, trial: usize, seed: usize) -> RunFolder {
-        let name = match self.outline.tune.seeds {
+        let name = match self.outline().seeds() {
             1 => format!("{trial:03}"),
             _ => format!("{trial:03}-seed-{seed}"),
         };
         RunFolder::at(self.folder.trials().join(name))
-    }
-}
-
-/// A study goes on with the config that it was made with.
-///
-/// # Errors
-/// [`Error::Key`] for the first key that differs.
-pub fn check_resumes(config: &Config, made_with: &Config, folder: &StudyFolder) -> Result<()> {
-    let sections = ["run", "data", "model", "training", "analysis", "tune"];
-    match config.difference(made_with, &sections) {
-        None => Ok(()),
-        Some(Difference { key, here, there }) => {
-            let problem = format!(
-                "differs from the {} that the study `{}` was made with: leave that out to go on with it, or begin \
-                 another with --run DIR",
-                there.replace('\n', " ").trim(),
-                folder.path().display()
-            );
-            Err(Error::key(key, here.replace('\n', " ").trim(), problem))
-        }
-    }
-}
-
-/// A run in the place of a trial must be that trial's.
-fn check_made_with(folder: &RunFolder, expected: &Config) -> Result<()> {
-    let made_with = Config::load(Some(&folder.config()), &[])?;
-    match made_with.difference(expected, &["run", "data", "model", "training"]) {
-        None => Ok(()),
-        Some(Difference { key, here, there }) => Err(Error::Input(format!(
-            "`{}` stands where the study has a trial of `{key}` = {there}, but has {here}: restore it, or remove its \
-             folder to train it again",
-            folder.path().display()
-        ))),
     }
 }

@@ -40,7 +40,7 @@ pub fn setting_shown(setting: &Setting) -> String {
 }
 
 /// The table, its columns in a fixed order: the trial, the searched keys, how it ended.
-pub fn csv(keys: &[String], trials: &[Trial]) -> Vec<u8> {
+pub fn csv<'a>(keys: &[String], trials: impl IntoIterator<Item = &'a Trial>) -> Vec<u8> {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = BEFORE.into_iter().chain(keys.iter().map(String::as_str)).chain(AFTER);

@@ -1,22 +1,14 @@
 //! Runs in processes of their own: several side by side, and none that takes the others along.
-//!
-//! A study starts its own program with the command `trial` and tells it on standard input what to
-//! train, in one line. The line stays open: when it ends, because the study asks for it or was killed,
-//! the run saves and stops. So no orphan goes on behind the back of a study that is resumed.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{BufRead, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::folder::StudyFolder;
+use super::errand::Errand;
 use super::study::DueRun;
 use crate::error::{Error, Result};
 use crate::training::{Device, Ended, Summary};
@@ -25,17 +17,6 @@ use crate::training::{Device, Ended, Summary};
 pub const CANNOT_BE_TRAINED: i32 = 3;
 /// How often the study looks whether a run has ended.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// What a run is told: where it is to go, and how far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Errand {
-    /// The run's folder: one that exists is gone on with.
-    pub folder: PathBuf,
-    /// Its `config.toml`.
-    pub config: String,
-    /// Steps after which it pauses.
-    pub pause_at: Option<usize>,
-}
 
 /// Starts runs in processes of their own.
 #[derive(Debug)]
@@ -58,6 +39,8 @@ pub enum Happened {
 
 struct Worker<'a> {
     run: &'a DueRun,
+    /// Whether it has failed once, and works with nothing beside it.
+    is_again: bool,
     child: Child,
     /// Closing it asks for the end.
     line: Option<ChildStdin>,
@@ -76,8 +59,9 @@ impl Workers {
     }
 
     /// Trains every run as far as it is due, and tells `done` of each as it ends: of one that cannot be
-    /// trained, why. One whose process was killed is tried once more, for whoever killed it may have meant
-    /// the whole study.
+    /// trained, why. One that fails, or whose process is killed, is tried once more when the others are done,
+    /// with nothing beside it: they may have had the memory that it needs, whatever it met may have passed,
+    /// and whoever killed it may have meant the whole study.
     ///
     /// # Errors
     /// If the disk or the system fails, which no other trial would survive either, or `done` does. Those
@@ -89,7 +73,7 @@ impl Workers {
         mut done: impl FnMut(&DueRun, Option<String>) -> Result<()>,
     ) -> Result<Happened> {
         let mut waiting = runs.iter().collect::<VecDeque<_>>();
-        let mut killed: Vec<&DueRun> = Vec::new();
+        let mut again: VecDeque<&DueRun> = VecDeque::new();
         let mut working: Vec<Worker> = Vec::new();
         let mut failed: Option<Error> = None;
         loop {
@@ -98,16 +82,22 @@ impl Workers {
                 working.iter_mut().for_each(|worker| worker.line = None);
             }
             while !stop && working.len() < self.jobs {
-                let Some(run) = waiting.pop_front() else { break };
+                let is_again = waiting.is_empty();
+                let next = match is_again {
+                    false => waiting.pop_front(),
+                    true if working.is_empty() => again.pop_front(),
+                    true => None,
+                };
+                let Some(run) = next else { break };
                 match self.start(run) {
-                    Ok(worker) => working.push(worker),
+                    Ok((child, line)) => working.push(Worker { run, is_again, child, line }),
                     Err(error) => {
                         failed = Some(error);
                         break;
                     }
                 }
             }
-            if working.is_empty() && (stop || failed.is_some() || waiting.is_empty()) {
+            if working.is_empty() && (stop || failed.is_some() || waiting.is_empty() && again.is_empty()) {
                 return match failed {
                     Some(error) => Err(error),
                     None if stop => Ok(Happened::Interrupted),
@@ -123,13 +113,12 @@ impl Workers {
                         let outcome = match worker.outcome(status) {
                             Ok(Outcome::Trained) => done(worker.run, None),
                             // What fails because it was asked to end is no news.
-                            Ok(Outcome::Killed(_) | Outcome::Failed(_)) if stop => Ok(()),
-                            Ok(Outcome::Killed(_)) if !killed.contains(&worker.run) => {
-                                killed.push(worker.run);
-                                waiting.push_back(worker.run);
+                            Ok(Outcome::Failed(_)) if stop => Ok(()),
+                            Ok(Outcome::Failed(_)) if !worker.is_again => {
+                                again.push_back(worker.run);
                                 Ok(())
                             }
-                            Ok(Outcome::Killed(why) | Outcome::Failed(why)) => done(worker.run, Some(why)),
+                            Ok(Outcome::Failed(why)) => done(worker.run, Some(why)),
                             Err(error) => Err(error),
                         };
                         if let Err(error) = outcome
@@ -149,7 +138,7 @@ impl Workers {
         }
     }
 
-    fn start<'a>(&self, run: &'a DueRun) -> Result<Worker<'a>> {
+    fn start(&self, run: &DueRun) -> Result<(Child, Option<ChildStdin>)> {
         let mut command = Command::new(&self.program);
         command.args(["trial", "--backend", self.device.backend.name()]);
         command.arg("--device").arg(self.device.index.to_string());
@@ -169,6 +158,7 @@ impl Workers {
             folder: run.folder.path().to_path_buf(),
             config: run.config.to_toml(),
             pause_at: run.pause_at,
+            data: run.data,
         };
         let mut line = child.stdin.take();
         if let Some(line) = &mut line {
@@ -176,7 +166,7 @@ impl Workers {
             // A run that ended before it read this says why on standard error.
             let _ = writeln!(line, "{text}");
         }
-        Ok(Worker { run, child, line })
+        Ok((child, line))
     }
 }
 
@@ -184,9 +174,7 @@ impl Workers {
 enum Outcome {
     /// As runs do: a divergence is a result like any other.
     Trained,
-    /// It was killed, as the system does where memory runs out.
-    Killed(String),
-    /// It cannot be trained, and this is why.
+    /// It could not be trained, or was killed, and this is why.
     Failed(String),
 }
 
@@ -207,19 +195,15 @@ impl Worker<'_> {
         let line =
             said.lines().rfind(|line| line.starts_with("error: ")).map(|line| &line["error: ".len()..]);
         let problem = line.map_or_else(|| format!("its process ended with {status}"), str::to_string);
+        let message = format!("trial {name}: {problem}");
         match status.code() {
             // A panic says what it has to say on a line of its own.
-            Some(CANNOT_BE_TRAINED | 101) => return Ok(Outcome::Failed(problem)),
-            None => {
-                return Ok(Outcome::Killed(format!("{problem}: the memory may not suffice for it")));
-            }
-            _ => {}
+            Some(CANNOT_BE_TRAINED | 101) => Ok(Outcome::Failed(problem)),
+            // As the system does where memory runs out.
+            None => Ok(Outcome::Failed(format!("{problem}: the memory may not suffice for it"))),
+            Some(2) => Err(Error::Input(message)),
+            Some(_) => Err(Error::Failed(message)),
         }
-        let message = format!("trial {name}: {problem}");
-        Err(match status.code() {
-            Some(2) => Error::Input(message),
-            _ => Error::Failed(message),
-        })
     }
 }
 
@@ -239,60 +223,63 @@ fn is_asked_to_end(status: ExitStatus) -> bool {
     return false;
 }
 
-/// The file of which every run of a study holds a shared lock while it works.
-fn alive(trials: &Path) -> Result<File> {
-    let path = trials.join(".alive");
-    File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|error| Error::io("write", &path, error))
-}
+#[cfg(all(test, unix))]
+mod tests {
+    use std::path::Path;
 
-impl Errand {
-    /// Reads the errand of this process, and watches the line that it came on: when that ends, `signal`
-    /// is set as SIGTERM sets it. The file holds the study's attention until it is dropped.
-    ///
-    /// # Errors
-    /// If there is no errand on standard input.
-    pub fn receive(signal: Arc<AtomicUsize>) -> Result<(Self, File)> {
-        const TERMINATED: usize = 15;
-        let mut line = String::new();
-        let read = std::io::stdin().lock().read_line(&mut line);
-        let errand = read.ok().and_then(|_| serde_json::from_str::<Self>(&line).ok());
-        let errand = errand.ok_or_else(|| {
-            Error::Input(
-                "`trial` is for studies, which tell it on standard input what to train: see `tune`".into(),
-            )
-        })?;
-        let alive = alive(errand.folder.parent().unwrap_or(Path::new(".")))?;
-        let _ = alive.lock_shared();
-        thread::spawn(move || {
-            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-            let _ = signal.compare_exchange(0, TERMINATED, Ordering::Relaxed, Ordering::Relaxed);
+    use super::*;
+    use crate::config::Config;
+    use crate::training::{BackendName, RunFolder};
+
+    /// A program that takes the place of this one, whose runs do what `script` says in the folder `place`.
+    fn program(place: &Path, script: &str) -> PathBuf {
+        let program = place.join("program");
+        let text = format!("#!/bin/sh\ncd '{}'\nread errand\n{script}\n", place.display());
+        // Written by a process of its own: what this one still had open for writing could not be started.
+        let writes = Command::new("sh")
+            .args(["-c", "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"", "sh"])
+            .args([text.as_str(), program.to_str().unwrap()])
+            .status();
+        assert!(writes.unwrap().success());
+        program
+    }
+
+    /// Why each of some runs failed, by their order; none of those that did not.
+    fn train(script: &str, runs: usize, jobs: usize) -> Vec<(usize, Option<String>)> {
+        let place = tempfile::tempdir().unwrap();
+        let device = Device::processor(BackendName::Ndarray);
+        let workers = Workers { program: program(place.path(), script), device, jobs };
+        let run = |trial: usize| DueRun {
+            trial,
+            seed: 0,
+            folder: RunFolder::at(place.path().join(trial.to_string())),
+            config: Config::default(),
+            pause_at: None,
+            data: None,
+        };
+        let runs = (0..runs).map(run).collect::<Vec<_>>();
+        let mut ended = Vec::new();
+        let happened = workers.train(&runs, &AtomicUsize::new(0), |run, why| {
+            ended.push((run.trial, why));
+            Ok(())
         });
-        Ok((errand, alive))
+        assert_eq!(happened.unwrap(), Happened::Done);
+        ended.sort();
+        ended
     }
-}
 
-/// Waits until no run of the study is at work: those of one that was killed save and stop by
-/// themselves. Then removes what was left half-made.
-///
-/// # Errors
-/// If the folder cannot be written.
-pub fn follow(folder: &StudyFolder) -> Result<()> {
-    let trials = folder.trials();
-    let alive = alive(&trials)?;
-    if alive.try_lock().is_err() {
-        eprintln!("waiting for the runs of the killed study to save and stop");
-        alive.lock().map_err(|error| Error::io("lock", &trials, error))?;
+    #[test]
+    fn a_run_that_fails_beside_others_alone_is_trained_when_they_are_done() {
+        let has_no_room_beside_others =
+            "mkdir busy 2>/dev/null || { echo 'error: no room' >&2; exit 3; }; sleep 0.3; rmdir busy";
+        let ended = train(has_no_room_beside_others, 3, 3);
+        assert_eq!(ended, [(0, None), (1, None), (2, None)]);
     }
-    for entry in std::fs::read_dir(&trials).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(".run-") {
-            // What cannot be removed is in nobody's way: its name is hidden and never read.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
+
+    #[test]
+    fn a_run_that_fails_twice_is_told_of_once_and_tried_no_more() {
+        let ended = train("echo tried >> tries; echo \"error: $(wc -l < tries)\" >&2; exit 3", 1, 2);
+        assert_eq!(ended.len(), 1);
+        assert_eq!(ended[0].1.as_deref().map(str::trim), Some("2"));
     }
-    Ok(())
 }

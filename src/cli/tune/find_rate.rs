@@ -11,7 +11,7 @@ use crate::ops;
 use crate::pictures::of_sweep;
 use crate::report::{Picture, Style};
 use crate::training::{
-    Device, Experiment, Memory, RunFolder, Target, check_precision, say, write_atomically,
+    Device, Experiment, Memory, RunFolder, Start, Target, check_precision, say, write_atomically,
 };
 use crate::tuning::{RateSweep, sweep};
 
@@ -28,7 +28,8 @@ impl Job for FindRate<'_> {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
         let Self { experiment, dataset, on } = &self;
         check_precision::<B>(&experiment.training, on, &device)?;
-        Memory::of(experiment, dataset, on).check(experiment, experiment.sizes(dataset), on)?;
+        let sizes = Start::of(experiment)?.sizes(experiment, dataset)?;
+        Memory::of(experiment, dataset, on).check(experiment, sizes, on)?;
         sweep::<B>(&self.experiment, &self.dataset, &device)
     }
 }

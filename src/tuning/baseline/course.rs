@@ -8,7 +8,7 @@ use burn::train::TrainStep;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
 use crate::ops;
-use crate::training::{DeviceBatch, Experiment, Hyper, Optimizer, StepBatches};
+use crate::training::{DeviceBatch, Experiment, Hyper, Optimizer, Start, StepBatches};
 use crate::weights::native;
 
 /// Steps in which it must be done.
@@ -22,7 +22,7 @@ const FLOWING: usize = 5;
 /// How a few sequences were learned at one rate. Losses are in nats a token.
 #[derive(Debug)]
 pub struct Course {
-    /// The loss of the fresh model.
+    /// The loss before the first step.
     pub first: f64,
     /// The last loss; infinite where it was not finite.
     pub reached: f64,
@@ -47,7 +47,9 @@ pub fn learn<B: ops::AutodiffBackend>(
     plain.model.dropout = 0.0;
     plain.training.label_smoothing = 0.0;
     plain.training.weight_decay = 0.0;
-    let mut trainee = plain.model::<B>(plain.sizes(dataset), device)?;
+    let start = Start::of(&plain)?;
+    let sizes = start.sizes(&plain, dataset)?;
+    let mut trainee = start.trainee::<B>(&plain, sizes, device)?;
     let names = native::names(&trainee.model);
     let mut optimizer = Optimizer::<B>::new(Hyper::from(&plain.training));
     let batch = DeviceBatch::<B>::new(batch, device);

@@ -40,7 +40,7 @@ pub struct Baseline {
     pub targets: usize,
     /// The least possible loss on them.
     pub least: f64,
-    /// The loss of the fresh model.
+    /// The loss before the first step.
     pub first: f64,
     /// The loss that was reached.
     pub reached: f64,
@@ -166,6 +166,7 @@ mod tests {
 
     use super::super::testing::small;
     use super::*;
+    use crate::training::{BackendName, Control, Device, ProgressKind, Target, train};
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();
@@ -188,6 +189,24 @@ mod tests {
         let found = checked(&["model.dropout=0.5", "training.label_smoothing=0.2"]).unwrap();
         assert!(found.reached < found.least + NEAR && found.first > 1.5, "{found:?}");
         assert_eq!((found.sequences, found.targets), (8, 96));
+    }
+
+    #[test]
+    fn what_starts_from_the_weights_of_a_run_begins_with_what_that_has_learned() {
+        let fresh = checked(&[]).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let taught = small(&["training.learning_rate=3e-3", "training.steps=200"]).unwrap();
+        let control = Control {
+            progress: ProgressKind::None,
+            signal: Default::default(),
+            device: Device::processor(BackendName::Ndarray),
+        };
+        let target = Target::Folder(place.path().join("taught"));
+        let run = train::<Autodiff<NdArray>>(&taught, &target, &Default::default(), &control).unwrap();
+        let mut tuned = candidate(0, &[], "");
+        tuned.experiment.from = Some(run.folder.path().to_path_buf());
+        let found = checked_with(&[tuned], &[]).unwrap();
+        assert!(found.first < 0.9 * fresh.first, "{} after {}", found.first, fresh.first);
     }
 
     #[test]

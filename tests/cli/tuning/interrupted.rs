@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{STUDY, command, place, refusal, rows, succeeds, with};
+use super::{STUDY, command, place, refusal, rows, succeeds, trains, with};
 use crate::{program, text};
 
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
@@ -224,4 +224,95 @@ fn a_trial_whose_process_is_killed_is_tried_once_more_and_then_recorded() {
     assert_eq!(ended.collect::<BTreeMap<_, _>>()["0"], "failed");
     let why = fs::read_to_string(place.path().join("twice/trials/000.failed")).unwrap();
     assert!(why.contains("the memory may not suffice"), "{why}");
+}
+
+/// A text, and the arguments of a study of some trials on it.
+fn study_of_a_text<'a>(place: &Path, run: &'a str) -> (String, Vec<&'a str>) {
+    let text = "to be or not to be, that is the question: ".repeat(97);
+    fs::write(place.join("text.txt"), &text).unwrap();
+    let sets = [
+        "data.source=text",
+        "data.path=text.txt",
+        "data.vocab=auto",
+        "tune.trials=4",
+        "tune.method=random",
+        "training.steps=120",
+    ];
+    (text, with(&["study.toml", "--run", run], &sets))
+}
+
+/// Whether some trial of a study counts as failed.
+fn has_failures(study: &Path) -> bool {
+    let mut trials = study.join("trials").read_dir().unwrap().flatten();
+    trials.any(|entry| entry.path().extension().is_some_and(|extension| extension == "failed"))
+}
+
+#[test]
+fn a_study_whose_data_changes_stops_and_goes_on_when_it_is_restored() {
+    let place = place();
+    let (text, arguments) = study_of_a_text(place.path(), "undisturbed");
+    succeeds(place.path(), &arguments);
+    let (_, arguments) = study_of_a_text(place.path(), "study");
+    let study = place.path().join("study");
+    let command = &mut command(place.path(), &arguments);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a run", || summaries(&study) >= 1);
+    let changed = text.replace("question", "solution");
+    fs::write(place.path().join("text.txt"), &changed).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = self::text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("the data has changed") && said.contains("`tune --resume study`"), "{said}");
+    assert!(rows(&study).len() < 4 && !has_failures(&study));
+    let said = refusal(place.path(), &["--resume", "study"]);
+    assert!(said.contains("the data has changed") && !has_failures(&study), "{said}");
+
+    fs::write(place.path().join("text.txt"), text).unwrap();
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
+}
+
+#[test]
+fn a_run_that_another_process_works_in_is_waited_for_and_not_recorded_as_failed() {
+    let place = place();
+    let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
+    succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    let study = place.path().join("study");
+    let before = rows(&study);
+    let run = study.join("trials/001");
+    fs::remove_file(run.join("summary.json")).unwrap();
+    let lock = fs::File::options().write(true).open(run.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let said = refusal(place.path(), &["--resume", "study"]);
+    assert!(said.contains("trial 001: the run folder") && said.contains("in use"), "{said}");
+    assert!(!has_failures(&study));
+    drop(lock);
+    succeeds(place.path(), &["--resume", "study"]);
+    assert_eq!(rows(&study), before);
+}
+
+#[test]
+fn a_run_that_train_has_brought_to_its_end_meanwhile_counts_as_trained() {
+    use std::io::Write;
+    let place = place();
+    trains(place.path(), "study.toml", "trials/000");
+    let run = place.path().join("trials/000");
+    let config = fs::read_to_string(run.join("config.toml")).unwrap();
+    let before = crate::summary(&run);
+    for pause_at in [Some(60), None] {
+        let errand =
+            serde_json::json!({ "folder": run, "config": config, "pause_at": pause_at, "data": null });
+        let mut trial = program(place.path())
+            .args(["trial", "--backend", "ndarray"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = trial.stdin.take().unwrap();
+        writeln!(line, "{errand}").unwrap();
+        let output = trial.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        drop(line);
+    }
+    assert_eq!(crate::summary(&run), before);
 }

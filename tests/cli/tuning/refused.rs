@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{place, refusal, rows, succeeds, with};
+use super::{STUDY, place, refusal, rows, succeeds, trains, with};
 use crate::{program, text};
 
 #[test]
@@ -16,7 +16,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 25] = [
+    let cases: [(Vec<&str>, &[&str]); 26] = [
         (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
             vec!["above.toml"],
@@ -53,6 +53,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
         (vec!["study.toml", "--progress", "tui"], &["--progress tui"]),
         (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
+        (vec!["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
         (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
         (vec!["--resume", "study.toml"], &["`study.toml` is a file", "folder of a study"]),
         (vec!["--resume", "folder"], &["`folder` is not the folder of a study"]),
@@ -137,4 +138,18 @@ fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(said.contains("every trial failed") && !said.contains("baseline"), "{said}");
     assert!(!place.path().join("none/baseline.json").exists());
+}
+
+#[test]
+fn a_study_that_starts_from_a_run_without_weights_says_so_before_it_leaves_a_trace() {
+    let place = place();
+    trains(place.path(), "study.toml", "start");
+    fs::remove_file(place.path().join("start/model.safetensors")).unwrap();
+    let (before, _) = STUDY.split_once("[tune.search]").unwrap();
+    let study = format!("{before}[tune.search]\n\"training.learning_rate\" = [1e-3, 3e-3]\n");
+    fs::write(place.path().join("tuned.toml"), study).unwrap();
+    let sets = ["run.from=start", "tune.baseline=true"];
+    let said = refusal(place.path(), &with(&["tuned.toml", "--run", "study"], &sets));
+    assert!(said.contains("start` has no model.safetensors"), "{said}");
+    assert!(!place.path().join("study").exists());
 }

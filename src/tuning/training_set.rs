@@ -1,0 +1,158 @@
+//! The training set as the steps of a trial see it: how many sequences each of them takes.
+
+use crate::config::Config;
+use crate::data::{Dataset, Source};
+
+/// The training set that the trials of a study see.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TrainingSet {
+    /// Drawn rows: as many as the trial's own `data.train_samples` says, which may be searched.
+    Drawn,
+    /// So many rows of a file.
+    Rows(usize),
+    /// A stream that so many windows side by side cover. Batches of windows are always full: an epoch is
+    /// the steps that see so many or, where these do not divide it, some more.
+    Windows(usize),
+}
+
+impl TrainingSet {
+    /// The training set of `dataset`, which is the one of `config`.
+    pub fn of(config: &Config, dataset: &Dataset) -> Self {
+        match (config.data.source, dataset.train.window_starts()) {
+            (Source::Sequences, _) => Self::Drawn,
+            (Source::Text | Source::Table, None) => Self::Rows(dataset.train.len()),
+            (Source::Text | Source::Table, Some(_)) => Self::Windows(dataset.train.len()),
+        }
+    }
+
+    /// Sequences that it holds for a run of `config`.
+    fn samples(self, config: &Config) -> usize {
+        match self {
+            Self::Drawn => config.data.train_samples,
+            Self::Rows(samples) | Self::Windows(samples) => samples,
+        }
+        .max(1)
+    }
+
+    /// Sequences after which the next step is the first of an epoch; none where that cuts no batch short.
+    fn epoch(self, config: &Config) -> Option<usize> {
+        match self {
+            Self::Drawn | Self::Rows(_) => Some(self.samples(config)),
+            Self::Windows(_) => None,
+        }
+    }
+
+    /// Sequences that a step sees, but for the last of an epoch of rows.
+    pub fn a_step(self, config: &Config) -> usize {
+        let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
+        self.epoch(config).map_or(full, |epoch| full.min(epoch))
+    }
+
+    /// Steps of an epoch.
+    pub fn steps_an_epoch(self, config: &Config) -> usize {
+        self.samples(config).div_ceil(self.a_step(config))
+    }
+
+    /// Steps of a run of `config` itself.
+    pub fn whole_steps(self, config: &Config) -> usize {
+        config.training.total_steps(self.samples(config).div_ceil(config.training.batch_size))
+    }
+
+    /// Sequences that so many steps see.
+    pub fn sequences(self, config: &Config, steps: usize) -> usize {
+        let a_step = self.a_step(config);
+        let Some(epoch) = self.epoch(config) else { return steps.saturating_mul(a_step) };
+        let an_epoch = self.steps_an_epoch(config);
+        let begun = (steps % an_epoch * a_step).min(epoch);
+        (steps / an_epoch).saturating_mul(epoch).saturating_add(begun)
+    }
+
+    /// The most steps that see no more than so many sequences.
+    pub fn steps_within(self, config: &Config, sequences: usize) -> usize {
+        let a_step = self.a_step(config);
+        let Some(epoch) = self.epoch(config) else { return sequences / a_step };
+        sequences / epoch * self.steps_an_epoch(config) + sequences % epoch / a_step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use burn::data::dataloader::DataLoader as _;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::data::{Loader, Order};
+    use crate::training::TrainSteps;
+
+    fn config(sets: &[&str]) -> Config {
+        let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
+        Config::parse("", std::path::Path::new("config.toml"), &sets).unwrap()
+    }
+
+    #[test]
+    fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
+        // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
+        let batches = |batch_size: usize| config(&[&format!("training.batch_size={batch_size}")]);
+        let seen = |batch_size, steps| TrainingSet::Rows(65).sequences(&batches(batch_size), steps);
+        assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);
+        assert_eq!([2, 3, 4].map(|steps| seen(32, steps)), [64, 65, 97]);
+        assert_eq!([1, 2, 3].map(|steps| seen(64, steps)), [64, 65, 129]);
+        assert_eq!([1, 7].map(|steps| seen(1_000, steps)), [65, 455], "no batch is larger than the set");
+        let accumulated = config(&["training.batch_size=16", "training.accumulate=3"]);
+        let seen = |steps| TrainingSet::Rows(65).sequences(&accumulated, steps);
+        assert_eq!([1, 2, 3].map(seen), [48, 65, 113]);
+    }
+
+    #[test]
+    fn as_many_sequences_are_counted_as_the_steps_of_a_run_see() {
+        let place = tempfile::tempdir().unwrap();
+        let text = place.path().join("text.txt");
+        std::fs::write(&text, "to be or not to be, that is the question: ".repeat(17)).unwrap();
+        let path = format!("data.path={:?}", text.to_str().unwrap());
+        let streams = ["data.source=text", &path, "data.length=11"];
+        let drawn = ["data.train_samples=57", "data.valid_samples=3"];
+        for (base, is_stream) in [(&streams[..], true), (&drawn, false)] {
+            for (batch_size, accumulate) in [(7, 1), (7, 3), (48, 1), (48, 2), (501, 1)] {
+                let [batch_size, accumulate] = [
+                    format!("training.batch_size={batch_size}"),
+                    format!("training.accumulate={accumulate}"),
+                ];
+                let config = config(&[base, &[&batch_size, &accumulate]].concat());
+                let dataset = config.experiment().dataset().unwrap();
+                let set = TrainingSet::of(&config, &dataset);
+                assert_eq!(matches!(set, TrainingSet::Windows(_)), is_stream);
+                let training = &config.training;
+                let loader = Loader::new(dataset.train.clone(), training.batch_size, 5, Order::Shuffled);
+                let an_epoch = training.steps_an_epoch(loader.batches());
+                assert_eq!(set.steps_an_epoch(&config), an_epoch);
+                let steps = TrainSteps::<NdArray> {
+                    loader: Arc::new(loader),
+                    accumulate: training.accumulate,
+                    log_every: 1,
+                    first: 0,
+                    end: 2 * an_epoch + 1,
+                    device: Default::default(),
+                };
+                let mut seen = 0;
+                for (step, batches) in steps.iter().enumerate() {
+                    assert_eq!(set.sequences(&config, step), seen, "{config:?}");
+                    seen += batches.batches.iter().map(|batch| batch.inputs.tokens.dims()[0]).sum::<usize>();
+                    assert_eq!(set.steps_within(&config, seen - 1), step);
+                    assert_eq!(set.steps_within(&config, seen), step + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_with_a_training_set_of_its_own_size_is_counted_by_that() {
+        let config = config(&["training.batch_size=48"]);
+        let dataset = config.experiment().dataset().unwrap();
+        let set = TrainingSet::of(&config, &dataset);
+        let mut trial = config;
+        trial.data.train_samples = 57;
+        assert_eq!([1, 2, 3].map(|steps| set.sequences(&trial, steps)), [48, 57, 105]);
+    }
+}
