@@ -15,7 +15,7 @@ use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Target,
+    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Start, Target,
     check_precision, clock, say, thousands, warn,
 };
 
@@ -125,9 +125,11 @@ impl Job for Rehearse<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         check_precision::<B>(&self.experiment.training, self.on, &device)?;
+        let start = Start::of(&self.experiment)?;
         let dataset = self.experiment.dataset()?;
-        let plan = Plan::new::<B>(&self.experiment, &dataset, self.on, &device)?;
-        let fits = plan.memory.check(&self.experiment, self.experiment.sizes(&dataset), self.on);
+        let sizes = start.sizes(&self.experiment, &dataset)?;
+        let plan = Plan::new::<B>(&self.experiment, (&dataset, sizes), self.on, &device)?;
+        let fits = plan.memory.check(&self.experiment, sizes, self.on);
         Ok((plan, fits))
     }
 }

@@ -3,7 +3,7 @@
 mod find_rate;
 mod told;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::pictures::draw_study;
 use crate::report::Style;
 use crate::training::{Device, Memory, ProgressKind, Start, Target, TrainingConfig, check_precision, say};
 use crate::tuning::{
-    Baseline, Candidate, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
+    Baseline, Candidate, Errand, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,
 };
 use find_rate::{FindRate, find_rate};
@@ -92,11 +92,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let watched = (!checks).then(signals::watch).transpose()?;
     let is_new = resumed.is_none();
     let mut study = match resumed {
-        Some(folder) => Study::resume(outline, folder)?,
+        Some(folder) => {
+            Errand::check_folder(folder.path())?;
+            Study::resume(outline, folder)?
+        }
         None => {
             let name = format!("{}-study", config.name());
             let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
             target.check()?;
+            Errand::check_folder(args.run.as_deref().unwrap_or(Path::new(".")))?;
             // Refused before it leaves a trace.
             backend::run(&device, CheckPrecision { training: &config.training, on: &device })?;
             Study::create(&config, outline, &target)?

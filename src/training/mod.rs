@@ -54,7 +54,7 @@ pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
 pub use memory::{Bytes, Memory};
-pub use new_folder::{RUNS, Target};
+pub use new_folder::{PREPARED, RUNS, Target};
 pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};

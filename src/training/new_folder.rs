@@ -116,7 +116,7 @@ pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
 }
 
 /// What the hidden name begins with under which a run folder is prepared; no run has such a name itself.
-const PREPARED: &str = ".preparing-run-";
+pub const PREPARED: &str = ".preparing-run-";
 
 /// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
 const LONG: Duration = Duration::from_secs(60);

@@ -49,18 +49,17 @@ pub struct Plan {
 const LONG_STEP: f64 = 0.5;
 
 impl Plan {
-    /// Plans a run on `device`, whose speed is measured for a moment.
+    /// Plans a run of a model of these sizes on `device`, whose speed is measured for a moment.
     ///
     /// # Errors
     /// If the model cannot be made.
     pub fn new<B: ops::AutodiffBackend>(
         experiment: &Experiment,
-        dataset: &Dataset,
+        (dataset, sizes): (&Dataset, Sizes),
         on: &Device,
         device: &B::Device,
     ) -> Result<Self> {
         let (model, training) = (&experiment.model, &experiment.training);
-        let sizes = experiment.sizes(dataset);
         let parameters = model.parameters(sizes);
         let loader =
             Loader::new(dataset.train.clone(), training.batch_size, experiment.seed, Order::Shuffled);

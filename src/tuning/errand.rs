@@ -4,7 +4,7 @@
 //! train, in one line. The line stays open: when it ends, because the study asks for it or was killed,
 //! the run saves and stops. So no orphan goes on behind the back of a study that is resumed.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::folder::StudyFolder;
 use super::record::Record;
 use super::resuming::data_has_changed;
 use crate::error::{Error, Result};
-use crate::training::{Experiment, RunFolder, warn};
+use crate::training::{Experiment, PREPARED, RunFolder, warn};
 
 /// What a run is told: where it is to go, and how far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,20 @@ fn alive(trials: &Path) -> Result<File> {
 }
 
 impl Errand {
+    /// Whether the runs of a study in `folder` can be told where they are to go.
+    ///
+    /// # Errors
+    /// If its path is not UTF-8.
+    pub fn check_folder(folder: &Path) -> Result<()> {
+        match std::path::absolute(folder).is_ok_and(|path| path.to_str().is_none()) {
+            false => Ok(()),
+            true => Err(Error::Input(format!(
+                "`{}` is not UTF-8 in all of its path, and trials are told it in that: name another with --run DIR",
+                folder.display()
+            ))),
+        }
+    }
+
     /// Whether the run in `folder` is as far as this errand asks, because somebody has gone on with it.
     ///
     /// # Errors
@@ -97,12 +111,12 @@ impl Errand {
 pub fn follow(folder: &StudyFolder) -> Result<()> {
     let trials = folder.trials();
     let alive = alive(&trials)?;
-    if alive.try_lock().is_err() {
+    if let Err(TryLockError::WouldBlock) = alive.try_lock() {
         warn("waiting for the runs of the killed study to save and stop");
         alive.lock().map_err(|error| Error::io("lock", &trials, error))?;
     }
     for entry in std::fs::read_dir(&trials).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(".run-") {
+        if entry.file_name().to_string_lossy().starts_with(PREPARED) {
             // What cannot be removed is in nobody's way: its name is hidden and never read.
             let _ = std::fs::remove_dir_all(entry.path());
         }
