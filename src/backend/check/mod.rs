@@ -1,23 +1,22 @@
 //! Whether a device computes right: a small decoder on it, beside the same one composed of Burn's
 //! operations on the processor.
 
-use std::path::Path;
+mod measurement;
+
 use std::time::Instant;
 
-use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::nn::DropoutConfig;
-use burn::optim::{GradientsParams, Optimizer as _};
+use burn::optim::Optimizer as _;
 use burn::prelude::*;
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 
 use super::{Job, run};
-use crate::data::{Batch, Role};
 use crate::error::Result;
-use crate::model::{Model, ModelConfig, Sizes};
 use crate::ops::{self, Kernels};
-use crate::training::{Device, DeviceBatch, Hyper, Optimizer, StepBatches, Trainee, TrainingConfig};
+use crate::training::Device;
 use crate::weights::native::{self, Tensors};
+use measurement::{LEARNING_RATE, Measurement, decoder, optimizer, step, trainee};
 
 #[cfg(feature = "ndarray")]
 type Reference = Autodiff<burn_ndarray::NdArray>;
@@ -27,9 +26,6 @@ type Reference = Autodiff<burn_flex::Flex>;
 /// The largest difference that passes, as a part of the largest value. A card's matrix units may round
 /// factors to 11 bits (TF32), 5e-4 each; a wrong operation is off by much more.
 const LIMIT: f64 = 5e-3;
-const VOCAB: usize = 31;
-const TIME: usize = 29;
-const ROWS: usize = 5;
 /// Probability and number of the elements that dropout is tried on.
 const DROPPED: f64 = 0.25;
 const ELEMENTS: usize = 1 << 16;
@@ -39,7 +35,6 @@ const DROPOUT_LIMIT: f64 = 0.0102;
 /// tiles, and what is left over at the edges is where they go wrong.
 const PRODUCTS: [[usize; 3]; 5] =
     [[520, 520, 8], [1024, 32, 1024], [1024, 104, 208], [600, 8, 600], [257, 48, 1]];
-const LEARNING_RATE: f64 = 1e-2;
 const TIMED_STEPS: usize = 10;
 
 /// How a device computes.
@@ -147,112 +142,6 @@ fn largest(data: &TensorData) -> f64 {
     data.iter::<f64>().map(f64::abs).fold(0.0, f64::max)
 }
 
-/// What a backend makes of the small decoder.
-#[derive(Clone)]
-struct Measurement {
-    logits: TensorData,
-    loss: TensorData,
-    gradients: Tensors,
-    /// What two steps of the optimizer add to the weights, with the reference's gradients.
-    updates: Tensors,
-}
-
-impl Measurement {
-    /// Measures from the weights `start`; `expected` are the reference's gradients, unless this is it.
-    fn new<B: ops::AutodiffBackend>(
-        start: &Tensors,
-        expected: Option<&Tensors>,
-        device: &B::Device,
-    ) -> Result<Self> {
-        let trainee = trainee::<B>(start, device)?;
-        // The way of inference, and the way of training.
-        let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
-        let logits = trainee.valid().model.forward(inputs)?.into_data();
-        let mut output = trainee.step(step(device));
-        let values = exchange(&trainee, &mut output.grads, None);
-        let gradients = native::names(&trainee.model).into_iter().zip(values).collect::<Tensors>();
-        let updates = updates(start, trainee, expected.unwrap_or(&gradients))?;
-        Ok(Self { logits, loss: output.item.loss.into_data(), gradients, updates })
-    }
-
-    /// Each quantity beside that of the reference.
-    fn beside(&self, expected: &Self) -> Vec<Part> {
-        let mut parts = vec![
-            Part::of("logits", &self.logits, &expected.logits, 0.0),
-            Part::of("loss", &self.loss, &expected.loss, 0.0),
-        ];
-        // A gradient that is zero but for rounding is measured by the others.
-        let least = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
-        for ((name, found), (_, expected)) in self.gradients.iter().zip(&expected.gradients) {
-            parts.push(Part::of(&format!("gradient of {name}"), found, expected, least));
-        }
-        for ((name, found), (_, expected)) in self.updates.iter().zip(&expected.updates) {
-            parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
-        }
-        parts
-    }
-}
-
-/// What two steps add to the weights `start`, along `gradients` and half of the way against them: so that both
-/// moments, and their corrections, count.
-fn updates<B: ops::AutodiffBackend>(
-    start: &Tensors,
-    mut trainee: Trainee<B>,
-    gradients: &Tensors,
-) -> Result<Tensors> {
-    let mut optimizer = optimizer::<B>();
-    for scale in [1.0, -0.5] {
-        let scaled = |data: &TensorData| {
-            TensorData::new(data.iter::<f32>().map(|value| value * scale).collect(), data.shape.clone())
-        };
-        let scaled = gradients.iter().map(|(name, data)| (name.clone(), scaled(data))).collect();
-        let mut given = GradientsParams::new();
-        exchange(&trainee, &mut given, Some(&scaled));
-        trainee = optimizer.step(LEARNING_RATE, trainee, given);
-    }
-    let stepped = native::collect(&trainee.valid().model)?;
-    let added = |(before, after): (&TensorData, &TensorData)| {
-        let added = after.iter::<f32>().zip(before.iter::<f32>()).map(|(after, before)| after - before);
-        TensorData::new(added.collect(), after.shape.clone())
-    };
-    let both = start.iter().zip(&stepped);
-    Ok(both.map(|((name, before), (_, after))| (name.clone(), added((before, after)))).collect())
-}
-
-/// The gradients of a trainee, in visiting order; with `new` ones, those take their place.
-fn exchange<B: ops::AutodiffBackend>(
-    trainee: &Trainee<B>,
-    gradients: &mut GradientsParams,
-    new: Option<&Tensors>,
-) -> Vec<TensorData> {
-    struct Exchange<'a> {
-        gradients: &'a mut GradientsParams,
-        new: Option<std::slice::Iter<'a, (String, TensorData)>>,
-        found: Vec<TensorData>,
-    }
-    impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Exchange<'_> {
-        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-            let device = parameter.val().device();
-            // A gradient that is missing differs from any other in its shape.
-            let found = self.gradients.remove::<B::InnerBackend, D>(parameter.id);
-            self.found.push(
-                found
-                    .as_ref()
-                    .map_or_else(|| TensorData::new(Vec::<f32>::new(), [0]), |found| found.to_data()),
-            );
-            let new = self.new.as_mut().and_then(Iterator::next);
-            let new = new.map(|(_, data)| Tensor::from_data(data.clone(), &device));
-            if let Some(gradient) = new.or(found) {
-                self.gradients.register(parameter.id, gradient);
-            }
-        }
-    }
-
-    let mut exchange = Exchange { gradients, new: new.map(|new| new.iter()), found: Vec::new() };
-    Module::<B>::visit(trainee, &mut exchange);
-    exchange.found
-}
-
 /// The products of two batches of matrices, the second of them transposed in memory.
 fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -> TensorData {
     const BATCHES: usize = 3;
@@ -299,35 +188,6 @@ fn milliseconds<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) ->
     let begun = Instant::now();
     train(TIMED_STEPS)?;
     Ok(begun.elapsed().as_secs_f64() * 1e3 / TIMED_STEPS as f64)
-}
-
-/// With a decay of the weights that shows beside a step.
-fn optimizer<B: ops::AutodiffBackend>() -> Optimizer<B> {
-    Optimizer::new(Hyper::from(&TrainingConfig { weight_decay: 0.5, ..TrainingConfig::default() }))
-}
-
-fn decoder<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Model<B>> {
-    let config = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
-    config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)
-}
-
-fn trainee<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) -> Result<Trainee<B>> {
-    let model = native::apply(decoder::<B>(device)?, start.clone(), Path::new("the check"))?;
-    Ok(Trainee { model, label_smoothing: 0.0 })
-}
-
-fn step<B: ops::AutodiffBackend>(device: &B::Device) -> StepBatches<B> {
-    StepBatches { step: 0, batches: vec![DeviceBatch::new(&batch(), device)], measured: false }
-}
-
-/// Sequences that count in steps of their own, with padding at the end of the last.
-fn batch() -> Batch {
-    let token = |row: usize, time: usize| ((row + time * (row + 2)) % VOCAB) as u32;
-    let tokens =
-        |ahead: usize| (0..ROWS * TIME).map(|place| token(place / TIME, place % TIME + ahead)).collect();
-    let mut roles = vec![Role::Undetermined; ROWS * TIME];
-    roles[ROWS * TIME - 7..].fill(Role::Padding);
-    Batch { rows: ROWS, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source: None }
 }
 
 #[cfg(all(test, feature = "ndarray"))]
