@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use super::{STUDY, command, place, refusal, rows, succeeds, trains, with};
 use crate::{program, text};
@@ -137,13 +139,19 @@ fn ctrl_c_in_a_terminal_which_reaches_every_process_interrupts_a_study_at_any_mo
     assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
 }
 
-#[test]
-fn a_study_that_is_resumed_computes_where_it_was_begun() {
+/// A study of two short trials that is done: where it is, its folder and its table.
+fn study_of_two() -> (TempDir, PathBuf, Vec<BTreeMap<String, String>>) {
     let place = place();
     let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
     succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
     let study = place.path().join("study");
-    let before = rows(&study);
+    let rows = rows(&study);
+    (place, study, rows)
+}
+
+#[test]
+fn a_study_that_is_resumed_computes_where_it_was_begun() {
+    let (place, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_dir_all(&run).unwrap();
     let output =
@@ -274,11 +282,7 @@ fn a_study_whose_data_changes_stops_and_goes_on_when_it_is_restored() {
 
 #[test]
 fn a_run_that_another_process_works_in_is_waited_for_and_not_recorded_as_failed() {
-    let place = place();
-    let sets = ["tune.trials=2", "training.steps=20", "tune.method=random"];
-    succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
-    let study = place.path().join("study");
-    let before = rows(&study);
+    let (place, study, before) = study_of_two();
     let run = study.join("trials/001");
     fs::remove_file(run.join("summary.json")).unwrap();
     let lock = fs::File::options().write(true).open(run.join("lock")).unwrap();
