@@ -7,11 +7,9 @@ use std::time::Instant;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use causal_attention::config::{Config, DEFAULT_TEXT};
+use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source};
-use causal_attention::training::{
-    BackendName, Control, Device, DeviceBatch, Experiment, ProgressKind, Summary, Target, train,
-};
+use causal_attention::training::{Control, Device, DeviceBatch, ProgressKind, Summary, Target, train};
 
 type B = Autodiff<NdArray>;
 
@@ -21,10 +19,10 @@ const STEPS: usize = 1000;
 const BATCHES: usize = 2000;
 
 /// The default experiment with some keys changed.
-fn experiment(mut sets: Vec<String>) -> Experiment {
+fn experiment(mut sets: Vec<String>) -> Config {
     let mut words = std::env::args().skip_while(|word| word != "--threads").skip(1);
     sets.extend(words.next().map(|threads| format!("training.threads={threads}")));
-    Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets).expect("the default experiment").experiment()
+    Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets).expect("the default experiment")
 }
 
 /// Windows of a text, as long as the default's sequences.
@@ -62,6 +60,7 @@ fn run() -> Summary {
         progress: ProgressKind::None,
         signal: Default::default(),
         device: Device::processor(BackendName::Ndarray),
+        until: None,
     };
     let target = Target::Folder(folder.path().join("run"));
     train::<B>(&experiment, &target, &Default::default(), &control).expect("a run").summary
@@ -71,7 +70,7 @@ fn main() {
     let default = experiment(Vec::new());
     let summary = run();
     let step = summary.seconds / STEPS as f64 * 1e6;
-    let task = default.dataset().expect("the default data").train;
+    let task = causal_attention::training::dataset(&default).expect("the default data").train;
     let length = default.data.length;
     for (name, sequences) in [("task", task), ("text", windows(length))] {
         let microseconds = prepare(sequences, default.training.batch_size);

@@ -10,14 +10,14 @@ use burn::tensor::backend::Backend;
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use causal_attention::config::Config;
+use causal_attention::config::{BackendName, Config, TrainingConfig};
 use causal_attention::data::{Batch, Role};
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::training::{
-    BackendName, Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee,
-    TrainingConfig, compute, train,
+    Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee, compute,
+    train,
 };
 
 type B = Autodiff<NdArray>;
@@ -130,13 +130,14 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     sets.push(format!("training.kernels={kernels}"));
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
-    let experiment = config.expect("a config").experiment();
+    let experiment = config.expect("a config");
     let folder = tempfile::tempdir().expect("a folder");
     let target = Target::Folder(folder.path().join("run"));
     let control = Control {
         progress: ProgressKind::Bar,
         signal: Default::default(),
         device: Device::processor(BackendName::Ndarray),
+        until: None,
     };
     let begun = Instant::now();
     train::<B>(&experiment, &target, &Default::default(), &control).expect("a run");

@@ -97,6 +97,6 @@ fn all() -> Result<()> {
 
 fn train(config: &Config, target: Target) -> Result<Outcome> {
     let device = backend::choose(Asked::default())?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), device };
-    backend::train(&config.experiment(), Place::New(target), &control)
+    let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
+    backend::train(&config, Place::New(target), &control)
 }

@@ -87,8 +87,8 @@ fn compare(picture: &Path) -> Result<()> {
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(Asked::default())?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), device };
-    let outcome = backend::train(&config.experiment(), Place::New(Target::Folder(folder)), &control)?;
+    let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
+    let outcome = backend::train(&config, Place::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
-use causal_attention::training::{ProgressKind, Target};
+use causal_attention::training::{ProgressKind, Target, dataset};
 use causal_attention::tuning::{Outline, Study, StudyProgress, Trial, Workers, ranked, setting_shown};
 use causal_attention::{Error, Result};
 
@@ -74,7 +74,7 @@ fn compare() -> Result<()> {
 
 fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
-    let outline = Outline::new(&config, &config.experiment().dataset()?)?;
+    let outline = Outline::new(&config, &dataset(&config)?)?;
     let target = Target::Folder(folder.join(method));
     let mut study = Study::create(&config, outline, &target)?;
     let mut progress = StudyProgress::new(ProgressKind::None, &study);

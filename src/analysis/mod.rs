@@ -2,11 +2,9 @@
 //! predicts, as plain data.
 
 pub mod ablation;
-mod config;
 mod head;
 mod view;
 
-pub use config::AnalysisConfig;
 pub use head::{HeadScores, HeadTallies, HeadTally, most_inductive};
 pub use view::View;
 pub(crate) use view::floats;

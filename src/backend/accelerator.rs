@@ -100,7 +100,7 @@ mod tests {
     #[cfg(feature = "wgpu")]
     #[test]
     fn a_tensor_beyond_the_largest_buffer_is_an_error_and_no_wrong_number() {
-        use crate::training::{BackendName, DeviceKind};
+        use crate::config::{BackendName, DeviceKind};
 
         struct TooLarge(usize);
         impl Job for TooLarge {

@@ -2,8 +2,9 @@
 
 use super::missing::{absent, not_compiled};
 use super::{compiled, devices};
+use crate::config::{BackendName, DeviceChoice, DeviceKind};
 use crate::error::{Error, Result};
-use crate::training::{BackendName, Device, DeviceChoice, DeviceKind, warn};
+use crate::training::{Device, warn};
 
 /// What was asked for: all, some or nothing of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
 fn of_backend(name: BackendName, wanted: Option<&DeviceChoice>) -> Result<Device> {
     let found = devices_of(name)?;
     let list = listed(&found);
-    let fitting = found.into_iter().filter(|device| wanted.is_none_or(|wanted| wanted.fits(device)));
+    let fitting = found.into_iter().filter(|device| wanted.is_none_or(|wanted| device.is(wanted)));
     fitting.min_by_key(|device| device.kind).ok_or_else(|| no_such_device(wanted, &list))
 }
 
@@ -58,10 +59,10 @@ fn best(wanted: Option<&DeviceChoice>) -> Result<Device> {
     // Without a backend a number counts graphics cards, where this build can use any.
     let uses_cards = compiled.iter().any(|name| !name.is_cpu());
     let is_right = |device: &&Device| match (wanted, device.kind) {
-        (Some(kind @ DeviceChoice::Kind(_)), _) => kind.fits(device),
+        (Some(kind @ DeviceChoice::Kind(_)), _) => device.is(kind),
         (_, DeviceKind::Software) => false,
         (Some(DeviceChoice::Index(_)), DeviceKind::Processor) if uses_cards => false,
-        (wanted, _) => wanted.is_none_or(|wanted| wanted.fits(device)),
+        (wanted, _) => wanted.is_none_or(|wanted| device.is(wanted)),
     };
     let mut searched = Vec::new();
     let mut seen = Vec::new();
@@ -88,7 +89,7 @@ fn best(wanted: Option<&DeviceChoice>) -> Result<Device> {
             searched.join(" or ")
         )));
     };
-    Err(match seen.iter().any(|device| wanted.fits(device)) {
+    Err(match seen.iter().any(|device| device.is(wanted)) {
         true => {
             let problem = format!(
                 "is no graphics card of this machine: choose one of {}, by its kind or with its --backend",

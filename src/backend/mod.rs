@@ -18,11 +18,10 @@ pub use check::{Check, Part, check};
 pub use choice::{Asked, choose, devices_of};
 pub use missing::interface;
 
+use crate::config::{BackendName, Config, TrainingConfig};
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::{
-    self, BackendName, Control, Device, Experiment, Memory, Outcome, RunFolder, Target, TrainingConfig,
-};
+use crate::training::{self, Control, Device, Memory, Outcome, RunFolder, Target};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(
@@ -102,8 +101,8 @@ pub enum Place {
 ///
 /// # Errors
 /// Those of [`training::train`] and [`training::resume`], and if the backend cannot start.
-pub fn train(experiment: &Experiment, place: Place, control: &Control) -> Result<Outcome> {
-    struct Train<'a>(&'a Experiment, Place, &'a Control);
+pub fn train(experiment: &Config, place: Place, control: &Control) -> Result<Outcome> {
+    struct Train<'a>(&'a Config, Place, &'a Control);
 
     impl Job for Train<'_> {
         type Output = Outcome;
@@ -127,9 +126,10 @@ pub fn train(experiment: &Experiment, place: Place, control: &Control) -> Result
 }
 
 /// Rows of the largest batch. Files are read once more for it.
-fn rows(experiment: &Experiment, control: &Control) -> usize {
+fn rows(experiment: &Config, control: &Control) -> usize {
     let foreseen = Memory::foreseen(experiment, &control.device).map(|(memory, _)| memory.rows);
-    let read = || experiment.dataset().ok().map(|data| Memory::of(experiment, &data, &control.device).rows);
+    let read =
+        || training::dataset(experiment).ok().map(|data| Memory::of(experiment, &data, &control.device).rows);
     foreseen.or_else(read).unwrap_or(experiment.training.batch_size)
 }
 

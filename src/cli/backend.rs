@@ -1,8 +1,9 @@
 //! The arguments of every command that computes: on which backend and device.
 
 use crate::backend::{Asked, choose};
+use crate::config::{BackendName, DeviceChoice, TrainingConfig};
 use crate::error::Result;
-use crate::training::{BackendName, Device, DeviceChoice, TrainingConfig};
+use crate::training::Device;
 
 /// Where to compute.
 #[derive(Debug, clap::Args)]
@@ -56,7 +57,7 @@ pub fn is_set(set: &[String], key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::DeviceKind;
+    use crate::config::DeviceKind;
 
     const DISCRETE: DeviceChoice = DeviceChoice::Kind(DeviceKind::Discrete);
 

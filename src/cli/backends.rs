@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::backend::{self, Check, interface};
+use crate::config::BackendName;
 use crate::error::Result;
-use crate::training::{BackendName, Bytes, Device, say};
+use crate::training::{Bytes, Device, say};
 
 /// List the backends and devices, and check that each computes right.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::config::Config;
 use crate::data::Description;
 use crate::error::Result;
-use crate::training::say;
+use crate::training::{dataset, say};
 
 /// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let config = Config::load(args.config.as_deref(), &args.set)?;
-    let description = Description::of(&config.data, &config.experiment().dataset()?);
+    let description = Description::of(&config.data, &dataset(&config)?);
     match args.json {
         true => say(&serde_json::to_string_pretty(&description).expect("a description holds plain values")),
         false => say(description.to_string().trim_end()),

@@ -18,7 +18,7 @@ use crate::evaluation::Evaluation;
 use crate::ops;
 use crate::training::{
     Device, Memory, RunFolder, Trainee, ValidBatches, check_precision, compute_as_run, data_fingerprint,
-    evaluate, say, thousands, warn,
+    dataset_of, evaluate, say, thousands, warn,
 };
 use crate::weights::native;
 
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Err(Error::key(key, here, problem));
     }
     let device = args.backend.choose(&config.training, &args.set)?;
-    let dataset = config.experiment().dataset_of(&folder)?;
+    let dataset = dataset_of(&config, &folder)?;
     let set = match args.split {
         Split::Valid => &dataset.valid,
         Split::Train => &dataset.train,
@@ -116,21 +116,21 @@ impl Job for Evaluate<'_> {
     type Output = Report;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
-        let experiment = self.config.experiment();
+        let experiment = self.config;
         if self.asked_for_precision {
             check_precision::<B>(&experiment.training, self.on, &device)?;
         }
         self.warn_of_change();
         let Self { dataset, .. } = self;
-        let memory = Memory::of(&experiment, &dataset, self.on);
-        memory.check_tensors(&experiment, experiment.sizes(&dataset), self.on)?;
+        let memory = Memory::of(experiment, &dataset, self.on);
+        memory.check_tensors(experiment, experiment.sizes(&dataset), self.on)?;
         let (set, floor, floor_by_position) = match self.split {
             Split::Valid => {
                 (dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position)
             }
             Split::Train => (dataset.train, None, Vec::new()),
         };
-        let loader = Loader::new(set, experiment.training.batch_size, experiment.seed, Order::InOrder);
+        let loader = Loader::new(set, experiment.training.batch_size, experiment.run.seed, Order::InOrder);
         let evaluation = compute_as_run::<B, _>(&experiment.training, self.on, &device, || {
             let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
             let batches = ValidBatches::new(Arc::new(loader), device.clone());

@@ -15,8 +15,8 @@ use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    Bytes, Control, Device, Ended, Experiment, Outcome, Plan, ProgressKind, RunFolder, Start, Target,
-    check_precision, clock, say, thousands, warn,
+    Bytes, Control, Device, Ended, Outcome, Plan, ProgressKind, RunFolder, Start, Target, check_precision,
+    clock, dataset, say, thousands, warn,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 None => Config::load(args.config.as_deref(), &args.set)?,
                 Some(run) => {
                     let folder = RunFolder::open(run)?;
-                    let config = Config::load_from(args.config.as_deref(), &folder, &args.set)?;
+                    let config = Config::load_from(args.config.as_deref(), folder.path(), &args.set)?;
                     let own = Config::load(Some(&folder.config()), &[])?.data;
                     if folder.is_imported() && config.data == own && own.source == Source::Sequences {
                         warn(DRAWN);
@@ -73,13 +73,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 Some(path) => Config::load(Some(path), &args.set)?,
                 None => Config::load(Some(&folder.config()), &args.set)?,
             };
-            config.check_resumes(&made_with, &folder)?;
+            config.check_resumes(&made_with, folder.path())?;
             (config, Place::Old(folder))
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
-        let (plan, fits) = backend::run(&device, Rehearse { experiment: config.experiment(), on: &device })?;
+        let (plan, fits) = backend::run(&device, Rehearse { experiment: config.clone(), on: &device })?;
         tell_plan(&config.name(), &device, &plan);
         if let Err(problem) = fits {
             warn(&format!("warning: {problem}"));
@@ -88,9 +88,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
     progress.check()?;
-    let control = Control { progress, signal: signals::watch()?, device: device.clone() };
+    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: None };
     let signal = control.signal.clone();
-    let outcome = backend::train(&config.experiment(), place, &control)?;
+    let outcome = backend::train(&config, place, &control)?;
     // The run is saved: whatever becomes of its pictures, it ended as it did.
     let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
         let run = outcome.folder.path().display();
@@ -115,7 +115,7 @@ fn draw(folder: &RunFolder, device: &Device) -> Result<Vec<PathBuf>> {
 }
 
 struct Rehearse<'a> {
-    experiment: Experiment,
+    experiment: Config,
     on: &'a Device,
 }
 
@@ -126,7 +126,7 @@ impl Job for Rehearse<'_> {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         check_precision::<B>(&self.experiment.training, self.on, &device)?;
         let start = Start::of(&self.experiment)?;
-        let dataset = self.experiment.dataset()?;
+        let dataset = dataset(&self.experiment)?;
         let sizes = start.sizes(&self.experiment, &dataset)?;
         let plan = Plan::new::<B>(&self.experiment, (&dataset, sizes), self.on, &device)?;
         let fits = plan.memory.check(&self.experiment, sizes, self.on);

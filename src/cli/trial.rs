@@ -9,7 +9,7 @@ use super::signals;
 use crate::backend::{self, Place};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Control, Ended, Experiment, ProgressKind, RunFolder, Target, compute, warn};
+use crate::training::{Control, Ended, ProgressKind, RunFolder, Target, compute, warn};
 use crate::tuning::{CANNOT_BE_TRAINED, Errand};
 
 /// Train one run of a study.
@@ -25,7 +25,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (errand, _alive) = Errand::receive(signal.clone())?;
     let config = Config::parse(&errand.config, Path::new("config.toml"), &[])?;
     let device = args.backend.choose(&config.training, &[])?;
-    let experiment = Experiment { pause_at: errand.pause_at, ..config.experiment() };
     // What others do to the run, its data or this machine's threads is no fault of its own: it ends the study.
     let place = match errand.folder.exists() {
         true => {
@@ -38,10 +37,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         false => Place::New(Target::Folder(errand.folder.clone())),
     };
-    errand.check_data(&experiment)?;
+    errand.check_data(&config)?;
     compute(&config.training, || Ok(()))?;
-    let control = Control { progress: ProgressKind::None, signal: signal.clone(), device };
-    let outcome = match backend::train(&experiment, place, &control) {
+    let control =
+        Control { progress: ProgressKind::None, signal: signal.clone(), device, until: errand.pause_at };
+    let outcome = match backend::train(&config, place, &control) {
         Err(error) if is_its_own(&error) => {
             warn(&format!("error: {error}"));
             return Ok(ExitCode::from(CANNOT_BE_TRAINED as u8));

@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use super::backend::BackendArgs;
 use super::signals;
 use crate::backend::{self, Job};
-use crate::config::Config;
+use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::training::{Device, Memory, ProgressKind, Start, Target, TrainingConfig, check_precision, say};
+use crate::training::{Device, Memory, ProgressKind, Start, Target, check_precision, dataset, say};
 use crate::tuning::{
     Baseline, Candidate, Errand, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,
@@ -71,8 +71,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(folder) = &resumed {
         check_resumes(&config, &Config::load(Some(&folder.config()), &[])?, folder)?;
     }
-    let experiment = config.experiment();
-    let dataset = experiment.dataset()?;
+    let experiment = config.clone();
+    let dataset = dataset(&experiment)?;
     if args.find_rate {
         return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
     }

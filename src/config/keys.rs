@@ -3,12 +3,9 @@
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-use super::{Config, RunConfig};
-use crate::analysis::AnalysisConfig;
+use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::model::ModelConfig;
-use crate::training::TrainingConfig;
-use crate::tuning::TuneConfig;
 
 /// The keys that a study may search, each with its section.
 pub(super) fn searchable() -> impl Iterator<Item = String> {

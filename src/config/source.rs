@@ -8,9 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 use super::keys::{keys_of, searchable, searched_outside, sections};
+use super::tune::flatten;
 use crate::data::Source;
 use crate::error::{Error, Origin, Place, Result};
-use crate::tuning::flatten;
 
 /// The values of a config before they are typed, each with the place where it was written.
 pub(super) struct Values {

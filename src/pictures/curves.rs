@@ -1,10 +1,11 @@
 //! The course of a run, as curves.
 
 use super::Story;
+use crate::config::Shape;
 use crate::report::{
     Formation, GradientCurve, LossByPosition, LossCurve, Point, ScheduleCurve, Score, ScoreHistory,
 };
-use crate::training::{Row, Shape, Split, thousands};
+use crate::training::{Row, Schedule, Split, thousands};
 
 use super::reading::value;
 
@@ -49,7 +50,7 @@ impl Story {
     pub(super) fn schedule(&self) -> ScheduleCurve {
         let training = &self.config.training;
         let batches = (self.summary.steps_per_epoch * training.accumulate as f64).round() as usize;
-        let schedule = training.schedule(training.total_steps(batches));
+        let schedule = Schedule::new(training, training.total_steps(batches));
         let every = (schedule.total / SCHEDULE_POINTS).max(1);
         let steps = (0..schedule.total).step_by(every).chain(schedule.total.checked_sub(1));
         let shape = match schedule.shape {

@@ -2,9 +2,9 @@
 
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
-use super::config::TrainingConfig;
 use super::device::Device;
 use super::progress::warn;
+use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::kernels::allocator;
 use crate::ops::{self, Precision};

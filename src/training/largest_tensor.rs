@@ -4,9 +4,9 @@
 //! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
 
 use super::device::Device;
-use super::experiment::Experiment;
 use super::memory::{Bytes, Memory};
 use super::progress::thousands;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
 
@@ -15,9 +15,9 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Key`] naming what makes one too large, with the batch size that fits.
-    pub fn check_tensors(&self, experiment: &Experiment, sizes: Sizes, device: &Device) -> Result<()> {
+    pub fn check_tensors(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
         let Some(most) = device.largest_buffer.map(|bytes| bytes as f64) else { return Ok(()) };
-        let (model, training) = (&experiment.model, &experiment.training);
+        let (model, training) = (&config.model, &config.training);
         let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
         // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
         let inner = model.inner_width().max(3 * model.d_model);
@@ -48,7 +48,7 @@ impl Memory {
         Err(match (most / a_row) as usize {
             0 => Error::key(
                 "data.length",
-                experiment.data.length,
+                config.data.length,
                 format!(
                     "{} even for one of them: lower it or the model's sizes, or choose another backend",
                     made(a_row)
@@ -74,16 +74,15 @@ fn bytes(shape: &[usize]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::training::BackendName;
+    use crate::config::BackendName;
 
     /// What a card with buffers of 128 MiB says.
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
+        let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
         let device = Device { largest_buffer: Some(128 << 20), ..Device::processor(BackendName::Ndarray) };
-        let (memory, sizes) = Memory::foreseen(&experiment, &device).unwrap();
-        memory.check_tensors(&experiment, sizes, &device).err().map(|error| error.to_string())
+        let (memory, sizes) = Memory::foreseen(&config, &device).unwrap();
+        memory.check_tensors(&config, sizes, &device).err().map(|error| error.to_string())
     }
 
     #[test]

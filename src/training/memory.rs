@@ -7,10 +7,9 @@ use std::fmt;
 
 use sysinfo::System;
 
-use super::config::TrainingConfig;
 use super::device::Device;
-use super::experiment::Experiment;
 use super::progress::thousands;
+use crate::config::{Config, TrainingConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
@@ -33,27 +32,27 @@ pub struct Memory {
 
 impl Memory {
     /// Estimates what training on `dataset` takes.
-    pub fn of(experiment: &Experiment, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows(&experiment.training, dataset);
-        Self::of_batch(experiment, experiment.sizes(dataset), rows, device)
+    pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
+        let rows = rows(&config.training, dataset);
+        Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
     /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
-    pub fn foreseen(experiment: &Experiment, device: &Device) -> Option<(Self, Sizes)> {
-        let data = &experiment.data;
+    pub fn foreseen(config: &Config, device: &Device) -> Option<(Self, Sizes)> {
+        let data = &config.data;
         let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
-        let rows = experiment.training.batch_size.min(data.train_samples.max(data.valid_samples));
+        let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
         let drawn = data.source == Source::Sequences;
-        drawn.then(|| (Self::of_batch(experiment, sizes, rows, device), sizes))
+        drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }
 
-    fn of_batch(experiment: &Experiment, sizes: Sizes, rows: usize, device: &Device) -> Self {
-        let model = &experiment.model;
+    fn of_batch(config: &Config, sizes: Sizes, rows: usize, device: &Device) -> Self {
+        let model = &config.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block: queries, keys and values, context, two residuals, and the
         // inner layer before its activation. Composed operations also keep two norms, the activation, and the
         // weights of attention, with those that dropout leaves.
-        let training = &experiment.training;
+        let training = &config.training;
         let fused = device.backend.is_cpu()
             && training.kernels == Kernels::Fused
             && training.precision == Precision::F32;
@@ -83,12 +82,12 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Key`] naming what makes the run too large.
-    pub fn check(&self, experiment: &Experiment, sizes: Sizes, device: &Device) -> Result<()> {
+    pub fn check(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
         let free = match device.uses_host_memory() {
             true => free(),
             false => device.memory.map_or(f64::INFINITY, |bytes| bytes as f64),
         };
-        let (model, training) = (&experiment.model, &experiment.training);
+        let (model, training) = (&config.model, &config.training);
         if self.parameters > free {
             let problem = format!(
                 "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients, \
@@ -112,7 +111,7 @@ impl Memory {
             );
             return Err(Error::key("training.batch_size", training.batch_size, problem));
         }
-        self.check_tensors(experiment, sizes, device)
+        self.check_tensors(config, sizes, device)
     }
 }
 
@@ -155,15 +154,14 @@ impl fmt::Display for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::training::BackendName;
+    use crate::config::BackendName;
 
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let experiment = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
+        let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
         let device = Device::processor(BackendName::Ndarray);
-        let (memory, sizes) = Memory::foreseen(&experiment, &device).unwrap();
-        memory.check(&experiment, sizes, &device).err().map(|error| error.to_string())
+        let (memory, sizes) = Memory::foreseen(&config, &device).unwrap();
+        memory.check(&config, sizes, &device).err().map(|error| error.to_string())
     }
 
     #[test]
@@ -190,9 +188,8 @@ mod tests {
         let path = format!("data.path={:?}", text.to_str().unwrap());
         let rows = |set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let experiment =
-                Config::parse("", std::path::Path::new("config.toml"), &set).unwrap().experiment();
-            rows(&experiment.training, &experiment.dataset().unwrap())
+            let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
+            rows(&config.training, &crate::training::dataset(&config).unwrap())
         };
         assert_eq!(rows(&["data.source=text", &path, "data.length=11", "training.batch_size=37"]), 37);
         let few = ["data.train_samples=5", "data.valid_samples=7"];

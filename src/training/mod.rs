@@ -7,12 +7,10 @@
 mod checkpoint;
 mod checkpoint_writer;
 mod compute;
-mod config;
 mod dashboard;
 mod device;
 mod device_watch;
 mod examination;
-mod experiment;
 mod head_history;
 mod history;
 mod largest_tensor;
@@ -45,11 +43,9 @@ use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State, data_fingerprint};
 pub use compute::{compute, compute_as_run};
-pub use config::{OptimizerKind, TrainingConfig, Watch};
-pub use device::{BackendName, Device, DeviceChoice, DeviceKind};
+pub use device::Device;
 pub use device_watch::DeviceWatch;
 pub use examination::{Analysis, look_at};
-pub use experiment::Experiment;
 pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
 pub use loader::{TrainSteps, ValidBatches};
@@ -60,16 +56,18 @@ pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, write_atomically};
 pub use samples::{MOST_WEIGHTS, Sample};
-pub use schedule::{Schedule, Scheduler, Shape};
-pub use start::Start;
+pub use schedule::{Schedule, Scheduler};
+pub use start::{Start, dataset, dataset_of, fresh_trainee};
 pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::Summary;
 
+use crate::config::{Config, TrainingConfig};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
+use crate::model::Sizes;
 use crate::ops::{self, Precision};
-use crate::weights::native;
+use crate::weights::native::{self, Description};
 use checkpoint_writer::CheckpointWriter;
 use new_folder::with_remedy;
 use pace::Pace;
@@ -87,6 +85,9 @@ pub struct Control {
     pub signal: Arc<AtomicUsize>,
     /// What computes.
     pub device: Device,
+    /// The step after which the run pauses, though its schedule spans more: a rung of a study. None: it goes on
+    /// to its end.
+    pub until: Option<usize>,
 }
 
 /// What a run leaves behind.
@@ -106,26 +107,26 @@ pub struct Outcome {
 /// If the data cannot be read, the run does not fit into memory, the folder exists or cannot be
 /// written, or the run diverges; in the last case the folder holds the last good weights.
 pub fn train<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    config: &Config,
     target: &Target,
     device: &B::Device,
     control: &Control,
 ) -> Result<Outcome> {
     target.check()?;
     let watch = DeviceWatch::begin(&control.device, device);
-    check_precision::<B>(&experiment.training, &control.device, device)?;
-    let start = Start::of(experiment)?;
-    if let Some((memory, sizes)) = Memory::foreseen(experiment, &control.device) {
-        memory.check(experiment, sizes, &control.device)?;
+    check_precision::<B>(&config.training, &control.device, device)?;
+    let start = Start::of(config)?;
+    if let Some((memory, sizes)) = Memory::foreseen(config, &control.device) {
+        memory.check(config, sizes, &control.device)?;
     }
-    let dataset = experiment.dataset()?;
-    let sizes = start.sizes(experiment, &dataset)?;
-    Memory::of(experiment, &dataset, &control.device).check(experiment, sizes, &control.device)?;
-    let trainee = start.trainee::<B>(experiment, sizes, device)?;
+    let dataset = dataset(config)?;
+    let sizes = start.sizes(config, &dataset)?;
+    Memory::of(config, &dataset, &control.device).check(config, sizes, &control.device)?;
+    let trainee = start.trainee::<B>(config, sizes, device)?;
     let (folder, lock) = RunFolder::create(target, |folder| {
-        write_atomically(&folder.config(), experiment.toml.as_bytes())?;
-        write_atomically(&folder.vocabulary(), experiment::vocabulary_json(&dataset).as_bytes())?;
-        let samples = Sample::first(&dataset.valid, experiment.analysis.samples);
+        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+        write_atomically(&folder.vocabulary(), &vocabulary_json(&dataset))?;
+        let samples = Sample::first(&dataset.valid, config.analysis.samples);
         write_atomically(
             &folder.samples(),
             &serde_json::to_vec(&samples).expect("samples hold plain values"),
@@ -136,13 +137,11 @@ pub fn train<B: ops::AutodiffBackend>(
         let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
         let weights = native::collect(&trainee.model)?;
         watch.check()?;
-        checkpoint::write(folder, (&weights, &experiment.description(sizes)), &Vec::new(), &state)
+        checkpoint::write(folder, (&weights, &description(config, sizes)), &Vec::new(), &state)
     })?;
     let found = checkpoint::newest(&folder)?;
-    compute(&experiment.training, || {
-        go_on(experiment, dataset, trainee, found, folder, lock, device, control)
-    })
-    .map_err(|error| with_remedy(error, RESUME))
+    compute(&config.training, || go_on(config, dataset, trainee, found, folder, lock, device, control))
+        .map_err(|error| with_remedy(error, RESUME))
 }
 
 /// Goes on with the run in `folder` from its newest whole checkpoint.
@@ -150,23 +149,21 @@ pub fn train<B: ops::AutodiffBackend>(
 /// # Errors
 /// If the run is complete or in use, or has no whole checkpoint; and those of [`train`].
 pub fn resume<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    config: &Config,
     folder: RunFolder,
     device: &B::Device,
     control: &Control,
 ) -> Result<Outcome> {
-    check_precision::<B>(&experiment.training, &control.device, device)?;
+    check_precision::<B>(&config.training, &control.device, device)?;
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
-    let dataset = experiment.dataset_of(&folder)?;
+    let dataset = dataset_of(config, &folder)?;
     let found = checkpoint::newest(&folder)?;
-    let memory = Memory::of(experiment, &dataset, &control.device);
-    memory.check(experiment, found.checkpoint.sizes, &control.device)?;
-    let trainee = experiment.model::<B>(found.checkpoint.sizes, device)?;
-    compute(&experiment.training, || {
-        go_on(experiment, dataset, trainee, found, folder, lock, device, control)
-    })
-    .map_err(|error| with_remedy(error, RESUME))
+    let memory = Memory::of(config, &dataset, &control.device);
+    memory.check(config, found.checkpoint.sizes, &control.device)?;
+    let trainee = fresh_trainee::<B>(config, found.checkpoint.sizes, device)?;
+    compute(&config.training, || go_on(config, dataset, trainee, found, folder, lock, device, control))
+        .map_err(|error| with_remedy(error, RESUME))
 }
 
 /// What to do when the disk is full: all but the steps since the last checkpoint is kept.
@@ -175,7 +172,7 @@ const RESUME: &str = "free some, then resume the run";
 /// The story of a run, from its newest checkpoint to its end.
 #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
 fn go_on<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    config: &Config,
     dataset: Dataset,
     mut trainee: Trainee<B>,
     found: checkpoint::Found,
@@ -184,32 +181,32 @@ fn go_on<B: ops::AutodiffBackend>(
     device: &B::Device,
     control: &Control,
 ) -> Result<Outcome> {
-    let (config, seed) = (&experiment.training, experiment.seed);
-    let batches = Loader::new(dataset.train.clone(), config.batch_size, seed, Order::Shuffled);
-    let valid = Loader::new(dataset.valid.clone(), config.batch_size, seed, Order::InOrder);
-    let an_epoch = config.steps_an_epoch(batches.batches());
-    let total = config.total_steps(batches.batches());
+    let (training, seed) = (&config.training, config.run.seed);
+    let batches = Loader::new(dataset.train.clone(), training.batch_size, seed, Order::Shuffled);
+    let valid = Loader::new(dataset.valid.clone(), training.batch_size, seed, Order::InOrder);
+    let steps_per_epoch = training.steps_per_epoch(batches.batches());
+    let total = training.total_steps(batches.batches());
 
     // Where the run stands.
-    let mut reopened = Reopened::open(found, &folder, dataset.fingerprint(), config, total)?;
+    let mut reopened = Reopened::open(found, &folder, dataset.fingerprint(), training, total)?;
     trainee.model =
         native::apply(trainee.model, take(&mut reopened.checkpoint.weights), &reopened.checkpoint.path)?;
-    reopened.begin(&folder, &experiment.toml)?;
+    reopened.begin(&folder, &config.to_toml())?;
     let Reopened { checkpoint, history, heads, .. } = reopened;
     let state = checkpoint.state;
     let parameter_names = native::names(&trainee.model);
-    let optimizer = Optimizer::<B>::new(Hyper::from(config));
+    let optimizer = Optimizer::<B>::new(Hyper::from(training));
     let moments = checkpoint::tensors_to_moments(checkpoint.moments, &parameter_names, device);
     if !optimizer.take_up(state.updates, moments) {
         warn("notice: the run's optimizer was of another kind than training.optimizer, which so begins anew");
     }
 
     // What Burn's learner is made of.
-    let scheduler = Scheduler::starting_at(config.schedule(total), state.step);
+    let scheduler = Scheduler::starting_at(Schedule::new(training, total), state.step);
     let train = TrainSteps {
         loader: Arc::new(batches),
-        accumulate: config.accumulate,
-        log_every: config.log_every,
+        accumulate: training.accumulate,
+        log_every: training.log_every,
         first: state.step,
         end: total,
         device: device.clone(),
@@ -217,22 +214,22 @@ fn go_on<B: ops::AutodiffBackend>(
     let valid = ValidBatches::new(Arc::new(valid), device.clone());
     let floor = dataset.floor.map(|floor| floor.valid);
     let run = Run {
-        analysis: experiment.analysis.clone(),
+        analysis: config.analysis.clone(),
         valid: dataset.valid.clone(),
         heads,
-        config: config.clone(),
+        config: training.clone(),
         seed,
         total,
-        pause_at: experiment.pause_at,
-        validate_every: match config.validate_every {
-            0 => an_epoch,
+        until: control.until,
+        validate_every: match training.validate_every {
+            0 => steps_per_epoch,
             steps => steps,
         },
-        an_epoch,
+        steps_per_epoch,
         history,
         optimizer: optimizer.clone(),
         parameter_names,
-        description: experiment.description(checkpoint.sizes),
+        description: description(config, checkpoint.sizes),
         signal: control.signal.clone(),
         watch: DeviceWatch::begin(&control.device, device),
         progress: Progress::new(control.progress, state.step, total, floor),
@@ -259,8 +256,13 @@ fn go_on<B: ops::AutodiffBackend>(
     // How it ended.
     let (run, ended) =
         strategy.finish().ok_or_else(|| Error::Failed("the training ended without a result".into()))?;
-    let facts =
-        RunFacts { floor, parameters, steps_per_epoch: an_epoch as f64, device: &control.device, seed };
+    let facts = RunFacts {
+        floor,
+        parameters,
+        steps_per_epoch: steps_per_epoch as f64,
+        device: &control.device,
+        seed,
+    };
     let summarize = |ended| Summary::new(&run.state, run.history.rows(), facts, ended);
     match ended {
         Ok(ended) => {
@@ -273,7 +275,7 @@ fn go_on<B: ops::AutodiffBackend>(
             // A run that only pauses is looked into when it ends.
             if let Some(best) = run.state.best.as_ref().filter(|_| ended != Ended::Paused) {
                 let seen =
-                    look_into_best::<B>(experiment, &dataset, &run.folder, (best, run.state.tokens), device)?;
+                    look_into_best::<B>(config, &dataset, &run.folder, (best, run.state.tokens), device)?;
                 run.watch.check()?;
                 seen.write(&run.folder)?;
             }
@@ -298,12 +300,12 @@ fn go_on<B: ops::AutodiffBackend>(
 /// # Errors
 /// [`Error::Key`] naming what it knows.
 pub fn check_precision<B: ops::AutodiffBackend>(
-    config: &TrainingConfig,
+    training: &TrainingConfig,
     on: &Device,
     device: &B::Device,
 ) -> Result<()> {
     let is_served = |precision: &Precision| precision.is_served::<B>(device);
-    if is_served(&config.precision) {
+    if is_served(&training.precision) {
         return Ok(());
     }
     let served = Precision::ALL.into_iter().filter(is_served).map(Precision::name).collect::<Vec<_>>();
@@ -311,12 +313,20 @@ pub fn check_precision<B: ops::AutodiffBackend>(
         "is not computed by {on}, which knows {}: use --set training.precision=f32",
         served.join(", ")
     );
-    Err(Error::key("training.precision", config.precision.name(), problem))
+    Err(Error::key("training.precision", training.precision.name(), problem))
+}
+
+fn description(config: &Config, sizes: Sizes) -> Description {
+    Description { model: config.model.clone(), sizes }
+}
+
+fn vocabulary_json(dataset: &Dataset) -> Vec<u8> {
+    serde_json::to_vec_pretty(&dataset.vocabulary).expect("a vocabulary holds plain values")
 }
 
 /// What the best weights of a run do.
 fn look_into_best<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    config: &Config,
     dataset: &Dataset,
     folder: &RunFolder,
     (best, tokens): (&Best, u64),
@@ -324,6 +334,6 @@ fn look_into_best<B: ops::AutodiffBackend>(
 ) -> Result<Analysis> {
     let (model, _) = native::load_model::<B::InnerBackend>(&folder.weights()?, device)?;
     let model = Trainee { model, label_smoothing: 0.0 };
-    let rows = experiment.training.batch_size;
-    examination::examine(&model, dataset, &experiment.analysis, (best, tokens), rows, device)
+    let rows = config.training.batch_size;
+    examination::examine(&model, dataset, &config.analysis, (best, tokens), rows, device)
 }

@@ -13,8 +13,8 @@ use burn::prelude::*;
 use burn::tensor::TensorPrimitive;
 use burn::tensor::ops::FloatTensor;
 
-use super::config::{OptimizerKind, TrainingConfig};
 use super::update::{Due, Update, Updated};
+use crate::config::{OptimizerKind, TrainingConfig};
 use crate::ops::AutodiffBackend;
 
 /// The constants of an update.

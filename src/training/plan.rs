@@ -11,11 +11,12 @@ use burn::train::TrainStep;
 
 use super::compute::compute;
 use super::device::Device;
-use super::experiment::Experiment;
 use super::loader::TrainSteps;
 use super::memory::{Memory, rows};
 use super::optimizer::{Hyper, Optimizer};
 use super::schedule::Schedule;
+use super::start::fresh_trainee;
+use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::model::Sizes;
@@ -28,7 +29,7 @@ pub struct Plan {
     pub parameters: usize,
     /// Steps of the whole run.
     pub steps: usize,
-    /// Steps an epoch.
+    /// Steps per epoch.
     pub steps_per_epoch: usize,
     /// Targets of a full step, padding included.
     pub tokens_per_step: usize,
@@ -54,15 +55,15 @@ impl Plan {
     /// # Errors
     /// If the model cannot be made.
     pub fn new<B: ops::AutodiffBackend>(
-        experiment: &Experiment,
+        config: &Config,
         (dataset, sizes): (&Dataset, Sizes),
         on: &Device,
         device: &B::Device,
     ) -> Result<Self> {
-        let (model, training) = (&experiment.model, &experiment.training);
+        let (model, training) = (&config.model, &config.training);
         let parameters = model.parameters(sizes);
         let loader =
-            Loader::new(dataset.train.clone(), training.batch_size, experiment.seed, Order::Shuffled);
+            Loader::new(dataset.train.clone(), training.batch_size, config.run.seed, Order::Shuffled);
         let batches = loader.batches();
         let steps = training.total_steps(batches);
 
@@ -73,18 +74,18 @@ impl Plan {
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
         let tokens_per_step = training.batch_size * training.accumulate * sizes.context;
         let operations_per_step = a_token * positions * training.accumulate as f64;
-        let memory = Memory::of(experiment, dataset, on);
+        let memory = Memory::of(config, dataset, on);
         let rough = operations_per_step / operations_per_second::<B::InnerBackend>(device);
-        let (a_step, timed_steps) = match rough < LONG_STEP && memory.check(experiment, sizes, on).is_ok() {
-            true => compute(training, || timed_step::<B>(experiment, loader, sizes, device))?,
+        let (a_step, timed_steps) = match rough < LONG_STEP && memory.check(config, sizes, on).is_ok() {
+            true => compute(training, || timed_step::<B>(config, loader, sizes, device))?,
             false => (rough, 0),
         };
         Ok(Self {
             parameters,
             steps,
-            steps_per_epoch: training.steps_an_epoch(batches),
+            steps_per_epoch: training.steps_per_epoch(batches),
             tokens_per_step,
-            schedule: training.schedule(steps),
+            schedule: Schedule::new(training, steps),
             memory,
             operations_per_step,
             seconds: a_step * steps as f64,
@@ -93,17 +94,17 @@ impl Plan {
     }
 }
 
-/// Seconds of a step of the experiment's own model, and of how many steps that is the mean.
+/// Seconds of a step of the run's own model, and of how many steps that is the mean.
 fn timed_step<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    config: &Config,
     loader: Loader,
     sizes: Sizes,
     device: &B::Device,
 ) -> Result<(f64, u32)> {
     /// Steps and time that suffice for a mean.
     const ENOUGH: (u32, Duration) = (20, Duration::from_millis(500));
-    let training = &experiment.training;
-    let mut trainee = experiment.model::<B>(sizes, device)?;
+    let training = &config.training;
+    let mut trainee = fresh_trainee::<B>(config, sizes, device)?;
     let mut optimizer = Optimizer::<B>::new(Hyper::from(training));
     let (accumulate, log_every) = (training.accumulate, usize::MAX);
     let (loader, device) = (Arc::new(loader), device.clone());

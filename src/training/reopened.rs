@@ -3,13 +3,13 @@
 use std::fs;
 
 use super::checkpoint::{self, Checkpoint, Found, State};
-use super::config::TrainingConfig;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
 use super::progress::warn;
 use super::run_folder::{RunFolder, write_atomically};
 use super::stopping::Ended;
 use super::summary::Summary;
+use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 
 /// A run as its newest whole checkpoint knows it.

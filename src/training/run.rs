@@ -13,7 +13,6 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
 use super::checkpoint_writer::CheckpointWriter;
-use super::config::TrainingConfig;
 use super::device_watch::DeviceWatch;
 use super::examination::score;
 use super::head_history::HeadHistory;
@@ -25,7 +24,7 @@ use super::run_folder::{RunFolder, write_atomically};
 use super::step::{StepOutput, evaluate};
 use super::stopping::Ended;
 use super::strategy::Parts;
-use crate::analysis::AnalysisConfig;
+use crate::config::{AnalysisConfig, TrainingConfig};
 use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::kernels::allocator;
@@ -46,12 +45,12 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub seed: u64,
     /// Steps of the whole run.
     pub total: usize,
-    /// Steps after which it pauses.
-    pub pause_at: Option<usize>,
+    /// The step after which it pauses.
+    pub until: Option<usize>,
     /// Steps between validations.
     pub validate_every: usize,
-    /// Steps an epoch.
-    pub an_epoch: usize,
+    /// Steps per epoch.
+    pub steps_per_epoch: usize,
     /// Where it is written down.
     pub folder: RunFolder,
     /// What it knows of itself.
@@ -191,7 +190,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     fn is_paused(&self) -> bool {
-        self.pause_at.is_some_and(|step| self.state.step >= step)
+        self.until.is_some_and(|step| self.state.step >= step)
     }
 
     fn should_stop(&self, interrupter: &Interrupter) -> Option<Ended> {
@@ -326,7 +325,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     fn epoch(&self, step: usize) -> usize {
-        step.div_ceil(self.an_epoch).max(1)
+        step.div_ceil(self.steps_per_epoch).max(1)
     }
 
     fn standing(&self, learning_rate: f64) -> Standing {

@@ -9,21 +9,8 @@ use std::f64::consts::PI;
 
 use burn::lr_scheduler::LrScheduler;
 use burn::tensor::backend::Backend;
-use serde::{Deserialize, Serialize};
 
-/// The course of the rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shape {
-    /// The peak, to the end.
-    Constant,
-    /// A straight line to the floor.
-    Linear,
-    /// Half a cosine wave to the floor.
-    Cosine,
-    /// `peak sqrt((warmup + 1) / (step + 1))`, never below the floor.
-    InverseSqrt,
-}
+use crate::config::{Shape, TrainingConfig};
 
 /// A learning-rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +28,21 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// The schedule of a run of `total` steps.
+    pub fn new(config: &TrainingConfig, total: usize) -> Self {
+        let warmup = match config.warmup {
+            fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
+            steps => steps.round() as usize,
+        };
+        Self {
+            shape: config.schedule,
+            peak: config.learning_rate,
+            floor: config.min_learning_rate,
+            warmup,
+            total,
+        }
+    }
+
     /// The learning rate of `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         let Self { shape, peak, floor, warmup, total } = *self;

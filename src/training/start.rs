@@ -1,11 +1,16 @@
-//! What a run starts from: fresh weights, or the best ones of another run, which is fine-tuning.
+//! What a run starts from: its data, and fresh weights or the best ones of another run, which is fine-tuning.
 
-use super::experiment::Experiment;
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn_flex::Flex;
+
 use super::run_folder::RunFolder;
 use super::step::Trainee;
-use crate::data::Dataset;
+use crate::config::Config;
+use crate::data::{Dataset, Vocabulary};
 use crate::error::{Error, Result};
-use crate::model::Sizes;
+use crate::model::{Architecture, Sizes};
 use crate::ops;
 use crate::position::PositionScheme;
 use crate::weights::native::{self, Tensors};
@@ -23,12 +28,12 @@ struct Weights {
 }
 
 impl Start {
-    /// What `experiment` starts from: the best weights of the run that it names, or fresh ones.
+    /// What a run of `config` starts from: the best weights of the run that it names, or fresh ones.
     ///
     /// # Errors
     /// If there is no such run, or its weights cannot be read.
-    pub fn of(experiment: &Experiment) -> Result<Self> {
-        let Some(from) = &experiment.from else { return Ok(Self(None)) };
+    pub fn of(config: &Config) -> Result<Self> {
+        let Some(from) = config.run.start() else { return Ok(Self(None)) };
         let folder = RunFolder::open(from)?;
         let (tensors, description) = native::read(&folder.weights()?)?;
         Ok(Self(Some(Weights { folder, tensors, sizes: description.sizes })))
@@ -39,18 +44,18 @@ impl Start {
     ///
     /// # Errors
     /// [`Error::Key`] where the data has longer sequences than the weights have positions.
-    pub fn sizes(&self, experiment: &Experiment, dataset: &Dataset) -> Result<Sizes> {
-        let asked = experiment.sizes(dataset);
+    pub fn sizes(&self, config: &Config, dataset: &Dataset) -> Result<Sizes> {
+        let asked = config.sizes(dataset);
         let Some(Weights { folder, sizes, .. }) = &self.0 else { return Ok(asked) };
         let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
-        if experiment.model.position == PositionScheme::Learned && is_longer {
+        if config.model.position == PositionScheme::Learned && is_longer {
             let problem = format!(
                 "makes sequences of {}, longer than the {} positions that the weights of `{}` have: lower it",
                 asked.context.max(asked.source_context.unwrap_or(0)),
                 sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)),
                 folder.path().display()
             );
-            return Err(Error::key("data.length", experiment.data.length, problem));
+            return Err(Error::key("data.length", config.data.length, problem));
         }
         Ok(Sizes {
             vocab: sizes.vocab,
@@ -59,20 +64,73 @@ impl Start {
         })
     }
 
-    /// The model of `experiment` as its first step finds it.
+    /// The model of `config` as its first step finds it.
     ///
     /// # Errors
     /// If it cannot be made, or the weights are not those of such a model.
     pub fn trainee<B: ops::Backend>(
         self,
-        experiment: &Experiment,
+        config: &Config,
         sizes: Sizes,
         device: &B::Device,
     ) -> Result<Trainee<B>> {
-        let mut trainee = experiment.model::<B>(sizes, device)?;
+        let mut trainee = fresh_trainee::<B>(config, sizes, device)?;
         if let Some(Weights { folder, tensors, .. }) = self.0 {
             trainee.model = native::apply(trainee.model, tensors, &folder.model())?;
         }
         Ok(trainee)
     }
+}
+
+/// A model with fresh weights, a pure function of the seed: drawn on the host, they are the same on every
+/// backend.
+///
+/// # Errors
+/// If the model cannot be made.
+pub fn fresh_trainee<B: ops::Backend>(
+    config: &Config,
+    sizes: Sizes,
+    device: &B::Device,
+) -> Result<Trainee<B>> {
+    let host = Default::default();
+    Flex::seed(&host, config.run.seed);
+    let drawn = native::collect(&config.model.init::<Flex>(sizes, &host)?)?;
+    let model = native::apply(config.model.init(sizes, device)?, drawn, Path::new("the drawn weights"))?;
+    Ok(Trainee { model, label_smoothing: config.training.label_smoothing })
+}
+
+/// Reads or draws the data of `config`, in the form that its architecture takes; by the vocabulary of the run
+/// that it starts from, if it does.
+///
+/// # Errors
+/// If the data cannot be read.
+pub fn dataset(config: &Config) -> Result<Dataset> {
+    if let Some(from) = config.run.start() {
+        return dataset_of(config, &RunFolder::open(from)?);
+    }
+    match config.model.architecture {
+        Architecture::OneLayer | Architecture::Decoder => config.data.load(config.run.seed),
+        Architecture::EncoderDecoder => config.data.load_pairs(config.run.seed),
+    }
+}
+
+/// The data of `config` by the vocabulary of the run in `folder`, which goes with its weights.
+///
+/// # Errors
+/// If the data cannot be read, or no longer fits that vocabulary.
+pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let dataset = match config.model.architecture {
+        Architecture::OneLayer | Architecture::Decoder => {
+            config.data.load_with(config.run.seed, &vocabulary)?
+        }
+        Architecture::EncoderDecoder => config.data.load_pairs(config.run.seed)?,
+    };
+    if dataset.vocabulary != vocabulary {
+        return Err(Error::Input(format!(
+            "the data no longer has the vocabulary of the run `{}`: restore the data that it was made with",
+            folder.path().display()
+        )));
+    }
+    Ok(dataset)
 }

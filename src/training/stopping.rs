@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{TrainingConfig, Watch};
 use super::history::{Row, Split};
+use crate::config::{TrainingConfig, Watch};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{TensorMetadata, TensorPrimitive};
 
-use super::config::OptimizerKind;
 use super::optimizer::{Hyper, Moments};
+use crate::config::OptimizerKind;
 use crate::ops;
 
 /// A parameter that has a gradient. Tensors of any rank stand side by side as primitives.

@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::folder::StudyFolder;
 use super::record::Record;
 use super::resuming::data_has_changed;
+use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Experiment, PREPARED, RunFolder, warn};
+use crate::training::{PREPARED, RunFolder, dataset, warn};
 
 /// What a run is told: where it is to go, and how far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,9 +72,9 @@ impl Errand {
     ///
     /// # Errors
     /// If it has not, or its data cannot be read.
-    pub fn check_data(&self, experiment: &Experiment) -> Result<()> {
+    pub fn check_data(&self, experiment: &Config) -> Result<()> {
         match self.data {
-            Some(known) if experiment.dataset()?.fingerprint() != known => Err(data_has_changed()),
+            Some(known) if dataset(experiment)?.fingerprint() != known => Err(data_has_changed()),
             Some(_) | None => Ok(()),
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `config` | the section `[tune]` |
 //! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
 //! | `recipe` | the stages of the textbooks' advice |
 //! | `proposal` | which trial comes next, a pure function of the results so far |
@@ -18,7 +17,6 @@
 
 mod baseline;
 mod budget;
-mod config;
 mod dimension;
 mod errand;
 mod folder;
@@ -38,7 +36,6 @@ mod training_set;
 mod worker;
 
 pub use baseline::{Baseline, Candidate, check as check_baseline};
-pub use config::{Method, TuneConfig, flatten};
 pub use errand::Errand;
 pub use folder::StudyFolder;
 pub use outline::Outline;
@@ -59,10 +56,10 @@ mod testing {
     use super::Record;
     use crate::config::Config;
     use crate::error::Result;
-    use crate::training::{Ended, Experiment, Row, Split, Summary};
+    use crate::training::{Ended, Row, Split, Summary};
 
-    /// An experiment whose steps take a millisecond.
-    pub fn small(sets: &[&str]) -> Result<Experiment> {
+    /// A config of a run whose steps take a millisecond.
+    pub fn small(sets: &[&str]) -> Result<Config> {
         const SMALL: [&str; 7] = [
             "data.length=12",
             "data.vocab=11",
@@ -73,7 +70,7 @@ mod testing {
             "model.heads=3",
         ];
         let sets = SMALL.iter().chain(sets).map(|set| set.to_string()).collect::<Vec<_>>();
-        Ok(Config::parse("", Path::new("config.toml"), &sets)?.experiment())
+        Config::parse("", Path::new("config.toml"), &sets)
     }
 
     /// A run with validations at these steps.

@@ -2,12 +2,11 @@
 
 use super::baseline::Candidate;
 use super::budget::Budget;
-use super::config::{Method, TuneConfig};
 use super::proposal::{Agenda, Proposed, Proposer};
 use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
 use super::training_set::TrainingSet;
-use crate::config::Config;
+use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 
@@ -107,7 +106,7 @@ impl Outline {
             let config = configured(&self.base, setting)?;
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
             let setting = if is_own { Setting::new() } else { setting.clone() };
-            candidates.push(Candidate { trial, setting, experiment: config.experiment() });
+            candidates.push(Candidate { trial, setting, experiment: config.clone() });
         }
         let rate = |trial: &Proposed| {
             let value = trial.setting.get(RATE)?;

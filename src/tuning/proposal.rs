@@ -8,10 +8,9 @@
 //! Trials race in rungs (successive halving: Jamieson and Talwalkar, 2016). All of them run to the
 //! first rung, the better ones go on to the next, which is `eta` times as far; the last rung is the end.
 
-use super::config::{Method, TuneConfig};
 use super::recipe::{self, Stage};
 use super::space::{Setting, Space};
-use crate::config::Config;
+use crate::config::{Config, Method, TuneConfig};
 use crate::error::Result;
 
 /// The first rung of a race has at least so many steps: before, a loss says nothing.

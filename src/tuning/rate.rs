@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use burn::data::dataloader::DataLoader;
 
+use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::ops;
-use crate::training::{Experiment, Hyper, Optimizer, Start, TrainSteps, compute};
+use crate::training::{Hyper, Optimizer, Start, TrainSteps, compute};
 use crate::weights::native;
 
 const LOWEST: f64 = 1e-6;
@@ -76,7 +77,7 @@ pub struct RateSweep {
 /// # Errors
 /// If the model cannot be made, and if the sweep changed it.
 pub fn sweep<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    experiment: &Config,
     dataset: &Dataset,
     device: &B::Device,
 ) -> Result<RateSweep> {
@@ -92,7 +93,7 @@ pub fn sweep<B: ops::AutodiffBackend>(
             loader: Arc::new(Loader::new(
                 dataset.train.clone(),
                 experiment.training.batch_size,
-                experiment.seed,
+                experiment.run.seed,
                 Order::Shuffled,
             )),
             accumulate: experiment.training.accumulate,
@@ -103,7 +104,7 @@ pub fn sweep<B: ops::AutodiffBackend>(
         };
         let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
         let mut risen = false;
-        B::seed(device, experiment.seed);
+        B::seed(device, experiment.run.seed);
         for batches in steps.iter() {
             let rate = LOWEST * (HIGHEST / LOWEST).powf(batches.step as f64 / (STEPS - 1) as f64);
             let output = copy.step(batches);
@@ -222,7 +223,7 @@ mod tests {
 
     fn swept(sets: &[&str]) -> RateSweep {
         let experiment = small(sets).unwrap();
-        let dataset = experiment.dataset().unwrap();
+        let dataset = crate::training::dataset(&experiment).unwrap();
         sweep::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default()).unwrap()
     }
 

@@ -152,11 +152,11 @@ mod tests {
 
     use super::super::testing::run;
     use super::*;
-    use crate::training::Ended;
+    use crate::training::{Ended, dataset};
 
     fn outline(text: &str) -> Outline {
         let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
-        Outline::new(&config, &config.experiment().dataset().unwrap()).unwrap()
+        Outline::new(&config, &dataset(&config).unwrap()).unwrap()
     }
 
     const STUDY: &str = "[data]\ntrain_samples = 512\n[training]\nsteps = 300\n[tune]\ntrials = 11\nseeds = 2\n\

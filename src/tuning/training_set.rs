@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::data::{Loader, Order};
-    use crate::training::TrainSteps;
+    use crate::training::{TrainSteps, dataset};
 
     fn config(sets: &[&str]) -> Config {
         let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -120,12 +120,12 @@ mod tests {
                     format!("training.accumulate={accumulate}"),
                 ];
                 let config = config(&[base, &[&batch_size, &accumulate]].concat());
-                let dataset = config.experiment().dataset().unwrap();
+                let dataset = dataset(&config).unwrap();
                 let set = TrainingSet::of(&config, &dataset);
                 assert_eq!(matches!(set, TrainingSet::Windows(_)), is_stream);
                 let training = &config.training;
                 let loader = Loader::new(dataset.train.clone(), training.batch_size, 5, Order::Shuffled);
-                let an_epoch = training.steps_an_epoch(loader.batches());
+                let an_epoch = training.steps_per_epoch(loader.batches());
                 assert_eq!(set.steps_an_epoch(&config), an_epoch);
                 let steps = TrainSteps::<NdArray> {
                     loader: Arc::new(loader),
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_trial_with_a_training_set_of_its_own_size_is_counted_by_that() {
         let config = config(&["training.batch_size=48"]);
-        let dataset = config.experiment().dataset().unwrap();
+        let dataset = dataset(&config).unwrap();
         let set = TrainingSet::of(&config, &dataset);
         let mut trial = config;
         trial.data.train_samples = 57;

@@ -228,8 +228,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
-    use crate::training::{BackendName, RunFolder};
+    use crate::config::{BackendName, Config};
+    use crate::training::RunFolder;
 
     /// A program that takes the place of this one, whose runs do what `script` says in the folder `place`.
     fn program(place: &Path, script: &str) -> PathBuf {

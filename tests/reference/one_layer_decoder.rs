@@ -5,9 +5,10 @@ use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
+use causal_attention::config::{OptimizerKind, TrainingConfig};
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
 use causal_attention::ops;
-use causal_attention::training::{Hyper, Optimizer, OptimizerKind, TrainingConfig};
+use causal_attention::training::{Hyper, Optimizer};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

@@ -7,8 +7,9 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
+use causal_attention::config::{OptimizerKind, Shape};
 use causal_attention::ops;
-use causal_attention::training::{Hyper, Optimizer, OptimizerKind, Schedule, Shape};
+use causal_attention::training::{Hyper, Optimizer, Schedule};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

@@ -8,11 +8,12 @@ use burn::prelude::*;
 use burn::train::TrainStep;
 
 use super::{Part, largest};
+use crate::config::TrainingConfig;
 use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::model::{Model, ModelConfig, Sizes};
 use crate::ops;
-use crate::training::{DeviceBatch, Hyper, Optimizer, StepBatches, Trainee, TrainingConfig};
+use crate::training::{DeviceBatch, Hyper, Optimizer, StepBatches, Trainee};
 use crate::weights::native::{self, Tensors};
 
 const VOCAB: usize = 31;

@@ -10,14 +10,12 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::of_sweep;
 use crate::report::{Picture, Style};
-use crate::training::{
-    Device, Experiment, Memory, RunFolder, Start, Target, check_precision, say, write_atomically,
-};
+use crate::training::{Device, Memory, RunFolder, Start, Target, check_precision, say, write_atomically};
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.
 pub(super) struct FindRate<'a> {
-    pub experiment: Experiment,
+    pub experiment: Config,
     pub dataset: Dataset,
     pub on: &'a Device,
 }

@@ -5,10 +5,11 @@ use burn::optim::{GradientsParams, Optimizer as _};
 use burn::prelude::*;
 use burn::train::TrainStep;
 
+use crate::config::Config;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
 use crate::ops;
-use crate::training::{DeviceBatch, Experiment, Hyper, Optimizer, Start, StepBatches};
+use crate::training::{DeviceBatch, Hyper, Optimizer, Start, StepBatches};
 use crate::weights::native;
 
 /// Steps in which it must be done.
@@ -37,7 +38,7 @@ pub struct Course {
 /// Learns `batch` alone until the loss is below `near`, without what keeps a model from learning by
 /// heart: dropout, smoothed labels, weight decay.
 pub fn learn<B: ops::AutodiffBackend>(
-    experiment: &Experiment,
+    experiment: &Config,
     dataset: &Dataset,
     (batch, near): (&Batch, f64),
     rate: f64,

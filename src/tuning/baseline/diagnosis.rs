@@ -2,9 +2,9 @@
 
 use super::course::Course;
 use super::{ANYWAY, Candidate, Trainer};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::Experiment;
 use crate::tuning::table::setting_shown;
 
 /// Rates that are tried where the config's fails, as multiples of it, and then whatever it is.
@@ -25,7 +25,7 @@ pub enum Works {
 }
 
 impl<B: ops::AutodiffBackend> Trainer<'_, B> {
-    fn first_rate(&self, experiment: &Experiment, rates: &[f64]) -> Result<Option<f64>> {
+    fn first_rate(&self, experiment: &Config, rates: &[f64]) -> Result<Option<f64>> {
         for &rate in rates {
             if self.learn(experiment, rate)?.reached <= self.near {
                 return Ok(Some(rate));
@@ -36,7 +36,7 @@ impl<B: ops::AutodiffBackend> Trainer<'_, B> {
 
     /// Its own rate comes first, without clipping: gradients that are clipped to nothing a higher rate may
     /// make up for, which is no remedy.
-    pub fn what_works(&self, experiment: &Experiment) -> Result<Works> {
+    pub fn what_works(&self, experiment: &Config) -> Result<Works> {
         let rate = experiment.training.learning_rate;
         let unclipped = (experiment.training.max_gradient_norm > 0.0).then(|| {
             let mut unclipped = experiment.clone();

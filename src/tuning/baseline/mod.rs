@@ -14,10 +14,11 @@ use self::course::{Course, learn};
 use self::diagnosis::Diagnosis;
 use self::sequences::{few, least_loss};
 use super::space::Setting;
+use crate::config::Config;
 use crate::data::{Batch, Dataset, Role};
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::{Experiment, compute};
+use crate::training::compute;
 
 /// Targets to learn by heart: enough to be no accident, few enough for seconds.
 const TARGETS: usize = 256;
@@ -58,7 +59,7 @@ pub struct Candidate {
     /// Its values of the searched keys; none where they are the config's own.
     pub setting: Setting,
     /// What it trains.
-    pub experiment: Experiment,
+    pub experiment: Config,
 }
 
 /// Trains a copy of a candidate's model on a few sequences alone: of the first candidate at its own rate and
@@ -152,7 +153,7 @@ struct Trainer<'a, B: ops::AutodiffBackend> {
 }
 
 impl<B: ops::AutodiffBackend> Trainer<'_, B> {
-    fn learn(&self, experiment: &Experiment, rate: f64) -> Result<Course> {
+    fn learn(&self, experiment: &Config, rate: f64) -> Result<Course> {
         compute(&experiment.training, || {
             learn::<B>(experiment, self.dataset, (self.batch, self.near), rate, self.device)
         })
@@ -166,7 +167,8 @@ mod tests {
 
     use super::super::testing::small;
     use super::*;
-    use crate::training::{BackendName, Control, Device, ProgressKind, Target, train};
+    use crate::config::BackendName;
+    use crate::training::{Control, Device, ProgressKind, Target, dataset, train};
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();
@@ -179,7 +181,7 @@ mod tests {
     }
 
     fn checked_with(candidates: &[Candidate], rates: &[f64]) -> Result<Baseline> {
-        let dataset = candidates[0].experiment.dataset()?;
+        let dataset = dataset(&candidates[0].experiment)?;
         let found = check::<Autodiff<NdArray>>(candidates, &dataset, rates, &Default::default())?;
         Ok(found.expect("a model can be made"))
     }
@@ -200,11 +202,12 @@ mod tests {
             progress: ProgressKind::None,
             signal: Default::default(),
             device: Device::processor(BackendName::Ndarray),
+            until: None,
         };
         let target = Target::Folder(place.path().join("taught"));
         let run = train::<Autodiff<NdArray>>(&taught, &target, &Default::default(), &control).unwrap();
         let mut tuned = candidate(0, &[], "");
-        tuned.experiment.from = Some(run.folder.path().to_path_buf());
+        tuned.experiment.run.from = run.folder.path().to_path_buf();
         let found = checked_with(&[tuned], &[]).unwrap();
         assert!(found.first < 0.9 * fresh.first, "{} after {}", found.first, fresh.first);
     }
@@ -255,7 +258,7 @@ mod tests {
         let healthy = candidate(2, &[], "");
         let all = [hopeless, impossible.clone(), healthy];
         assert_eq!(checked_with(&all, &[]).unwrap().learning_rate, 3e-3);
-        let dataset = impossible.experiment.dataset().unwrap();
+        let dataset = dataset(&impossible.experiment).unwrap();
         let checked = |candidates: &[Candidate]| {
             check::<Autodiff<NdArray>>(candidates, &dataset, &[], &Default::default()).unwrap()
         };

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
-use super::schedule::{Schedule, Shape};
 use crate::error::{Error, Result};
 use crate::ops::{Kernels, Precision};
 
@@ -91,6 +90,20 @@ pub enum OptimizerKind {
     Adam,
     /// Stochastic gradient descent with momentum.
     Sgd,
+}
+
+/// The course of the learning rate after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// The peak, to the end.
+    Constant,
+    /// A straight line to the floor.
+    Linear,
+    /// Half a cosine wave to the floor.
+    Cosine,
+    /// `peak sqrt((warmup + 1) / (step + 1))`, never below the floor.
+    InverseSqrt,
 }
 
 /// A metric of `metrics.csv` that early stopping can watch, at each validation: what the validation
@@ -234,7 +247,7 @@ impl TrainingConfig {
 
     /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
     /// batch of an epoch has without accumulation.
-    pub fn steps_an_epoch(&self, batches: usize) -> usize {
+    pub fn steps_per_epoch(&self, batches: usize) -> usize {
         batches.div_ceil(self.accumulate)
     }
 
@@ -242,23 +255,8 @@ impl TrainingConfig {
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => epochs * self.steps_an_epoch(batches),
+            (None, Some(epochs)) => epochs * self.steps_per_epoch(batches),
             (None, None) => Self::DEFAULT_STEPS,
-        }
-    }
-
-    /// The learning-rate schedule of a run of `total` steps.
-    pub fn schedule(&self, total: usize) -> Schedule {
-        let warmup = match self.warmup {
-            fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
-            steps => steps.round() as usize,
-        };
-        Schedule {
-            shape: self.schedule,
-            peak: self.learning_rate,
-            floor: self.min_learning_rate,
-            warmup,
-            total,
         }
     }
 }

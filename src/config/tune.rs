@@ -144,7 +144,7 @@ impl TuneConfig {
 
 /// `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same: the second is a table
 /// in a table, which has the name of a section.
-pub fn flatten(search: &toml::Table) -> BTreeMap<String, toml::Value> {
+pub(super) fn flatten(search: &toml::Table) -> BTreeMap<String, toml::Value> {
     let mut keys = BTreeMap::new();
     for (key, value) in search {
         match value {

@@ -3,8 +3,12 @@
 //! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
 //! Whatever is wrong is said with the place where it was written and with what to write instead.
 
+mod analysis;
+mod device;
 mod keys;
 mod source;
+mod training;
+mod tune;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,19 +16,21 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::AnalysisConfig;
-use crate::data::{DataConfig, Source, Tokens};
+pub use analysis::AnalysisConfig;
+pub use device::{BackendName, DeviceChoice, DeviceKind};
+pub use training::{OptimizerKind, Shape, TrainingConfig, Watch};
+pub use tune::{Method, TuneConfig};
+
+use crate::data::{DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
-use crate::model::ModelConfig;
-use crate::training::{Experiment, RunFolder, TrainingConfig};
-use crate::tuning::{Space, TuneConfig};
+use crate::model::{ModelConfig, Sizes};
 use source::Values;
 
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
 
 /// The shipped default experiment, used where the current folder has no `config.toml`.
-pub const DEFAULT_TEXT: &str = include_str!("../config.toml");
+pub const DEFAULT_TEXT: &str = include_str!("../../config.toml");
 
 /// One experiment: what it is called, what it learns from, what learns, and how.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -63,6 +69,13 @@ fn is_empty(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
+impl RunConfig {
+    /// The run whose weights this one starts from; none for fresh ones.
+    pub fn start(&self) -> Option<&Path> {
+        Some(self.from.as_path()).filter(|from| !is_empty(from))
+    }
+}
+
 impl Config {
     /// Reads `path`, applies the overrides `key=value` in their order, and checks the whole.
     /// Without a path: the current folder's `config.toml`, or else the shipped default.
@@ -75,16 +88,16 @@ impl Config {
         }
     }
 
-    /// As [`Self::load`], for a run that starts from the weights in `from`: the section `[model]` is
-    /// that run's, and without a path the rest too.
+    /// As [`Self::load`], for a run that starts from the weights of the run in the folder `from`: the section
+    /// `[model]` is that run's, and without a path the rest too.
     ///
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
-    pub fn load_from(path: Option<&Path>, from: &RunFolder, overrides: &[String]) -> Result<Self> {
-        let own = from.config();
+    pub fn load_from(path: Option<&Path>, from: &Path, overrides: &[String]) -> Result<Self> {
+        let own = from.join(DEFAULT_FILE);
         let made_with = Self::load(Some(&own), &[])?;
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
-        let run = RunConfig { from: from.path().to_path_buf(), ..config.run.clone() };
+        let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
@@ -122,7 +135,7 @@ impl Config {
         self.training.check()?;
         self.analysis.check(self.model.heads)?;
         match &self.tune {
-            Some(tune) => tune.check().and_then(|()| Space::new(self).map(drop)),
+            Some(tune) => tune.check(),
             None => Ok(()),
         }
     }
@@ -167,23 +180,18 @@ impl Config {
         self.to_table().get(section)?.get(name).cloned()
     }
 
-    /// All of it that decides what a run does.
-    pub fn experiment(&self) -> Experiment {
-        Experiment {
-            seed: self.run.seed,
-            from: Some(&self.run.from).filter(|from| !is_empty(from)).cloned(),
-            data: self.data.clone(),
-            model: self.model.clone(),
-            training: self.training.clone(),
-            analysis: self.analysis.clone(),
-            toml: self.to_toml(),
-            pause_at: None,
+    /// The sizes that the data asks of the model.
+    pub fn sizes(&self, dataset: &Dataset) -> Sizes {
+        Sizes {
+            vocab: dataset.vocabulary.size(),
+            context: dataset.train.time().max(dataset.valid.time()),
+            source_context: dataset.train.source_time().max(dataset.valid.source_time()),
         }
     }
 
     /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
     /// training and analysis, which may change on the way.
-    pub fn check_resumes(&self, made_with: &Self, folder: &RunFolder) -> Result<()> {
+    pub fn check_resumes(&self, made_with: &Self, folder: &Path) -> Result<()> {
         // Where its files are may change: that they are the same is seen by what they hold.
         let mut moved = made_with.clone();
         if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
@@ -198,7 +206,7 @@ impl Config {
                 let problem = format!(
                     "differs from the {there} that the run `{}` was made with: only the keys of [training] and \
                      [analysis] may change, and data.path where the files have moved",
-                    folder.path().display()
+                    folder.display()
                 );
                 Err(Error::key(key, here, problem))
             }
