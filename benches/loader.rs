@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source};
-use causal_attention::training::{Control, Device, DeviceBatch, ProgressKind, Summary, Target, train};
+use causal_attention::training::{Control, DeviceBatch, ProgressKind, Summary, Target, train};
 
 type B = Autodiff<NdArray>;
 

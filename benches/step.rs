@@ -10,14 +10,14 @@ use burn::tensor::backend::Backend;
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use causal_attention::backend::{Device, compute};
 use causal_attention::config::{BackendName, Config, TrainingConfig};
 use causal_attention::data::{Batch, Role};
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::training::{
-    Control, Device, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee, compute,
-    train,
+    Control, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee, train,
 };
 
 type B = Autodiff<NdArray>;

@@ -7,10 +7,10 @@
 
 use std::path::Path;
 
-use causal_attention::backend::{self, Asked, Place};
+use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
-use causal_attention::training::{Control, Outcome, ProgressKind, Target};
+use causal_attention::training::{Control, Outcome, Place, ProgressKind, Target, launch};
 use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
@@ -98,5 +98,5 @@ fn all() -> Result<()> {
 fn train(config: &Config, target: Target) -> Result<Outcome> {
     let device = backend::choose(Asked::default())?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    backend::train(&config, Place::New(target), &control)
+    launch(&config, Place::New(target), &control)
 }

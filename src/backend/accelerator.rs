@@ -8,9 +8,9 @@ use burn_autodiff::Autodiff;
 
 use super::Job;
 use super::missing::{instead_of, interface, needs};
+use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
-use crate::training::{Device, DeviceWatch};
 
 /// Runs `job` on a card, once a first small computation has shown that the card answers.
 pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {

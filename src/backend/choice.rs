@@ -1,10 +1,11 @@
 //! The device to compute on, by what was asked for and what there is.
 
+use super::Device;
 use super::missing::{absent, not_compiled};
 use super::{compiled, devices};
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
 use crate::error::{Error, Result};
-use crate::training::{Device, warn};
+use crate::training::warn;
 
 /// What was asked for: all, some or nothing of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

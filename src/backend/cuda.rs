@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use burn_cuda::CudaDevice;
 use cudarc::driver::CudaContext;
 
+use super::Device;
 use crate::config::{BackendName, DeviceKind};
-use crate::training::Device;
 
 /// The cards of this machine, looked for once.
 pub fn devices() -> Vec<Device> {

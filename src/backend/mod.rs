@@ -1,27 +1,35 @@
-//! From a backend's name to the code compiled for it: the one place, besides the program's
-//! front, that names a backend.
+//! Backends and their devices: which there are, which to compute on, what fits into their memory, and
+//! whether each computes right.
 //!
-//! Work that trains or evaluates is a [`Job`], generic over the backend; [`choose`] finds the device
-//! that it runs on, and [`run`] picks the instance.
+//! Work is a [`Job`], generic over the backend; [`choose`] finds the device that it runs on, and [`run`]
+//! picks the code that is compiled for that device's backend.
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod accelerator;
 mod check;
 mod choice;
+mod compute;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod device;
+mod device_watch;
+mod largest_tensor;
+mod memory;
 mod missing;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
 pub use check::{Check, Part, check};
 pub use choice::{Asked, choose, devices_of};
+pub use compute::{compute, compute_as_run};
+pub use device::Device;
+pub use device_watch::DeviceWatch;
+pub use memory::{Bytes, Memory, rows};
 pub use missing::interface;
 
-use crate::config::{BackendName, Config, TrainingConfig};
+use crate::config::{BackendName, TrainingConfig};
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::{self, Control, Device, Memory, Outcome, RunFolder, Target};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(
@@ -86,51 +94,6 @@ pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 fn cpu<B: ops::Backend, J: Job>(job: J) -> Result<J::Output> {
     job.run::<burn_autodiff::Autodiff<B>>(Default::default())
-}
-
-/// Where a run stands in the file system.
-#[derive(Debug)]
-pub enum Place {
-    /// A new one, trained from the beginning.
-    New(Target),
-    /// One that is gone on with.
-    Old(RunFolder),
-}
-
-/// Trains on the device that `control` names.
-///
-/// # Errors
-/// Those of [`training::train`] and [`training::resume`], and if the backend cannot start.
-pub fn train(experiment: &Config, place: Place, control: &Control) -> Result<Outcome> {
-    struct Train<'a>(&'a Config, Place, &'a Control);
-
-    impl Job for Train<'_> {
-        type Output = Outcome;
-
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            let Train(experiment, place, control) = self;
-            match place {
-                Place::New(target) => training::train::<B>(experiment, &target, &device, control),
-                Place::Old(folder) => training::resume::<B>(experiment, folder, &device, control),
-            }
-        }
-    }
-
-    run(&control.device, Train(experiment, place, control)).map_err(|error| match error {
-        Error::DeviceMemory { .. } => smaller_batch(error, &experiment.training, rows(experiment, control)),
-        Error::DeviceFailed { .. } => {
-            Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
-        }
-        error => error,
-    })
-}
-
-/// Rows of the largest batch. Files are read once more for it.
-fn rows(experiment: &Config, control: &Control) -> usize {
-    let foreseen = Memory::foreseen(experiment, &control.device).map(|(memory, _)| memory.rows);
-    let read =
-        || training::dataset(experiment).ok().map(|data| Memory::of(experiment, &data, &control.device).rows);
-    foreseen.or_else(read).unwrap_or(experiment.training.batch_size)
 }
 
 /// What a lack of memory means for work on batches of up to `rows` sequences: half of them may fit.

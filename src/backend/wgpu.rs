@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use burn_wgpu::WgpuDevice;
 use wgpu::{Backends, DeviceType, Instance, InstanceDescriptor};
 
+use super::Device;
 use crate::config::{BackendName, DeviceKind};
-use crate::training::Device;
 
 /// What CubeCL computes through: it looks for its devices there.
 const API: Backends = if cfg!(target_os = "macos") { Backends::METAL } else { Backends::VULKAN };

@@ -1,9 +1,8 @@
 //! The arguments of every command that computes: on which backend and device.
 
-use crate::backend::{Asked, choose};
+use crate::backend::{Asked, Device, choose};
 use crate::config::{BackendName, DeviceChoice, TrainingConfig};
 use crate::error::Result;
-use crate::training::Device;
 
 /// Where to compute.
 #[derive(Debug, clap::Args)]

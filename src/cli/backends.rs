@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::backend::{self, Check, interface};
+use crate::backend::{self, Bytes, Check, Device, interface};
 use crate::config::BackendName;
 use crate::error::Result;
-use crate::training::{Bytes, Device, say};
+use crate::training::say;
 
 /// List the backends and devices, and check that each computes right.
 #[derive(Debug, clap::Args)]

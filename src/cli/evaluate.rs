@@ -10,15 +10,15 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::backend::{BackendArgs, is_set};
-use crate::backend::{self, Job, smaller_batch};
+use crate::backend::{self, Device, Job, Memory, compute_as_run, smaller_batch};
 use crate::config::{Config, Difference};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::ops;
 use crate::training::{
-    Device, Memory, RunFolder, Trainee, ValidBatches, check_precision, compute_as_run, data_fingerprint,
-    dataset_of, evaluate, say, thousands, warn,
+    RunFolder, Trainee, ValidBatches, check_precision, data_fingerprint, dataset_of, evaluate, say,
+    thousands, warn,
 };
 use crate::weights::native;
 

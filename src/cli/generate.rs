@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::backend::BackendArgs;
 use super::input;
-use crate::backend::{self, Job};
+use crate::backend::{self, Device, DeviceWatch, Job};
 use crate::config::Config;
 use crate::data::{Notation, Vocabulary};
 use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::training::{Device, DeviceWatch, RunFolder, say, warn};
+use crate::training::{RunFolder, say, warn};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::backend::BackendArgs;
 use super::evaluate::DRAWN;
 use super::signals;
-use crate::backend::{self, Job, Place};
+use crate::backend::{self, Bytes, Device, Job};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::Result;
@@ -15,8 +15,8 @@ use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::training::{
-    Bytes, Control, Device, Ended, Outcome, Plan, ProgressKind, RunFolder, Start, Target, check_precision,
-    clock, dataset, say, thousands, warn,
+    Control, Ended, Outcome, Place, Plan, ProgressKind, RunFolder, Start, Target, check_precision, clock,
+    dataset, launch, say, thousands, warn,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     progress.check()?;
     let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: None };
     let signal = control.signal.clone();
-    let outcome = backend::train(&config, place, &control)?;
+    let outcome = launch(&config, place, &control)?;
     // The run is saved: whatever becomes of its pictures, it ended as it did.
     let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
         let run = outcome.folder.path().display();

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::signals;
-use crate::backend::{self, Place};
+use crate::backend::compute;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Control, Ended, ProgressKind, RunFolder, Target, compute, warn};
+use crate::training::{Control, Ended, Place, ProgressKind, RunFolder, Target, launch, warn};
 use crate::tuning::{CANNOT_BE_TRAINED, Errand};
 
 /// Train one run of a study.
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     compute(&config.training, || Ok(()))?;
     let control =
         Control { progress: ProgressKind::None, signal: signal.clone(), device, until: errand.pause_at };
-    let outcome = match backend::train(&config, place, &control) {
+    let outcome = match launch(&config, place, &control) {
         Err(error) if is_its_own(&error) => {
             warn(&format!("error: {error}"));
             return Ok(ExitCode::from(CANNOT_BE_TRAINED as u8));

@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::signals;
-use crate::backend::{self, Job};
+use crate::backend::{self, Device, Job, Memory};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::training::{Device, Memory, ProgressKind, Start, Target, check_precision, dataset, say};
+use crate::training::{ProgressKind, Start, Target, check_precision, dataset, say};
 use crate::tuning::{
     Baseline, Candidate, Errand, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::analysis::{HeadScores, HeadTallies, View};
-use crate::backend::{self, Job};
+use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ use crate::generation::FreeRunning;
 use crate::ops;
 use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
 use crate::training::{
-    Analysis, Device, DeviceBatch, HeadHistory, MOST_WEIGHTS, Row, RunFolder, Sample, Summary, read_metrics,
+    Analysis, DeviceBatch, HeadHistory, MOST_WEIGHTS, Row, RunFolder, Sample, Summary, read_metrics,
 };
 use crate::weights::native;
 

@@ -6,16 +6,12 @@
 
 mod checkpoint;
 mod checkpoint_writer;
-mod compute;
 mod dashboard;
-mod device;
-mod device_watch;
 mod examination;
 mod head_history;
 mod history;
-mod largest_tensor;
+mod launch;
 mod loader;
-mod memory;
 mod new_folder;
 mod optimizer;
 mod pace;
@@ -42,14 +38,11 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State, data_fingerprint};
-pub use compute::{compute, compute_as_run};
-pub use device::Device;
-pub use device_watch::DeviceWatch;
 pub use examination::{Analysis, look_at};
 pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
+pub use launch::{Place, launch};
 pub use loader::{TrainSteps, ValidBatches};
-pub use memory::{Bytes, Memory};
 pub use new_folder::{PREPARED, RUNS, Target};
 pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
@@ -62,6 +55,7 @@ pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evalua
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::Summary;
 
+use crate::backend::{Device, DeviceWatch, Memory, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};

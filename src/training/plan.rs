@@ -9,13 +9,11 @@ use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::train::TrainStep;
 
-use super::compute::compute;
-use super::device::Device;
 use super::loader::TrainSteps;
-use super::memory::{Memory, rows};
 use super::optimizer::{Hyper, Optimizer};
 use super::schedule::Schedule;
 use super::start::fresh_trainee;
+use crate::backend::{Device, Memory, compute, rows};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;

@@ -13,7 +13,6 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
 use super::checkpoint_writer::CheckpointWriter;
-use super::device_watch::DeviceWatch;
 use super::examination::score;
 use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
@@ -24,6 +23,7 @@ use super::run_folder::{RunFolder, write_atomically};
 use super::step::{StepOutput, evaluate};
 use super::stopping::Ended;
 use super::strategy::Parts;
+use crate::backend::DeviceWatch;
 use crate::config::{AnalysisConfig, TrainingConfig};
 use crate::data::Sequences;
 use crate::error::{Error, Result};

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::State;
-use super::device::Device;
 use super::history::{Row, Split};
 use super::run_folder::{RunFolder, write_atomically};
 use super::stopping::Ended;
+use crate::backend::Device;
 use crate::error::{Error, Result};
 
 /// How a run ended. Losses and the floor are in nats a target.

@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use burn::data::dataloader::DataLoader;
 
+use crate::backend::compute;
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::ops;
-use crate::training::{Hyper, Optimizer, Start, TrainSteps, compute};
+use crate::training::{Hyper, Optimizer, Start, TrainSteps};
 use crate::weights::native;
 
 const LOWEST: f64 = 1e-6;

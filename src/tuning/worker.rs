@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::errand::Errand;
 use super::study::DueRun;
+use crate::backend::Device;
 use crate::error::{Error, Result};
-use crate::training::{Device, Ended, Summary};
+use crate::training::{Ended, Summary};
 
 /// What `trial` ends with where the fault is the trial's own, and others may do better.
 pub const CANNOT_BE_TRAINED: i32 = 3;

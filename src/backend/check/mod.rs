@@ -11,10 +11,10 @@ use burn::prelude::*;
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 
+use super::Device;
 use super::{Job, run};
 use crate::error::Result;
 use crate::ops::{self, Kernels};
-use crate::training::Device;
 use crate::weights::native::{self, Tensors};
 use measurement::{LEARNING_RATE, Measurement, decoder, optimizer, step, trainee};
 

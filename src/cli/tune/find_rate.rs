@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use super::Args;
-use crate::backend::{self, Job, smaller_batch};
+use crate::backend::{self, Device, Job, Memory, smaller_batch};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::of_sweep;
 use crate::report::{Picture, Style};
-use crate::training::{Device, Memory, RunFolder, Start, Target, check_precision, say, write_atomically};
+use crate::training::{RunFolder, Start, Target, check_precision, say, write_atomically};
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.

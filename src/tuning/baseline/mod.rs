@@ -14,11 +14,11 @@ use self::course::{Course, learn};
 use self::diagnosis::Diagnosis;
 use self::sequences::{few, least_loss};
 use super::space::Setting;
+use crate::backend::compute;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Role};
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::training::compute;
 
 /// Targets to learn by heart: enough to be no accident, few enough for seconds.
 const TARGETS: usize = 256;
@@ -167,8 +167,9 @@ mod tests {
 
     use super::super::testing::small;
     use super::*;
+    use crate::backend::Device;
     use crate::config::BackendName;
-    use crate::training::{Control, Device, ProgressKind, Target, dataset, train};
+    use crate::training::{Control, ProgressKind, Target, dataset, train};
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();

@@ -5,10 +5,10 @@
 
 use super::device::Device;
 use super::memory::{Bytes, Memory};
-use super::progress::thousands;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
+use crate::training::thousands;
 
 impl Memory {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.

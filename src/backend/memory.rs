@@ -8,12 +8,12 @@ use std::fmt;
 use sysinfo::System;
 
 use super::device::Device;
-use super::progress::thousands;
 use crate::config::{Config, TrainingConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
 use crate::ops::{Kernels, Precision};
+use crate::training::thousands;
 
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
 /// moments twice, as tensors and as a file.
@@ -117,7 +117,7 @@ impl Memory {
 
 /// Samples of the largest batch: a full one, where there are so many in all. Batches of windows are full even
 /// of a stream that is shorter.
-pub(super) fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
+pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
     match dataset.train.window_starts() {
         Some(_) => training.batch_size,
         None => training.batch_size.min(dataset.train.len().max(dataset.valid.len())),

@@ -3,11 +3,11 @@
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::device::Device;
-use super::progress::warn;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::kernels::allocator;
 use crate::ops::{self, Precision};
+use crate::training::warn;
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
 ///
