@@ -10,7 +10,6 @@ pub mod data;
 pub mod error;
 pub mod evaluation;
 pub mod generation;
-pub mod kernels;
 pub mod model;
 pub mod ops;
 pub mod pictures;
@@ -20,4 +19,5 @@ pub mod training;
 pub mod tuning;
 pub mod weights;
 
+pub use causal_attention_kernels as kernels;
 pub use error::{Error, Result};

@@ -7,8 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "no valgrind here: install it from your system's packages" >&2; exit 2; }
-[ $# -gt 0 ] || set -- kernels::
-tests=$(cargo test --release --lib --no-run --message-format=json |
+tests=$(cargo test --release --package causal-attention-kernels --lib --no-run --message-format=json |
     sed -n 's/.*"kind":\["lib"\].*"executable":"\([^"]*\)".*/\1/p')
 # What is skipped starts processes of its own.
 exec valgrind --error-exitcode=1 "$tests" "$@" --test-threads 1 --skip instruction_sets

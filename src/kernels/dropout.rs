@@ -7,8 +7,8 @@
 
 use pulp::Simd;
 
-use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::tiles::Tiles;
 use super::vector::{self, LANES, Vector, update, vectorized};
 
 /// Which numbers of a matrix are dropped.
@@ -137,8 +137,8 @@ fn rounds<S: Simd>(simd: S, key: [u32; 2], mut counters: [S::u32s; 4]) -> [S::u3
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_same_on_any_number_of_threads, random};
     use super::*;
+    use crate::testing::{assert_same_on_any_number_of_threads, random};
 
     vectorized! {
         fn one_hash(simd; key: [u32; 2], counter: [u32; 4], result: &mut [u32; 4]) {

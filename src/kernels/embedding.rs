@@ -1,14 +1,15 @@
 //! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[time]`.
 
-use super::matrix::{Matrix, Tiles};
+use super::matrix::Matrix;
 use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::tiles::Tiles;
 use super::vector::{LANES, update, vectorized};
 
 /// Sequences of token ids.
 #[derive(Clone, Copy, Debug)]
-pub struct Sequences<'a, T> {
+pub struct Sequences<'a> {
     /// The ids, `[batch, time]`.
-    pub ids: &'a [T],
+    pub ids: &'a [i64],
     /// Length of a sequence.
     pub time: usize,
 }
@@ -20,8 +21,8 @@ pub struct Sequences<'a, T> {
 ///
 /// # Panics
 /// If the lengths do not fit each other, or an id or position lies outside its table.
-pub fn forward<T: Copy + Into<i64> + Sync>(
-    sequences: Sequences<T>,
+pub fn forward(
+    sequences: Sequences,
     d_model: usize,
     tokens: &[f32],
     positions: Option<&[f32]>,
@@ -52,8 +53,8 @@ pub fn forward<T: Copy + Into<i64> + Sync>(
 ///
 /// # Panics
 /// If the lengths do not fit each other, or an id or position lies outside its table.
-pub fn backward<T: Copy + Into<i64> + Sync>(
-    sequences: Sequences<T>,
+pub fn backward(
+    sequences: Sequences,
     d_model: usize,
     output_gradient: &[f32],
     tokens_gradient: &mut [f32],
@@ -82,7 +83,7 @@ pub fn backward<T: Copy + Into<i64> + Sync>(
     }
 }
 
-impl<T: Copy + Into<i64>> Sequences<'_, T> {
+impl Sequences<'_> {
     fn check(&self, d_model: usize, length: usize, positions: Option<usize>) {
         let Self { ids, time } = *self;
         assert!(time > 0 && ids.len().is_multiple_of(time), "{} ids in sequences of {time}", ids.len());
@@ -91,9 +92,8 @@ impl<T: Copy + Into<i64>> Sequences<'_, T> {
     }
 
     /// The token at a row of `[batch * time]`.
-    #[inline]
     fn token(&self, row: usize, vocab: usize) -> usize {
-        let id: i64 = self.ids[row].into();
+        let id = self.ids[row];
         match usize::try_from(id) {
             Ok(token) if token < vocab => token,
             _ => panic!("id {id} is no token of a vocabulary of {vocab}"),
@@ -101,7 +101,6 @@ impl<T: Copy + Into<i64>> Sequences<'_, T> {
     }
 
     /// The position of a row of `[batch * time]`.
-    #[inline]
     fn position(&self, row: usize) -> usize {
         row % self.time
     }
@@ -113,14 +112,14 @@ vectorized! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
     use super::*;
+    use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
     const VOCAB: usize = 13;
     const POSITIONS: usize = 11;
 
     fn check(batch: usize, time: usize, d_model: usize) {
-        let ids: Vec<i32> = (0..batch * time).map(|i| (i * i * 7 % VOCAB) as i32).collect();
+        let ids: Vec<i64> = (0..batch * time).map(|i| (i * i * 7 % VOCAB) as i64).collect();
         let sequences = Sequences { ids: &ids, time };
         let (tokens, positions) = (random(1, VOCAB * d_model), random(2, POSITIONS * d_model));
         let row = |i: usize| (ids[i / d_model] as usize, i / d_model % time);
@@ -161,14 +160,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "id -1 is no token of a vocabulary of 13")]
     fn an_id_outside_the_table_is_refused() {
-        let sequences = Sequences { ids: &[0_i64, -1], time: 2 };
+        let sequences = Sequences { ids: &[0, -1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], None, &mut [0.0; 2]);
     }
 
     #[test]
     #[should_panic(expected = "2 positions of Some(1)")]
     fn a_position_outside_the_table_is_refused() {
-        let sequences = Sequences { ids: &[0_i64, 1], time: 2 };
+        let sequences = Sequences { ids: &[0, 1], time: 2 };
         forward(sequences, 1, &[0.0; VOCAB], Some(&[0.0; 1]), &mut [0.0; 2]);
     }
 

@@ -4,10 +4,11 @@
 //! the order in which it lies, in pieces of whole rows, several of them at once, and never copied, as a
 //! product of many rows would.
 
-use super::linear::{Linear, WeightLayout, add_up_rows};
-use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each_piece;
 use super::pool;
+use super::sums::add_up_rows;
+use super::tiles::Tiles;
 use super::vector::{Vector, sum_map, update, vectorized};
 
 /// Up to so many rows, reading the weight is what takes the time.
@@ -25,49 +26,40 @@ fn rows_in_a_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
 }
 
-/// `output = input W`.
+/// `output = input weight`.
 ///
 /// # Shapes
-/// `input` `[rows, d_in]`, `output` `[rows, d_out]`.
-pub(super) fn product(layer: &Linear, input: &[f32], output: &mut [f32]) {
-    let (d_in, d_out) = (layer.d_in, layer.d_out);
-    let rows = input.len() / d_in;
-    match layer.layout {
+/// `input` `[rows, d_in]`, `weight` `[d_in, d_out]`, `output` `[rows, d_out]`.
+pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
+    let (rows, d_in, d_out) = (input.rows(), weight.rows(), weight.columns());
+    if weight.is_transposed() {
+        // Each row in memory gives one number a row.
+        let weight = weight.transposed();
+        let piece_rows = rows_in_a_piece(d_in);
+        let tiles = Tiles::new(MatrixMut::new(output, d_out), rows, piece_rows);
+        for_each_piece(tiles.count(), piece_rows * d_in * rows, |piece| {
+            let columns = tiles.place(piece).1;
+            dot_products(weight.part(columns, 0..d_in), input, &mut tiles.take(piece));
+        });
+    } else {
         // Each piece of the weight gives a part of every sum.
-        WeightLayout::InputOutput => {
-            let least = d_in.div_ceil(MOST_PARTS).next_multiple_of(TOGETHER);
-            let piece_rows = rows_in_a_piece(d_out).max(least);
-            let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
-            let tiles = Tiles::rows(&mut parts, rows * d_out, 1);
-            for_each_piece(tiles.count(), piece_rows * d_out * rows, |piece| {
-                let first = piece * piece_rows;
-                let weight = &layer.weight[first * d_out..d_in.min(first + piece_rows) * d_out];
-                add_weighted_rows(
-                    Matrix::new(weight, d_out),
-                    &input[first..],
-                    d_in,
-                    tiles.take(piece).contiguous(),
-                );
-            });
-            drop(tiles);
-            add_up_rows(Matrix::new(&parts, rows * d_out), output);
-        }
-        // Each row of the weight gives one number a row.
-        WeightLayout::OutputInput => {
-            let piece_rows = rows_in_a_piece(d_in);
-            let tiles = Tiles::new(MatrixMut::new(output, d_out), rows, piece_rows);
-            for_each_piece(tiles.count(), piece_rows * d_in * rows, |piece| {
-                let columns = tiles.place(piece).1;
-                let weight = &layer.weight[columns.start * d_in..columns.end * d_in];
-                dot_products(Matrix::new(weight, d_in), Matrix::new(input, d_in), &mut tiles.take(piece));
-            });
-        }
+        let least = d_in.div_ceil(MOST_PARTS).next_multiple_of(TOGETHER);
+        let piece_rows = rows_in_a_piece(d_out).max(least);
+        let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
+        let tiles = Tiles::rows(&mut parts, rows * d_out, 1);
+        for_each_piece(tiles.count(), piece_rows * d_out * rows, |piece| {
+            let inner = piece * piece_rows..d_in.min((piece + 1) * piece_rows);
+            let (input, weight) = (input.part(0..rows, inner.clone()), weight.part(inner, 0..d_out));
+            add_weighted_rows(input, weight, tiles.take(piece).contiguous());
+        });
+        drop(tiles);
+        add_up_rows(Matrix::new(&parts, rows * d_out), output);
     }
 }
 
 vectorized! {
-    /// `sums[row] = ` the sum of `weight[k]` times `input[row * stride + k]`.
-    fn add_weighted_rows(simd; weight: Matrix<'_>, input: &[f32], stride: usize, sums: &mut [f32]) {
+    /// `sums[row] = ` the sum over `k` of `input[row, k]` times row `k` of the weight.
+    fn add_weighted_rows(simd; input: Matrix<'_>, weight: Matrix<'_>, sums: &mut [f32]) {
         sums.fill(0.0);
         let (count, d_out) = (weight.rows(), weight.columns());
         for k in (0..count - count % TOGETHER).step_by(TOGETHER) {
@@ -76,7 +68,7 @@ vectorized! {
                 *row = weight.row(k + i);
             }
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
-                let x = &input[row * stride + k..][..TOGETHER];
+                let x = &input.row(row)[k..][..TOGETHER];
                 update(simd, sums, rows, |mut sum, weights| {
                     for i in 0..TOGETHER {
                         sum = weights[i].mul_add(x[i], sum);
@@ -87,7 +79,7 @@ vectorized! {
         }
         for k in count - count % TOGETHER..count {
             for (row, sums) in sums.chunks_exact_mut(d_out).enumerate() {
-                let x = input[row * stride + k];
+                let x = input.row(row)[k];
                 update(simd, sums, [weight.row(k)], |sum, [a]| a.mul_add(x, sum));
             }
         }
@@ -127,10 +119,10 @@ vectorized! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{
+    use super::*;
+    use crate::testing::{
         assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
     };
-    use super::*;
 
     #[test]
     fn a_few_rows_agree_with_the_textbook_in_both_layouts() {
@@ -138,13 +130,11 @@ mod tests {
             let (input, weight) = (random(1, rows * d_in), random(2, d_in * d_out));
             let expected = naive_product(&widened(&input), &widened(&weight), d_in, d_out);
             let turned = transposed(&weight, d_out);
-            for (layout, weight) in
-                [(WeightLayout::InputOutput, &weight), (WeightLayout::OutputInput, &turned)]
-            {
-                let layer = Linear { weight, layout, bias: None, d_in, d_out };
+            let layouts = [Matrix::new(&weight, d_out), Matrix::new(&turned, d_in).transposed()];
+            for (layout, weight) in layouts.into_iter().enumerate() {
                 let mut output = vec![f32::NAN; rows * d_out];
-                product(&layer, &input, &mut output);
-                assert_close(&format!("{layout:?} [{rows}, {d_in}, {d_out}]"), &output, &expected);
+                product(Matrix::new(&input, d_in), weight, &mut output);
+                assert_close(&format!("layout {layout} [{rows}, {d_in}, {d_out}]"), &output, &expected);
             }
         }
     }
@@ -153,10 +143,9 @@ mod tests {
     fn the_bits_are_the_same_on_any_number_of_threads() {
         let (input, weight) = (random(3, 2 * 701), random(4, 701 * 997));
         assert_same_on_any_number_of_threads(|| {
-            let results = [WeightLayout::InputOutput, WeightLayout::OutputInput].map(|layout| {
-                let layer = Linear { weight: &weight, layout, bias: None, d_in: 701, d_out: 997 };
+            let results = [Matrix::new(&weight, 997), Matrix::new(&weight, 701).transposed()].map(|weight| {
                 let mut output = vec![0.0; 2 * 997];
-                product(&layer, &input, &mut output);
+                product(Matrix::new(&input, 701), weight, &mut output);
                 output
             });
             results.to_vec()

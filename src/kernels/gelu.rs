@@ -4,8 +4,9 @@
 
 use pulp::Simd;
 
-use super::matrix::{MatrixMut, Tiles};
+use super::matrix::MatrixMut;
 use super::parallel::for_each_piece;
+use super::tiles::Tiles;
 use super::vector::{Vector, map_into, update, update_pairs, vectorized};
 
 /// Which form of GELU.
@@ -126,8 +127,8 @@ vectorized! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_close, erf, random};
     use super::*;
+    use crate::testing::{assert_close, erf, random};
 
     fn naive(form: Gelu, x: f64) -> f64 {
         match form {

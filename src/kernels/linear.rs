@@ -7,9 +7,11 @@ use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
 use super::gelu::{self, Gelu};
 use super::matmul::{for_each_product_tile, is_one_tile, tile_size, tiled_product};
-use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each_piece, rows_in_a_piece};
 use super::pool;
+use super::sums::sum_rows;
+use super::tiles::Tiles;
 use super::vector::{LANES, update, vectorized};
 
 /// How a weight lies in memory.
@@ -159,7 +161,7 @@ fn multiply(
     let (matrix, weight) = (Matrix::new(input, layer.d_in), layer.weight_matrix());
     if is_few(matrix.rows()) {
         let mut tile = output.take(0);
-        few_rows::product(layer, input, tile.contiguous());
+        few_rows::product(matrix, weight, tile.contiguous());
         finish(0, &mut tile);
     } else {
         for_each_product_tile(output, matrix, weight, finish);
@@ -243,22 +245,6 @@ fn through_gelu(form: Gelu, d_out: usize, pre_activation: &[f32], output_gradien
     gradient
 }
 
-/// `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
-pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
-    let (rows, columns) = (matrix.rows(), matrix.columns());
-    assert_eq!(sums.len(), columns, "sums of [{columns}]");
-    let piece_rows = rows_in_a_piece(rows, columns);
-    let mut partial = pool::take(rows.div_ceil(piece_rows) * columns);
-    let tiles = Tiles::rows(&mut partial, columns, 1);
-    for_each_piece(tiles.count(), piece_rows * columns, |piece| {
-        let first = piece * piece_rows;
-        let rows = matrix.part(first..rows.min(first + piece_rows), 0..columns);
-        add_up_rows(rows, tiles.take(piece).contiguous());
-    });
-    drop(tiles);
-    add_up_rows(Matrix::new(&partial, columns), sums);
-}
-
 vectorized! {
     /// `tile = residual + mask(tile + bias)`, for a tile that begins at `start` (row, column).
     fn add_bias_and_residual(
@@ -291,18 +277,6 @@ vectorized! {
     fn add_bias(simd; bias: &[f32], product: &mut MatrixMut<'_>) {
         for row in 0..product.rows() {
             update(simd, product.row(row), [bias], |x, [b]| x + b);
-        }
-    }
-
-    pub(super) fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
-        sums.fill(0.0);
-        let rows = matrix.rows();
-        for row in (0..rows - rows % 4).step_by(4) {
-            let four = [0, 1, 2, 3].map(|k| matrix.row(row + k));
-            update(simd, sums, four, |sum, [a, b, c, d]| sum + ((a + b) + (c + d)));
-        }
-        for row in rows - rows % 4..rows {
-            update(simd, sums, [matrix.row(row)], |sum, [x]| sum + x);
         }
     }
 }

@@ -123,8 +123,8 @@ impl<S: Simd> Vector<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::erf;
-    use super::super::vector::{map_into, vectorized};
+    use crate::testing::erf;
+    use crate::vector::{map_into, vectorized};
 
     vectorized! {
         fn exp_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.exp()) }

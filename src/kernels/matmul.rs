@@ -3,8 +3,9 @@
 //! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
 //! one thread: large products are cut into tiles of the result, the same ones for any number of threads.
 
-use super::matrix::{Matrix, MatrixMut, Tiles};
+use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each_piece;
+use super::tiles::Tiles;
 
 /// What becomes of the numbers that stand in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +125,10 @@ pub(super) fn tile_size(rows: usize, columns: usize, inner: usize) -> (usize, us
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{
+    use super::*;
+    use crate::testing::{
         assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
     };
-    use super::*;
 
     #[test]
     fn products_agree_with_f64_in_every_orientation() {

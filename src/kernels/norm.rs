@@ -7,9 +7,9 @@
 //! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
 //! mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
-use super::matrix::Tiles;
 use super::parallel::{for_each_piece, rows_in_a_piece};
 use super::pool;
+use super::tiles::Tiles;
 use super::vector::{map_into, sum_map, update, vectorized};
 
 /// The parameters of a layer normalisation.

@@ -5,8 +5,8 @@
 //! m + (1 - b1) c g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v
 //! / (1 - b2^t)) + epsilon)`.
 
-use super::matrix::Tiles;
 use super::parallel::{for_each_item, for_each_piece};
+use super::tiles::Tiles;
 use super::vector::{Vector, sum_map, vectorized};
 
 /// Numbers in a piece.
@@ -45,8 +45,8 @@ pub struct Parameter<'a> {
 }
 
 /// The Euclidean norm of all gradients together.
-pub fn global_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> f64 {
-    let pieces: Vec<&[f32]> = gradients.into_iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
+pub fn global_norm(gradients: &[&[f32]]) -> f64 {
+    let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
     let mut squares = vec![0.0; pieces.len()];
     let tiles = Tiles::rows(&mut squares, 1, 1);
     for_each_piece(pieces.len(), PIECE / 2, |piece| {
@@ -154,8 +154,8 @@ vectorized! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
     use super::*;
+    use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
     const SETTINGS: AdamW =
         AdamW { learning_rate: 1e-2, beta_1: 0.9, beta_2: 0.95, epsilon: 1e-8, step: 1, max_norm: Some(1.0) };
@@ -167,7 +167,7 @@ mod tests {
 
     /// One step of all tensors and the norm of their gradients.
     fn run(settings: &AdamW, state: &mut [[Vec<f32>; 3]], gradients: &[Vec<f32>]) -> f64 {
-        let norm = global_norm(gradients.iter().map(Vec::as_slice));
+        let norm = global_norm(&gradients.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let mut places = gradients.to_vec();
         let parameters = state.iter_mut().zip(&mut places).enumerate();
         let mut parameters: Vec<_> = parameters
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn squares_beyond_single_precision_still_give_the_norm() {
         let gradient = [3e30_f32, 4e30];
-        let norm = global_norm([&gradient[..]]);
+        let norm = global_norm(&[&gradient]);
         assert!((norm - 5e30).abs() < 1e24, "{norm}");
     }
 

@@ -36,7 +36,8 @@ pub struct Stepped<B: backend::Backend> {
 /// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
 pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a FloatTensor<B>>) -> Option<f64> {
     let gradients: Vec<_> = gradients.map(Floats::<B>::new).collect::<Option<_>>()?;
-    Some(optimizer::global_norm(gradients.iter().map(Floats::slice)))
+    let slices: Vec<_> = gradients.iter().map(Floats::slice).collect();
+    Some(optimizer::global_norm(&slices))
 }
 
 /// One step of every parameter, given the [`global_norm`] of all gradients.

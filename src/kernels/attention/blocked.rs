@@ -1,15 +1,15 @@
 //! Attention by blocks of 64 queries, whose products are left to the matrix product.
 
-use super::super::matmul::{
-    Destination::{AddTo, Overwrite},
-    product,
-};
-use super::super::matrix::{Matrix, MatrixMut};
-use super::super::pool::{self, Buffer};
-use super::super::vector::LANES;
 use super::heads::{Inputs, PieceGradients, PieceSaved};
 use super::rows::{self, Block};
 use super::{Attention, Rotary};
+use crate::matmul::{
+    Destination::{AddTo, Overwrite},
+    product,
+};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::pool::{self, Buffer};
+use crate::vector::LANES;
 
 /// Queries in a block.
 const BLOCK: usize = 64;

@@ -1,7 +1,7 @@
 //! Queries, keys and values of all heads in rows of a token each, from one packed tensor or from three.
 
-use super::super::matrix::{Matrix, MatrixMut};
 use super::{Attention, Saved};
+use crate::matrix::{Matrix, MatrixMut};
 
 /// Queries, keys and values.
 #[derive(Clone, Copy, Debug)]

@@ -34,9 +34,10 @@ mod reference;
 mod tests;
 
 use super::dropout::Dropout;
-use super::matrix::{MatrixMut, Tiles};
+use super::matrix::MatrixMut;
 use super::parallel::for_each_piece;
 use super::pool;
+use super::tiles::Tiles;
 pub use heads::{Gradients, Inputs};
 use rotary::Rotary;
 

@@ -1,8 +1,8 @@
 //! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
 
-use super::super::dropout;
-use super::super::testing::widened;
 use super::Attention;
+use crate::dropout;
+use crate::testing::widened;
 
 /// Queries, keys and values in separate rows.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! Rotary positions (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
 //! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
 
-use super::super::matrix::{Matrix, MatrixMut};
-use super::super::vector::vectorized;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::vector::vectorized;
 
 /// Cosines and sines of the angles.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,10 @@
 
 use pulp::Simd;
 
-use super::super::dropout::Mask;
-use super::super::matrix::{Matrix, MatrixMut};
-use super::super::vector::{LANES, max, sum_map, update, update_and_sum, update_pairs, vectorized};
 use super::Attention;
+use crate::dropout::Mask;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::vector::{LANES, max, sum_map, update, update_and_sum, update_pairs, vectorized};
 
 /// Columns whose dropout factors are made at once.
 const PART: usize = 8 * LANES;

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 use super::reference::{Tensors, compute};
 use super::*;
+use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
 /// Everything that an [`Attention`] borrows, and its inputs.
 struct Case {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::kernels::testing::{
+use crate::testing::{
     assert_close, assert_same_on_any_number_of_threads, erf, naive_product, random, transposed, widened,
 };
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::kernels::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
 const EPSILON: f32 = 1e-5;
 

@@ -52,14 +52,14 @@ macro_rules! vectorized {
         $visibility fn $name($($($argument: $type),*)?) $(-> $result)? {
             struct Call<Arguments>(Arguments);
             impl pulp::WithSimd for Call<($($($type,)*)?)> {
-                type Output = $crate::kernels::vector::vectorized!(@result $($result)?);
+                type Output = $crate::vector::vectorized!(@result $($result)?);
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, $simd: S) -> Self::Output {
                     let Call(($($($argument,)*)?)) = self;
                     $body
                 }
             }
-            $crate::kernels::vector::instruction_set().dispatch(Call(($($($argument,)*)?)))
+            $crate::vector::instruction_set().dispatch(Call(($($($argument,)*)?)))
         }
     )*};
 }

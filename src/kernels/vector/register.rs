@@ -6,18 +6,18 @@ use pulp::Simd;
 
 /// A register of numbers.
 #[derive(Clone, Copy)]
-pub(in crate::kernels) struct Vector<S: Simd> {
+pub(crate) struct Vector<S: Simd> {
     simd: S,
     lanes: S::f32s,
 }
 
 /// For each number of a register, whether something holds.
 #[derive(Clone, Copy)]
-pub(in crate::kernels) struct Mask<S: Simd>(S::m32s);
+pub(crate) struct Mask<S: Simd>(S::m32s);
 
 impl<S: Simd> Mask<S> {
     #[inline(always)]
-    pub(in crate::kernels) fn new(mask: S::m32s) -> Self {
+    pub(crate) fn new(mask: S::m32s) -> Self {
         Self(mask)
     }
 
@@ -30,22 +30,22 @@ impl<S: Simd> Mask<S> {
 
 impl<S: Simd> Vector<S> {
     /// Numbers in a register.
-    pub(in crate::kernels) const LANES: usize = S::F32_LANES;
+    pub(crate) const LANES: usize = S::F32_LANES;
 
     /// [`Self::LANES`] where only a value knows the instruction set.
     #[inline(always)]
-    pub(in crate::kernels) fn lanes(_: S) -> usize {
+    pub(crate) fn lanes(_: S) -> usize {
         Self::LANES
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn splat(simd: S, value: f32) -> Self {
+    pub(crate) fn splat(simd: S, value: f32) -> Self {
         Self { simd, lanes: simd.splat_f32s(value) }
     }
 
     /// The first numbers of a slice, with zeros behind it where it is too short.
     #[inline(always)]
-    pub(in crate::kernels) fn load(simd: S, slice: &[f32]) -> Self {
+    pub(crate) fn load(simd: S, slice: &[f32]) -> Self {
         let lanes = match S::as_simd_f32s(slice).0 {
             [first, ..] => *first,
             [] => simd.partial_load_f32s(slice),
@@ -55,7 +55,7 @@ impl<S: Simd> Vector<S> {
 
     /// Writes to the front of a slice, as far as it goes.
     #[inline(always)]
-    pub(in crate::kernels) fn store(self, slice: &mut [f32]) {
+    pub(crate) fn store(self, slice: &mut [f32]) {
         if slice.len() >= Self::LANES {
             S::as_mut_simd_f32s(slice).0[0] = self.lanes;
         } else {
@@ -65,68 +65,68 @@ impl<S: Simd> Vector<S> {
 
     /// `self * factor + addend`, rounded once where the instruction set fuses it.
     #[inline(always)]
-    pub(in crate::kernels) fn mul_add(self, factor: impl Operand<S>, addend: impl Operand<S>) -> Self {
+    pub(crate) fn mul_add(self, factor: impl Operand<S>, addend: impl Operand<S>) -> Self {
         let (factor, addend) = (factor.vector(self.simd), addend.vector(self.simd));
         self.with(self.simd.mul_add_e_f32s(self.lanes, factor.lanes, addend.lanes))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn abs(self) -> Self {
+    pub(crate) fn abs(self) -> Self {
         self.with(self.simd.abs_f32s(self.lanes))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn sqrt(self) -> Self {
+    pub(crate) fn sqrt(self) -> Self {
         self.with(self.simd.sqrt_f32s(self.lanes))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn less_than(self, other: impl Operand<S>) -> Mask<S> {
+    pub(crate) fn less_than(self, other: impl Operand<S>) -> Mask<S> {
         Mask(self.simd.less_than_f32s(self.lanes, other.vector(self.simd).lanes))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn greater_than(self, other: impl Operand<S>) -> Mask<S> {
+    pub(crate) fn greater_than(self, other: impl Operand<S>) -> Mask<S> {
         Mask(self.simd.greater_than_f32s(self.lanes, other.vector(self.simd).lanes))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn is_nan(self) -> Mask<S> {
+    pub(crate) fn is_nan(self) -> Mask<S> {
         Mask(self.simd.not_m32s(self.simd.equal_f32s(self.lanes, self.lanes)))
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn equals(self, other: impl Operand<S>) -> Mask<S> {
+    pub(crate) fn equals(self, other: impl Operand<S>) -> Mask<S> {
         Mask(self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes))
     }
 
     /// `value` where the mask holds, `self` elsewhere.
     #[inline(always)]
-    pub(in crate::kernels) fn replace(self, mask: Mask<S>, value: impl Operand<S>) -> Self {
+    pub(crate) fn replace(self, mask: Mask<S>, value: impl Operand<S>) -> Self {
         self.with(self.simd.select_f32s(mask.0, value.vector(self.simd).lanes, self.lanes))
     }
 
     /// The larger numbers; those of `self` where `other` holds what is no number.
     #[inline(always)]
-    pub(in crate::kernels) fn larger(self, other: Self) -> Self {
+    pub(crate) fn larger(self, other: Self) -> Self {
         self.replace(self.less_than(other), other)
     }
 
     /// The numbers' bits, worked on as integers.
     #[inline(always)]
-    pub(in crate::kernels) fn map_bits(self, f: impl FnOnce(S, S::u32s) -> S::u32s) -> Self {
+    pub(crate) fn map_bits(self, f: impl FnOnce(S, S::u32s) -> S::u32s) -> Self {
         self.with(self.simd.transmute_f32s_u32s(f(self.simd, self.simd.transmute_u32s_f32s(self.lanes))))
     }
 
     /// The sum of all numbers.
     #[inline(always)]
-    pub(in crate::kernels) fn sum(self) -> f32 {
+    pub(crate) fn sum(self) -> f32 {
         self.simd.reduce_sum_f32s(self.lanes)
     }
 
     /// The largest number.
     #[inline(always)]
-    pub(in crate::kernels) fn max(self) -> f32 {
+    pub(crate) fn max(self) -> f32 {
         self.simd.reduce_max_f32s(self.lanes)
     }
 
@@ -137,7 +137,7 @@ impl<S: Simd> Vector<S> {
 }
 
 /// What a vector is combined with: another one, or one number for all lanes.
-pub(in crate::kernels) trait Operand<S: Simd> {
+pub(crate) trait Operand<S: Simd> {
     fn vector(self, simd: S) -> Vector<S>;
 }
 

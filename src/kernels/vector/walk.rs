@@ -27,7 +27,7 @@ fn load_all<S: Simd, const N: usize>(simd: S, slices: &[&[f32]; N], range: &Rang
 
 /// `output[i] = f(output[i], [inputs[0][i], ..])`.
 #[inline(always)]
-pub(in crate::kernels) fn update<S: Simd, const N: usize>(
+pub(crate) fn update<S: Simd, const N: usize>(
     simd: S,
     output: &mut [f32],
     inputs: [&[f32]; N],
@@ -43,7 +43,7 @@ pub(in crate::kernels) fn update<S: Simd, const N: usize>(
 
 /// `output[i] = f([inputs[0][i], ..])`; what `output` held does not matter.
 #[inline(always)]
-pub(in crate::kernels) fn map_into<S: Simd, const N: usize>(
+pub(crate) fn map_into<S: Simd, const N: usize>(
     simd: S,
     output: &mut [f32],
     inputs: [&[f32]; N],
@@ -57,7 +57,7 @@ pub(in crate::kernels) fn map_into<S: Simd, const N: usize>(
 
 /// `(a[i], b[i]) = f(a[i], b[i], [inputs[0][i], ..])`.
 #[inline(always)]
-pub(in crate::kernels) fn update_pairs<S: Simd, const N: usize>(
+pub(crate) fn update_pairs<S: Simd, const N: usize>(
     simd: S,
     a: &mut [f32],
     b: &mut [f32],
@@ -77,7 +77,7 @@ pub(in crate::kernels) fn update_pairs<S: Simd, const N: usize>(
 
 /// `values[i] = f(values[i])` and the sum of the results, for a slice of whole registers.
 #[inline(always)]
-pub(in crate::kernels) fn update_and_sum<S: Simd>(
+pub(crate) fn update_and_sum<S: Simd>(
     simd: S,
     values: &mut [f32],
     f: impl Fn(Vector<S>) -> Vector<S>,
@@ -94,7 +94,7 @@ pub(in crate::kernels) fn update_and_sum<S: Simd>(
 
 /// The sum over `i` of `f([inputs[0][i], ..])`.
 #[inline(always)]
-pub(in crate::kernels) fn sum_map<S: Simd, const N: usize>(
+pub(crate) fn sum_map<S: Simd, const N: usize>(
     simd: S,
     inputs: [&[f32]; N],
     f: impl Fn([Vector<S>; N]) -> Vector<S>,
@@ -116,7 +116,7 @@ pub(in crate::kernels) fn sum_map<S: Simd, const N: usize>(
 
 /// The largest number of a slice, negative infinity of an empty one; what is no number is passed over.
 #[inline(always)]
-pub(in crate::kernels) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
+pub(crate) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let mut best = [Vector::splat(simd, f32::NEG_INFINITY); 2];
     for range in registers::<S>(values.len()) {
         let mut value = Vector::load(simd, &values[range.clone()]);

@@ -36,7 +36,7 @@ pub fn embedding<B: Backend>(
 }
 
 impl<B: Backend> Embedding<B> {
-    fn sequences(&self) -> Sequences<'_, i64> {
+    fn sequences(&self) -> Sequences<'_> {
         Sequences { ids: &self.ids, time: self.ids.len() / self.batch }
     }
 }

@@ -2,11 +2,11 @@
 
 use pulp::Simd;
 
-use super::super::super::dropout::Dropout;
-use super::super::super::vector::{LANES, Vector, vectorized};
 use super::super::Attention;
 use super::registers::{products_with_rows, transpose};
 use super::{Rows, Square};
+use crate::dropout::Dropout;
+use crate::vector::{LANES, Vector, vectorized};
 
 /// Room for what a [`Head`] holds.
 #[derive(Default)]

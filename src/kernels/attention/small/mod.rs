@@ -9,10 +9,10 @@ mod registers;
 
 use pulp::Simd;
 
-use super::super::matrix::MatrixMut;
-use super::super::vector::{LANES, Vector, vectorized};
 use super::Attention;
 use super::heads::{Inputs, PieceGradients, PieceSaved};
+use crate::matrix::MatrixMut;
+use crate::vector::{LANES, Vector, vectorized};
 use head::{Head, Squares};
 use registers::{
     add_over_queries, load_columns, load_rows, products_with_rows, softmax, store_columns, store_rows,

@@ -2,11 +2,11 @@
 
 use pulp::Simd;
 
-use super::super::super::matrix::{Matrix, MatrixMut};
-use super::super::super::vector::{LANES, Vector};
 use super::super::Attention;
 use super::super::rotary::{Rotary, Turn, turn_row};
 use super::{Columns, Rows, Square};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::vector::{LANES, Vector};
 
 /// Replaces scores by `e^(score - largest)`; returns the inverse of their sums (zero where all keys are
 /// hidden) and the log-sum-exp.

@@ -1,4 +1,6 @@
-//! Fast paths for CPUs: plain slices in, plain slices out.
+//! Fast paths of `causal-attention` for CPUs: plain slices in, plain slices out.
+//!
+//! They are a crate of their own so that the compiler optimises them as one unit, and once.
 //!
 //! Each family of operations has a forward function and a backward one that states what the forward pass
 //! must leave for it. Outputs are overwritten, whatever they held; lengths that do not fit are a
@@ -15,7 +17,7 @@
 //! | [`optimizer`] | AdamW with clipping by the global norm |
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
-//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
+//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`tiles`, `parallel`) and
 //! buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
@@ -24,13 +26,15 @@
 //! may have another instruction set.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`], whose views divide a slice between threads, in `matmul`, which hands their
-//! addresses to `gemm`, and in [`allocator`], which calls one function of the system. Two runs of the tests look for what can go wrong there:
+//! It stands in [`matrix`] and `tiles`, whose views divide a slice between threads, in `matmul`, which hands
+//! their addresses to `gemm`, and in [`allocator`], which calls one function of the system. Two runs of the
+//! tests look for what can go wrong there:
 //!
-//! - `cargo test --lib kernels::`, in the profile for development: with debug assertions and overflow checks.
-//!   [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
+//! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
+//!   overflow checks. [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
 //! - `tests/valgrind.sh`, in ten minutes: no number is read beyond an allocation, or from memory that nobody
 //!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
+#![deny(missing_docs)]
 
 pub mod allocator;
 pub mod attention;
@@ -47,8 +51,11 @@ pub mod norm;
 pub mod optimizer;
 mod parallel;
 pub mod pool;
+mod sums;
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod testing;
+mod textbook;
+mod tiles;
 mod vector;
 
 pub use vector::INSTRUCTION_SET_VARIABLE;
@@ -66,7 +73,7 @@ mod tests {
         }
         for set in ["avx2", "portable"] {
             let tests = std::env::current_exe().expect("the path of the tests");
-            let run = Command::new(tests).arg("kernels::").env(INSTRUCTION_SET_VARIABLE, set).output();
+            let run = Command::new(tests).env(INSTRUCTION_SET_VARIABLE, set).output();
             let run = run.expect("a process with the tests");
             let report = String::from_utf8_lossy(&run.stdout);
             assert!(run.status.success(), "on {set}:\n{report}");

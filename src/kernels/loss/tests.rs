@@ -1,0 +1,144 @@
+//! Cross-entropy against double precision and finite differences.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
+
+/// The mean loss in double precision.
+fn naive(kind: &CrossEntropy, logits: &[f64], targets: &[i64]) -> f64 {
+    let vocab = logits.len() / targets.len();
+    let (mut sum, mut count) = (0.0, 0.0);
+    for (row, target) in logits.chunks(vocab).zip(targets) {
+        if kind.ignored == Some(*target) {
+            continue;
+        }
+        let lse = row.iter().map(|x| x.exp()).sum::<f64>().ln();
+        let smoothing = f64::from(kind.smoothing);
+        sum += (1.0 - smoothing) * (lse - row[*target as usize]);
+        sum += smoothing * row.iter().map(|x| lse - x).sum::<f64>() / vocab as f64;
+        count += 1.0;
+    }
+    sum / f64::max(count, 1.0)
+}
+
+fn case(rows: usize, vocab: usize) -> (Vec<f32>, Vec<i64>) {
+    let logits = random(1, rows * vocab).iter().map(|x| 4.0 * x).collect();
+    let targets = random(2, rows).iter().map(|x| ((x + 1.0) / 2.0 * vocab as f32) as i64).collect();
+    (logits, targets)
+}
+
+fn run(kind: &CrossEntropy, logits: &[f32], targets: &[i64]) -> (Loss, Vec<f32>, Vec<f32>) {
+    let (mut losses, mut lse) = (vec![f32::NAN; targets.len()], vec![f32::NAN; targets.len()]);
+    let loss = forward(kind, logits, targets, &mut losses, &mut lse);
+    let mut gradient = vec![f32::NAN; logits.len()];
+    backward(kind, logits, targets, &lse, 1.0 / loss.rows.max(1) as f32, &mut gradient);
+    (loss, losses, gradient)
+}
+
+fn check(kind: &CrossEntropy, rows: usize, vocab: usize) {
+    let (logits, targets) = case(rows, vocab);
+    let (loss, losses, gradient) = run(kind, &logits, &targets);
+    let wide = widened(&logits);
+    let expected = naive(kind, &wide, &targets);
+    let mean = loss.sum / loss.rows.max(1) as f64;
+    assert!((mean - expected).abs() <= 1e-5 * expected.max(1.0), "{mean} not {expected}");
+    assert!((losses.iter().map(|x| f64::from(*x)).sum::<f64>() - loss.sum).abs() < 1e-9);
+    // Central differences; every entry, where there are few.
+    let (h, stride) = (1e-4, (logits.len() / 200).max(1));
+    let places = (0..logits.len()).step_by(stride);
+    let differences: Vec<f64> = places
+        .clone()
+        .map(|place| {
+            let at = |shift| {
+                let row = place / vocab * vocab..(place / vocab + 1) * vocab;
+                let mut logits = wide[row.clone()].to_vec();
+                logits[place - row.start] += shift;
+                naive(kind, &logits, &targets[place / vocab..=place / vocab]) / loss.rows.max(1) as f64
+            };
+            (at(h) - at(-h)) / (2.0 * h)
+        })
+        .collect();
+    // The softmax of one token is 1 and its gradient 0, but for rounding.
+    if vocab > 1 {
+        assert_close("dx", &places.map(|place| gradient[place]).collect::<Vec<_>>(), &differences);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn loss_agrees_with_f64_and_gradient_with_finite_differences(
+        rows in 1_usize..60, vocab in 1_usize..90,
+    ) {
+        for smoothing in [0.0, 0.1] {
+            for ignored in [None, Some(0)] {
+                check(&CrossEntropy { ignored, smoothing }, rows, vocab);
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_logits_cost_the_logarithm_of_the_vocabulary() {
+    let (loss, losses, _) = run(&CrossEntropy::default(), &[7.0; 33], &[0, 5, 10]);
+    assert!((loss.sum / 3.0 - 11_f64.ln()).abs() < 1e-6, "{loss:?}");
+    assert_eq!(losses, [losses[0]; 3]);
+}
+
+#[test]
+fn ignored_rows_count_for_nothing() {
+    let kind = CrossEntropy { ignored: Some(-100), smoothing: 0.1 };
+    let (logits, mut targets) = case(7, 11);
+    targets[2] = -100;
+    targets[5] = -100;
+    let (loss, losses, gradient) = run(&kind, &logits, &targets);
+    assert_eq!((loss.rows, losses[2], losses[5]), (5, 0.0, 0.0));
+    assert!(gradient[22..33].iter().chain(&gradient[55..66]).all(|g| *g == 0.0));
+    let (none, _, gradient) = run(&kind, &logits, &[-100; 7]);
+    assert_eq!(none, Loss { sum: 0.0, rows: 0 });
+    assert!(gradient.iter().all(|g| *g == 0.0));
+}
+
+#[test]
+fn a_score_is_the_loss_and_the_first_of_the_largest() {
+    for (rows, vocab) in [(1, 1), (7, 11), (1_009, 67), (3, 5_003)] {
+        let kind = CrossEntropy { ignored: Some(3), smoothing: 0.1 };
+        let (mut logits, targets) = case(rows, vocab);
+        // Ties.
+        logits.iter_mut().for_each(|x| *x = (8.0 * *x).round() / 8.0);
+        let (_, expected, _) = run(&kind, &logits, &targets);
+        let (mut losses, mut likeliest) = (vec![f32::NAN; rows], vec![-1; rows]);
+        score(&kind, &logits, &targets, &mut losses, &mut likeliest);
+        assert_eq!(losses, expected);
+        for (row, token) in logits.chunks(vocab).zip(likeliest) {
+            let (before, after) = row.split_at(token as usize);
+            let best = after[0];
+            assert!(before.iter().all(|x| *x < best) && after.iter().all(|x| *x <= best));
+        }
+    }
+}
+
+#[test]
+fn huge_logits_give_finite_losses() {
+    let (loss, _, gradient) = run(&CrossEntropy::default(), &[1e4, -1e4, 0.0, 1e30, -1e30, 3.0], &[0, 2]);
+    assert_eq!(loss.sum, f64::from(1e30_f32));
+    assert_eq!(gradient, [0.0, 0.0, 0.0, 0.5, 0.0, -0.5]);
+}
+
+#[test]
+#[should_panic(expected = "target 11 is no token of a vocabulary of 11")]
+fn a_target_beyond_the_vocabulary_is_refused() {
+    run(&CrossEntropy::default(), &[0.0; 11], &[11]);
+}
+
+#[test]
+fn results_have_the_same_bits_on_any_number_of_threads() {
+    let (logits, targets) = case(5_003, 67);
+    assert_same_on_any_number_of_threads(|| {
+        let (loss, losses, gradient) =
+            run(&CrossEntropy { ignored: Some(3), smoothing: 0.1 }, &logits, &targets);
+        vec![vec![loss.sum as f32], losses, gradient]
+    });
+}

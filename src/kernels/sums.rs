@@ -1,0 +1,38 @@
+//! Sums of the rows of a matrix.
+
+use super::matrix::Matrix;
+use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::pool;
+use super::tiles::Tiles;
+use super::vector::{update, vectorized};
+
+/// `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
+pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
+    let (rows, columns) = (matrix.rows(), matrix.columns());
+    assert_eq!(sums.len(), columns, "sums of [{columns}]");
+    let piece_rows = rows_in_a_piece(rows, columns);
+    let mut partial = pool::take(rows.div_ceil(piece_rows) * columns);
+    let tiles = Tiles::rows(&mut partial, columns, 1);
+    for_each_piece(tiles.count(), piece_rows * columns, |piece| {
+        let first = piece * piece_rows;
+        let rows = matrix.part(first..rows.min(first + piece_rows), 0..columns);
+        add_up_rows(rows, tiles.take(piece).contiguous());
+    });
+    drop(tiles);
+    add_up_rows(Matrix::new(&partial, columns), sums);
+}
+
+vectorized! {
+    /// The same on the calling thread.
+    pub(super) fn add_up_rows(simd; matrix: Matrix<'_>, sums: &mut [f32]) {
+        sums.fill(0.0);
+        let rows = matrix.rows();
+        for row in (0..rows - rows % 4).step_by(4) {
+            let four = [0, 1, 2, 3].map(|k| matrix.row(row + k));
+            update(simd, sums, four, |sum, [a, b, c, d]| sum + ((a + b) + (c + d)));
+        }
+        for row in rows - rows % 4..rows {
+            update(simd, sums, [matrix.row(row)], |sum, [x]| sum + x);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the kernels' tests compare with: closeness, and operations in double precision.
+
+/// The same numbers in double precision.
+pub(crate) fn widened(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
+}
+
+/// Every number within 1e-5 of the largest expected one.
+#[track_caller]
+pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
+    assert_eq!(actual.len(), expected.len(), "{what}: lengths");
+    let largest = expected.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let difference = (f64::from(*actual) - expected).abs();
+        assert!(
+            difference <= 1e-5 * largest,
+            "{what}[{place}] = {actual}, not {expected} (largest {largest})"
+        );
+    }
+}
+
+/// The error function by its Maclaurin series, exact to 1e-10 below 4.5.
+pub(crate) fn erf(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..250 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    sum * std::f64::consts::FRAC_2_SQRT_PI
+}
+
+/// `left [rows, inner] * right [inner, columns]` in double precision.
+pub(crate) fn naive_product(left: &[f64], right: &[f64], inner: usize, columns: usize) -> Vec<f64> {
+    (0..left.len() / inner * columns)
+        .map(|place| {
+            let (row, column) = (place / columns, place % columns);
+            (0..inner).map(|k| left[row * inner + k] * right[k * columns + column]).sum()
+        })
+        .collect()
+}
+
+/// `matrix [rows, columns]` with rows and columns exchanged.
+pub(crate) fn transposed<T: Copy>(matrix: &[T], columns: usize) -> Vec<T> {
+    let rows = matrix.len() / columns;
+    (0..matrix.len()).map(|place| matrix[place % rows * columns + place / rows]).collect()
+}
