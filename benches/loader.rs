@@ -9,7 +9,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
-use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source};
+use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::training::{Control, DeviceBatch, ProgressKind, Summary, Target, train};
 
 type B = Autodiff<NdArray>;
@@ -33,7 +33,7 @@ fn windows(length: usize) -> Sequences {
         .expect("a text is written");
     let config =
         DataConfig { source: Source::Text, path: file.path().into(), length, ..DataConfig::default() };
-    config.load(0).expect("the text is read").train
+    load(&config, 0).expect("the text is read").train
 }
 
 /// Microseconds to prepare a batch and to bring it to the device: the median.

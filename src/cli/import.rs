@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::data::{Count, DataConfig, Source, Task};
+use crate::data::{Count, DataConfig, Source, Task, check};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::ops;
@@ -155,7 +155,7 @@ fn data(architecture: Architecture, context: usize, imported: &Imported) -> Data
             DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
         }
         _ if imported.has_vocabulary => DataConfig { source: Source::Text, vocab: Count::Auto, ..data },
-        Architecture::OneLayer | Architecture::Decoder if data.check().is_ok() => data,
+        Architecture::OneLayer | Architecture::Decoder if check(&data).is_ok() => data,
         Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
     }
 }

@@ -21,7 +21,7 @@ pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use training::{OptimizerKind, Shape, TrainingConfig, Watch};
 pub use tune::{Method, TuneConfig};
 
-use crate::data::{DataConfig, Dataset, Source, Tokens};
+use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::model::{ModelConfig, Sizes};
 use source::Values;
@@ -130,7 +130,7 @@ impl Config {
             ));
         }
         self.check_paths()?;
-        self.data.check()?;
+        data::check(&self.data)?;
         self.model.check()?;
         self.training.check()?;
         self.analysis.check(self.model.heads)?;

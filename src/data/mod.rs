@@ -1,7 +1,7 @@
 //! Where sequences come from: tasks with a known optimum, and a user's own files.
 //!
-//! Nothing here knows a model or a tensor. What goes in is a [`DataConfig`], what comes out are
-//! integers below the size of a [`Vocabulary`]:
+//! Nothing here knows a model or a tensor. What goes in is a [`DataConfig`], what
+//! [comes out](load) are integers below the size of a [`Vocabulary`]:
 //!
 //! | file | holds |
 //! |---|---|
@@ -30,13 +30,14 @@ mod text;
 pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
-pub use config::{Column, Count, DataConfig, Periods, Source, Tokens, Values};
+pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
 pub use describe::{Description, describe};
 pub(crate) use excerpt::excerpt;
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;
-pub use tasks::Task;
 pub use vocabulary::{Notation, Vocabulary};
+
+use crate::error::{Error, Result};
 
 /// What a run trains and validates on.
 #[derive(Debug, Clone)]
@@ -78,4 +79,111 @@ pub struct Floor {
     pub expected: f64,
     /// On the validation set at hand: what a run is compared with.
     pub valid: f64,
+}
+
+/// Checks what can be known of a config without reading a file.
+///
+/// # Errors
+/// Names the key whose value cannot be used.
+pub fn check(config: &DataConfig) -> Result<()> {
+    config.check()?;
+    match config.source {
+        Source::Sequences => tasks::check(config),
+        Source::Text | Source::Table => Ok(()),
+    }
+}
+
+/// Reads or draws the sets. Those of a task come from different streams of `data.seed`, or else of the
+/// run's `seed`; a file is the same for every seed.
+///
+/// # Errors
+/// As [`check`], and where a file cannot be read or understood: names the place.
+pub fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    read_or_draw(config, seed, None)
+}
+
+/// As [`load`], for a run whose vocabulary is known: a file is read by that one, so that its ids are
+/// those of the weights.
+///
+/// # Errors
+/// As [`load`], and where the data does not fit the vocabulary.
+pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
+    let dataset = read_or_draw(config, seed, Some(vocabulary))?;
+    if dataset.vocabulary == *vocabulary {
+        return Ok(dataset);
+    }
+    Err(Error::Input(format!(
+        "the section [data] makes {}, and the weights were trained on {vocabulary}; give the config of the run",
+        dataset.vocabulary
+    )))
+}
+
+fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
+    check(config)?;
+    // Weights that were imported do not say what they learned from, and serve without it.
+    if config.source != Source::Sequences && config.path.as_os_str().is_empty() {
+        let problem = "names no file: give the path of your data, as --set data.path=book.txt";
+        return Err(Error::key("data.path", "\"\"", problem));
+    }
+    match config.source {
+        Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
+        Source::Text => text::load(config, given),
+        Source::Table => table::load(config, given),
+    }
+}
+
+/// As [`load`], for an encoder-decoder: a source, and an answer that starts with the end token and
+/// closes with it. Sources have 1 to `data.length` tokens.
+///
+/// # Errors
+/// As [`check`], and for data without sources and answers.
+pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    check(config)?;
+    match config.source {
+        Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
+        Source::Text | Source::Table => Err(Error::key(
+            "data.source",
+            config.source.name(),
+            "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \
+             the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_of_its_own_keeps_the_data_whatever_the_seed_of_the_run() {
+        let small = DataConfig { length: 7, train_samples: 5, valid_samples: 3, ..DataConfig::default() };
+        let drawn = |config: &DataConfig, seed| load(config, seed).unwrap().fingerprint();
+        let kept = DataConfig { seed: Some(11), ..small.clone() };
+        assert_eq!(drawn(&kept, 2), drawn(&small, 11));
+        assert_ne!(drawn(&small, 2), drawn(&small, 11));
+        let vocabulary = load(&small, 0).unwrap().vocabulary;
+        assert_eq!(load_with(&kept, 2, &vocabulary).unwrap().fingerprint(), drawn(&small, 11));
+        let pairs = |config: &DataConfig, seed| {
+            let config = DataConfig { task: Task::Reverse, ..config.clone() };
+            load_pairs(&config, seed).unwrap().fingerprint()
+        };
+        assert_eq!(pairs(&kept, 2), pairs(&small, 11));
+    }
+
+    #[test]
+    fn sizes_that_no_task_can_have_are_named() {
+        let default = DataConfig::default;
+        let wrong = [
+            (DataConfig { vocab: Count::Of(0), ..default() }, "`data.vocab` = 0 must be from 2 to 1048576"),
+            (DataConfig { vocab: Count::Of(usize::MAX), ..default() }, "`data.vocab` = 18446744073709551615"),
+            (DataConfig { length: 0, ..default() }, "`data.length` = 0 must be from 1"),
+            (DataConfig { train_samples: 0, ..default() }, "`data.train_samples` = 0 must"),
+            (DataConfig { valid_samples: usize::MAX, ..default() }, "`data.valid_samples` = 184"),
+        ];
+        for (config, message) in wrong {
+            let error = check(&config).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+            assert_eq!(load(&config, 0).unwrap_err().to_string(), error);
+        }
+    }
 }

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::batch::{Batch, Role};
+use super::config::DataConfig;
 use super::ids::{Ids, mix};
+use crate::error::{Error, Result};
 
 /// One split of the data. Cheap to clone: clones share the ids.
 #[derive(Debug, Clone)]
@@ -34,6 +36,35 @@ impl Sequences {
     pub(crate) fn windows(ids: Arc<Ids>, range: Range<usize>, length: usize) -> Self {
         assert!(length > 0 && range.len() > 1 && range.end <= ids.len(), "a stream has a target");
         Sequences(Kind::Windows(Windows { ids, range, length }))
+    }
+
+    /// A stream in windows of `data.length`, and its last part, for validation, in windows too.
+    ///
+    /// # Errors
+    /// When either part is too short.
+    pub(crate) fn cut(config: &DataConfig, ids: Ids) -> Result<(Self, Self)> {
+        let (all, length) = (ids.len(), config.length);
+        let train = config.train_part(all);
+        let problem = if train < length + 1 {
+            format!(
+                "has {train} tokens for training, fewer than a window of `data.length` = {length} and the \
+                 token after it; lower `data.length`, or give more data"
+            )
+        } else if all - train < 2 {
+            let fraction = config.valid_fraction;
+            format!(
+                "has {all} tokens, of which `data.valid_fraction` = {fraction} leaves {} for validation, and \
+                 2 are needed; raise it, or give more data",
+                all - train
+            )
+        } else {
+            let ids = Arc::new(ids);
+            return Ok((
+                Self::windows(ids.clone(), 0..train, length),
+                Self::windows(ids, train..all, length),
+            ));
+        };
+        Err(Error::file(&config.path, None, None, problem))
     }
 
     /// Samples an epoch. A stream has as many as windows side by side cover it.

@@ -8,7 +8,7 @@ use burn_flex::Flex;
 use super::run_folder::RunFolder;
 use super::step::Trainee;
 use crate::config::Config;
-use crate::data::{Dataset, Vocabulary};
+use crate::data::{self, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Sizes};
 use crate::ops;
@@ -109,8 +109,8 @@ pub fn dataset(config: &Config) -> Result<Dataset> {
         return dataset_of(config, &RunFolder::open(from)?);
     }
     match config.model.architecture {
-        Architecture::OneLayer | Architecture::Decoder => config.data.load(config.run.seed),
-        Architecture::EncoderDecoder => config.data.load_pairs(config.run.seed),
+        Architecture::OneLayer | Architecture::Decoder => data::load(&config.data, config.run.seed),
+        Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed),
     }
 }
 
@@ -122,9 +122,9 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let dataset = match config.model.architecture {
         Architecture::OneLayer | Architecture::Decoder => {
-            config.data.load_with(config.run.seed, &vocabulary)?
+            data::load_with(&config.data, config.run.seed, &vocabulary)?
         }
-        Architecture::EncoderDecoder => config.data.load_pairs(config.run.seed)?,
+        Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed)?,
     };
     if dataset.vocabulary != vocabulary {
         return Err(Error::Input(format!(

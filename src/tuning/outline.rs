@@ -232,7 +232,7 @@ mod tests {
     fn outline_of(text: &str) -> Result<Outline> {
         let config = Config::parse(text, Path::new("study.toml"), &[])?;
         // What a run to start from would have for its vocabulary is not asked for here.
-        Outline::new(&config, &config.data.load(config.run.seed)?)
+        Outline::new(&config, &crate::data::load(&config.data, config.run.seed)?)
     }
 
     #[test]

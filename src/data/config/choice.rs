@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{self, Deserializer, Unexpected, Visitor};
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Where sequences come from.
@@ -16,21 +16,8 @@ pub enum Source {
     Sequences,
     /// A text file, or a folder of them.
     Text,
-    /// A table: CSV, or JSON Lines.
+    /// A table: CSV, or JSON.
     Table,
-}
-
-/// What the tokens of a text are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
-pub enum Tokens {
-    /// Its characters.
-    #[default]
-    Characters,
-    /// What byte pair encoding, trained on the text, makes of it.
-    Bpe,
-    /// What a given `tokenizer.json` makes of it.
-    File(PathBuf),
 }
 
 impl Source {
@@ -54,6 +41,74 @@ impl Source {
             Source::Table => "table",
         }
     }
+}
+
+/// The sequence tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Independent integers: nothing to learn.
+    Random,
+    /// Counting by a step that the sequence draws.
+    Arithmetic,
+    /// A motif of random period, repeated.
+    #[default]
+    Repeat,
+    /// A prefix, then the prefix backwards.
+    Reverse,
+    /// A prefix, then the prefix in ascending order.
+    Sort,
+    /// A random walk by a matrix that all sequences share.
+    Markov,
+    /// Pairs of key and value, then keys to be answered.
+    Recall,
+    /// Two numbers and their sum.
+    Addition,
+    /// Tokens that come again after a fixed gap.
+    CopyGap,
+}
+
+impl Task {
+    /// All tasks, in the order in which they are explained.
+    pub const ALL: [Task; 9] = [
+        Task::Random,
+        Task::Arithmetic,
+        Task::Repeat,
+        Task::Reverse,
+        Task::Sort,
+        Task::Markov,
+        Task::Recall,
+        Task::Addition,
+        Task::CopyGap,
+    ];
+
+    /// The name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Random => "random",
+            Task::Arithmetic => "arithmetic",
+            Task::Repeat => "repeat",
+            Task::Reverse => "reverse",
+            Task::Sort => "sort",
+            Task::Markov => "markov",
+            Task::Recall => "recall",
+            Task::Addition => "addition",
+            Task::CopyGap => "copy_gap",
+        }
+    }
+}
+
+/// What the tokens of a text are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Tokens {
+    /// Its characters.
+    #[default]
+    Characters,
+    /// What byte pair encoding, trained on the text, makes of it.
+    Bpe,
+    /// What a given `tokenizer.json` makes of it.
+    File(PathBuf),
 }
 
 impl From<String> for Tokens {
@@ -90,63 +145,24 @@ pub enum Values {
 }
 
 /// The shortest and the longest period of a motif.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected the shortest and the longest, as [8, 16], or \"auto\"")]
 pub enum Periods {
     /// As the length suggests. Written `"auto"`.
     #[default]
+    #[serde(with = "auto")]
     Auto,
     /// These.
     Of([usize; 2]),
 }
 
-impl Serialize for Periods {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Periods::Auto => serializer.serialize_str("auto"),
-            Periods::Of(periods) => periods.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Periods {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pair;
-
-        impl<'de> Visitor<'de> for Pair {
-            type Value = Periods;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the shortest and the longest, as [8, 16], or \"auto\"")
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Periods, E> {
-                match word {
-                    "auto" => Ok(Periods::Auto),
-                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
-                }
-            }
-
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut pair: A) -> Result<Periods, A::Error> {
-                let mut read = || -> Result<usize, A::Error> {
-                    pair.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &self))
-                };
-                let periods = [read()?, read()?];
-                match pair.next_element::<de::IgnoredAny>()? {
-                    Some(_) => Err(de::Error::invalid_length(3, &self)),
-                    None => Ok(Periods::Of(periods)),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(Pair)
-    }
-}
-
 /// The column of a table that is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected the name or the number of a column")]
 pub enum Column {
     /// Each line is a sequence of its own. Written `""`.
     #[default]
+    #[serde(with = "empty")]
     None,
     /// By its number, from 1.
     Number(usize),
@@ -154,32 +170,13 @@ pub enum Column {
     Name(String),
 }
 
-impl Serialize for Column {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Column::None => serializer.serialize_str(""),
-            Column::Number(number) => serializer.serialize_u64(*number as u64),
-            Column::Name(name) => serializer.serialize_str(name),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Column {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "the name or the number of a column";
-        Ok(match number_or_word(deserializer, expected)? {
-            NumberOrWord::Number(number) => Column::Number(number),
-            NumberOrWord::Word(name) if name.is_empty() => Column::None,
-            NumberOrWord::Word(name) => Column::Name(name),
-        })
-    }
-}
-
 /// A number, or `"auto"` for the one that suits the data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected an integer or \"auto\"")]
 pub enum Count {
     /// Written `"auto"`.
     #[default]
+    #[serde(with = "auto")]
     Auto,
     /// Written as an integer.
     Of(usize),
@@ -194,59 +191,33 @@ impl fmt::Display for Count {
     }
 }
 
-impl Serialize for Count {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Count::Auto => serializer.serialize_str("auto"),
-            Count::Of(count) => serializer.serialize_u64(*count as u64),
-        }
+/// The word `"auto"` for a variant without a value.
+mod auto {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("auto")
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        only("auto", deserializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "an integer or \"auto\"";
-        match number_or_word(deserializer, expected)? {
-            NumberOrWord::Number(count) => Ok(Count::Of(count)),
-            NumberOrWord::Word(word) if word == "auto" => Ok(Count::Auto),
-            NumberOrWord::Word(word) => Err(de::Error::invalid_value(Unexpected::Str(&word), &expected)),
-        }
+/// The empty string for a variant without a value.
+mod empty {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("")
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        only("", deserializer)
     }
 }
 
-enum NumberOrWord {
-    Number(usize),
-    Word(String),
-}
-
-/// Reads an integer or a string; `expected` says in an error what either stands for.
-fn number_or_word<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    expected: &'static str,
-) -> Result<NumberOrWord, D::Error> {
-    struct NumberOrWordVisitor(&'static str);
-
-    impl Visitor<'_> for NumberOrWordVisitor {
-        type Value = NumberOrWord;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
-        }
-
-        fn visit_u64<E: de::Error>(self, number: u64) -> Result<NumberOrWord, E> {
-            let wrong = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
-            usize::try_from(number).map(NumberOrWord::Number).map_err(wrong)
-        }
-
-        fn visit_i64<E: de::Error>(self, number: i64) -> Result<NumberOrWord, E> {
-            let wrong = |_| E::invalid_value(Unexpected::Signed(number), &self);
-            usize::try_from(number).map(NumberOrWord::Number).map_err(wrong)
-        }
-
-        fn visit_str<E: de::Error>(self, word: &str) -> Result<NumberOrWord, E> {
-            Ok(NumberOrWord::Word(word.to_string()))
-        }
-    }
-
-    deserializer.deserialize_any(NumberOrWordVisitor(expected))
+fn only<'de, D: Deserializer<'de>>(expected: &str, deserializer: D) -> Result<(), D::Error> {
+    let word = String::deserialize(deserializer)?;
+    if word == expected { Ok(()) } else { Err(D::Error::custom("another word")) }
 }

@@ -1,28 +1,21 @@
-//! The section `[data]` of a config, and what it loads.
+//! The section `[data]` of a config.
 
 mod choice;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Dataset;
-use super::ids::Ids;
-use super::sequences::Sequences;
-use super::tasks::{self, Task};
-use super::vocabulary::Vocabulary;
-use super::{table, text};
 use crate::error::{Error, Result};
 
-pub use self::choice::{Column, Count, Periods, Source, Tokens, Values};
+pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 
 /// The largest vocabulary and the longest sequence that a config may ask for: 2^20, four times
 /// what the largest published models have.
-pub(crate) const LARGEST: usize = 1 << 20;
+pub(super) const LARGEST: usize = 1 << 20;
 
-/// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
-const MOST_IDS: usize = 1 << 28;
+/// The tokens that byte pair encoding begins with: every byte.
+const BYTES: usize = 256;
 
 /// The section `[data]`: what a run trains and validates on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,7 +99,8 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
-    /// Checks what can be known without reading a file.
+    /// Checks each key by itself. What the sizes of a task must be among each other, the task
+    /// [checks](super::check).
     ///
     /// # Errors
     /// Names the key whose value cannot be used.
@@ -115,141 +109,30 @@ impl DataConfig {
             in_range("data.vocab", vocab, 2, LARGEST)?;
         }
         in_range("data.length", self.length, 1, LARGEST)?;
-        match self.source {
-            Source::Sequences => {
-                let most = MOST_IDS / self.task.tokens(self)?;
-                in_range("data.train_samples", self.train_samples, 1, most)?;
-                in_range("data.valid_samples", self.valid_samples, 1, most)
+        let (fraction, is_file) = (self.valid_fraction, self.source != Source::Sequences);
+        if !fraction.is_finite() || is_file && !(fraction > 0.0 && fraction < 1.0) {
+            return Err(Error::key("data.valid_fraction", fraction, "must be above 0 and below 1"));
+        }
+        match (self.source, &self.tokens, self.vocab, &self.column) {
+            (Source::Text, Tokens::Bpe, Count::Of(vocab), _) if vocab <= BYTES => {
+                let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are \
+                               the 256 bytes; try 1024, or \"auto\"";
+                Err(Error::key("data.vocab", vocab, problem))
             }
-            Source::Text => {
-                self.check_file()?;
-                match (&self.tokens, self.vocab) {
-                    (Tokens::Bpe, Count::Of(vocab)) if vocab <= text::BYTES => {
-                        let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are \
-                                       the 256 bytes; try 1024, or \"auto\"";
-                        Err(Error::key("data.vocab", vocab, problem))
-                    }
-                    (Tokens::Characters | Tokens::Bpe | Tokens::File(_), _) => Ok(()),
-                }
+            (Source::Table, _, _, Column::Number(0)) => {
+                Err(Error::key("data.column", 0, "must be 1 or above: columns count from 1"))
             }
-            Source::Table => {
-                self.check_file()?;
-                match self.column {
-                    Column::Number(0) => {
-                        Err(Error::key("data.column", 0, "must be 1 or above: columns count from 1"))
-                    }
-                    Column::None | Column::Number(_) | Column::Name(_) => Ok(()),
-                }
-            }
-        }
-    }
-
-    /// Refuses to read where no file is named: weights that were imported do not say what they learned from,
-    /// and serve without it.
-    fn check_named(&self) -> Result<()> {
-        if self.source != Source::Sequences && self.path.as_os_str().is_empty() {
-            let problem = "names no file: give the path of your data, as --set data.path=book.txt";
-            return Err(Error::key("data.path", "\"\"", problem));
-        }
-        Ok(())
-    }
-
-    /// Checks the keys that any file needs.
-    fn check_file(&self) -> Result<()> {
-        if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
-            let problem = "must be above 0 and below 1";
-            return Err(Error::key("data.valid_fraction", self.valid_fraction, problem));
-        }
-        Ok(())
-    }
-
-    /// Reads or draws the sets. Those of a task come from different streams of `data.seed`, or else of the
-    /// run's `seed`; a file is the same for every seed.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check), and where a file cannot be read or understood: names the place.
-    pub fn load(&self, seed: u64) -> Result<Dataset> {
-        self.check()?;
-        self.check_named()?;
-        match self.source {
-            Source::Sequences => tasks::load(self, self.seed.unwrap_or(seed)),
-            Source::Text => text::load(self, None),
-            Source::Table => table::load(self, None),
-        }
-    }
-
-    /// As [`load`](Self::load), for a run whose vocabulary is known: a file is read by that one, so
-    /// that its ids are those of the weights.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), and where the data does not fit the vocabulary.
-    pub fn load_with(&self, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
-        self.check()?;
-        self.check_named()?;
-        match self.source {
-            Source::Sequences => same(tasks::load(self, self.seed.unwrap_or(seed))?, vocabulary),
-            Source::Text => text::load(self, Some(vocabulary)),
-            Source::Table => table::load(self, Some(vocabulary)),
-        }
-    }
-
-    /// As [`load`](Self::load), for an encoder-decoder: a source, and an answer that starts with
-    /// the end token and closes with it. Sources have 1 to `data.length` tokens.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check), and for data without sources and answers.
-    pub fn load_pairs(&self, seed: u64) -> Result<Dataset> {
-        self.check()?;
-        match self.source {
-            Source::Sequences => tasks::load_pairs(self, self.seed.unwrap_or(seed)),
-            Source::Text | Source::Table => Err(Error::key(
-                "data.source",
-                self.source.name(),
-                "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \
-                 the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
-            )),
+            _ => Ok(()),
         }
     }
 
     /// How many of `all` tokens or lines are for training: the first ones.
-    pub(crate) fn train_part(&self, all: usize) -> usize {
+    pub(super) fn train_part(&self, all: usize) -> usize {
         (all as f64 * (1.0 - self.valid_fraction)) as usize
     }
 
-    /// A stream in windows of `length`, its last part for validation.
-    pub(crate) fn cut_into_windows(&self, ids: Ids) -> Result<(Sequences, Sequences)> {
-        let (all, length) = (ids.len(), self.length);
-        let train = self.train_part(all);
-        let problem = if train < length + 1 {
-            format!(
-                "has {train} tokens for training, fewer than a window of `data.length` = {length} and the \
-                 token after it; lower `data.length`, or give more data"
-            )
-        } else if all - train < 2 {
-            let fraction = self.valid_fraction;
-            format!(
-                "has {all} tokens, of which `data.valid_fraction` = {fraction} leaves {} for validation, and \
-                 2 are needed; raise it, or give more data",
-                all - train
-            )
-        } else {
-            let ids = Arc::new(ids);
-            let train_windows = Sequences::windows(ids.clone(), 0..train, length);
-            return Ok((train_windows, Sequences::windows(ids, train..all, length)));
-        };
-        Err(Error::file(&self.path, None, None, problem))
-    }
-
-    /// The shortest and the longest period of a motif.
-    pub(crate) fn periods(&self) -> [usize; 2] {
-        match self.period {
-            Periods::Auto => [self.length.div_ceil(4), self.length.div_ceil(2)],
-            Periods::Of(periods) => periods,
-        }
-    }
-
     /// The symbols of a task, without separators.
-    pub(crate) fn symbols(&self) -> usize {
+    pub(super) fn symbols(&self) -> usize {
         match self.vocab {
             Count::Auto => 16,
             Count::Of(vocab) => vocab,
@@ -257,18 +140,8 @@ impl DataConfig {
     }
 }
 
-/// A dataset whose vocabulary is the one that weights were trained on.
-fn same(dataset: Dataset, vocabulary: &Vocabulary) -> Result<Dataset> {
-    if dataset.vocabulary == *vocabulary {
-        return Ok(dataset);
-    }
-    Err(Error::Input(format!(
-        "the section [data] makes {}, and the weights were trained on {vocabulary}; give the config of the run",
-        dataset.vocabulary
-    )))
-}
-
-fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
+/// Refuses a `value` that is below `least` or above `most`.
+pub(super) fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -291,22 +164,6 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_of_its_own_keeps_the_data_whatever_the_seed_of_the_run() {
-        let small = DataConfig { length: 7, train_samples: 5, valid_samples: 3, ..DataConfig::default() };
-        let drawn = |config: &DataConfig, seed| config.load(seed).unwrap().fingerprint();
-        let kept = DataConfig { seed: Some(11), ..small.clone() };
-        assert_eq!(drawn(&kept, 2), drawn(&small, 11));
-        assert_ne!(drawn(&small, 2), drawn(&small, 11));
-        let vocabulary = small.load(0).unwrap().vocabulary;
-        assert_eq!(kept.load_with(2, &vocabulary).unwrap().fingerprint(), drawn(&small, 11));
-        let pairs = |config: &DataConfig, seed| {
-            let config = DataConfig { task: Task::Reverse, ..config.clone() };
-            config.load_pairs(seed).unwrap().fingerprint()
-        };
-        assert_eq!(pairs(&kept, 2), pairs(&small, 11));
-    }
-
-    #[test]
     fn a_value_of_the_wrong_type_says_what_is_expected() {
         for wrong in ["period = [1]", "period = [1, 2, 3]", "period = 4", "period = \"long\""] {
             let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
@@ -321,19 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_task_can_have_are_named() {
-        let default = DataConfig::default;
-        let wrong = [
-            (DataConfig { vocab: Count::Of(0), ..default() }, "`data.vocab` = 0 must be from 2 to 1048576"),
-            (DataConfig { vocab: Count::Of(usize::MAX), ..default() }, "`data.vocab` = 18446744073709551615"),
-            (DataConfig { length: 0, ..default() }, "`data.length` = 0 must be from 1"),
-            (DataConfig { train_samples: 0, ..default() }, "`data.train_samples` = 0 must"),
-            (DataConfig { valid_samples: usize::MAX, ..default() }, "`data.valid_samples` = 184"),
-        ];
-        for (config, message) in wrong {
-            let error = config.check().unwrap_err().to_string();
-            assert!(error.starts_with(message), "{error}");
-            assert_eq!(config.load(0).unwrap_err().to_string(), error);
-        }
+    fn a_fraction_that_is_no_number_is_refused_even_where_it_is_not_used() {
+        let config = DataConfig { valid_fraction: f64::NAN, ..DataConfig::default() };
+        let error = config.check().unwrap_err().to_string();
+        assert_eq!(error, "`data.valid_fraction` = NaN must be above 0 and below 1");
     }
 }

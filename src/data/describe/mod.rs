@@ -87,9 +87,9 @@ pub struct Sample {
 /// Loads what `config` names, and describes it.
 ///
 /// # Errors
-/// As [`DataConfig::load`].
+/// As [`load`](super::load).
 pub fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
-    Ok(Description::of(config, &config.load(seed)?))
+    Ok(Description::of(config, &super::load(config, seed)?))
 }
 
 impl Description {
@@ -207,7 +207,7 @@ fn samples(split: &Sequences, vocabulary: &Vocabulary) -> Vec<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Column, Task};
+    use crate::data::{Column, Task, load_pairs};
 
     fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(description.tokens, ["down", "up"]);
         assert!(description.bigram_entropy < 1e-9 && (description.unigram_entropy - 2f64.ln()).abs() < 1e-3);
         let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
-        let pairs = Description::of(&config, &config.load_pairs(0).unwrap());
+        let pairs = Description::of(&config, &load_pairs(&config, 0).unwrap());
         let sample = &pairs.samples[0];
         let source = sample.source.as_ref().unwrap();
         let answer: Vec<String> = source.iter().rev().cloned().chain(["<end>".to_string()]).collect();

@@ -32,7 +32,7 @@ use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
 
 /// Reads the table that `config` names, by a given vocabulary, or by that of its values.
-pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
+pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
         let problem = format!("reads integers or symbols, and the vocabulary of {vocabulary} has none");
         return Err(Error::key("data.source", "table", problem));
@@ -54,7 +54,7 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         Column::None => table.into_rows(given),
         Column::Number(_) | Column::Name(_) => {
             let vocabulary = table.encoder.finish(&mut table.ids, false)?;
-            let (train, valid) = config.cut_into_windows(table.ids)?;
+            let (train, valid) = Sequences::cut(config, table.ids)?;
             Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
         }
     }

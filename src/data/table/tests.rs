@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::config::{Count, Source, Values};
-use crate::data::{Batch, Loader, Order, Role};
+use crate::data::{Batch, Loader, Order, Role, load, load_with};
 
 /// A table in a folder that is removed with it, and the config that reads it.
 struct File(tempfile::TempDir, &'static str);
@@ -23,7 +23,7 @@ impl File {
 
     /// What a wrong table says, after the path.
     fn problem(&self, config: DataConfig) -> String {
-        let error = config.load(0).unwrap_err();
+        let error = load(&config, 0).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string().replace(&self.config().path.display().to_string(), "FILE")
     }
@@ -44,7 +44,7 @@ fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
 }
 
 fn both(config: &DataConfig) -> [Vec<String>; 2] {
-    let dataset = config.load(0).unwrap();
+    let dataset = load(&config, 0).unwrap();
     [&dataset.train, &dataset.valid].map(|split| samples(&dataset.vocabulary, split))
 }
 
@@ -60,7 +60,7 @@ fn each_line_is_a_sequence_and_the_last_ones_are_for_validation() {
         let [train, valid] = both(&file.config());
         assert_eq!(train, ["3 1 4", "1 5 9", "2 6 5"], "{name}");
         assert_eq!(valid, ["3 5 8", "9 7 9"], "{name}");
-        let dataset = file.config().load(0).unwrap();
+        let dataset = load(&file.config(), 0).unwrap();
         assert_eq!((dataset.vocabulary.size(), dataset.vocabulary.end(), dataset.context()), (10, None, 2));
     }
 }
@@ -78,12 +78,12 @@ fn lines_of_different_lengths_are_closed_by_an_end_token() {
 fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
     let file = File::new("a.csv", "a,b,<end>\nb,<end>\na,a,b,<end>\nb,a,<end>\na,<end>\n");
     let config = file.config();
-    let dataset = config.load(0).unwrap();
-    let again = config.load_with(0, &dataset.vocabulary).unwrap();
+    let dataset = load(&config, 0).unwrap();
+    let again = load_with(&config, 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &dataset.train)[..2], ["a b <end>", "b <end>"]);
     assert_eq!(again.fingerprint(), dataset.fingerprint());
     // Others of the same vocabulary, without ends of their own.
-    let other = File::new("b.csv", "a,b\nb\na,a,b\n").config().load_with(0, &dataset.vocabulary).unwrap();
+    let other = load_with(&File::new("b.csv", "a,b\nb\na,a,b\n").config(), 0, &dataset.vocabulary).unwrap();
     assert_eq!(samples(&dataset.vocabulary, &other.train)[..1], ["a b <end>"]);
 }
 
@@ -94,7 +94,7 @@ fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
     assert_eq!(said, "FILE:3:1: has one value, so there is nothing to predict: leave the line out");
     let vocabulary = Vocabulary::integers(9, &[]);
     let file = File::new("a.csv", "1,2\n3\n4,5\n");
-    let said = file.config().load_with(0, &vocabulary).unwrap_err().to_string();
+    let said = load_with(&file.config(), 0, &vocabulary).unwrap_err().to_string();
     assert!(said.contains("a.csv:2:1: has one value"), "{said}");
 }
 
@@ -105,7 +105,7 @@ fn a_header_above_a_column_is_known_by_that_column() {
         "day,state\n2020-01-01,0\n2020-01-02,1\n2020-01-03,1\n2020-01-04,0\n2020-01-05,1\n",
     );
     let config = DataConfig { column: Column::Number(2), length: 1, ..file.config() };
-    assert_eq!(config.load(0).unwrap().vocabulary.size(), 2);
+    assert_eq!(load(&config, 0).unwrap().vocabulary.size(), 2);
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn symbols_get_ids_in_their_order_and_are_read_again_by_them() {
     let text = "sun,rain,\"light, snow\"\nrain,sun\nsun,7\n";
     let quoted = "[\"sun\",\"rain\",\"light, snow\"]\n[\"rain\",\"sun\"]\n[\"sun\",7]\n";
     for file in [File::new("a.csv", text), File::new("a.jsonl", quoted)] {
-        let dataset = file.config().load(0).unwrap();
+        let dataset = load(&file.config(), 0).unwrap();
         assert_eq!(dataset.vocabulary.encode("7 rain sun <end>").unwrap(), [0, 2, 3, 4]);
         let train = samples(&dataset.vocabulary, &dataset.train);
         assert_eq!(train, ["sun rain light, snow <end>"]);
-        let again = file.config().load_with(0, &dataset.vocabulary).unwrap();
+        let again = load_with(&file.config(), 0, &dataset.vocabulary).unwrap();
         assert_eq!(samples(&again.vocabulary, &again.valid), samples(&dataset.vocabulary, &dataset.valid));
     }
 }
@@ -215,7 +215,7 @@ fn a_folder_or_a_missing_file_is_refused() {
 #[test]
 fn a_value_that_the_weights_have_not_seen_is_named() {
     let file = File::new("a.csv", "1,2\n3,0\n");
-    let error = file.config().load_with(0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
+    let error = load_with(&file.config(), 0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
     assert!(error.contains(":2:1: `3` is not in the vocabulary of 3 integers"), "{error}");
 }
 
@@ -246,7 +246,7 @@ proptest! {
         valid_fraction in 0.01..0.99,
     ) {
         let file = File::new(if is_json { "a.jsonl" } else { "a.csv" }, bytes);
-        match (DataConfig { values, column, valid_fraction, ..file.config() }).load(0) {
+        match load(&DataConfig { values, column, valid_fraction, ..file.config() }, 0) {
             Ok(dataset) => for split in [&dataset.train, &dataset.valid] {
                 prop_assert!(!samples(&dataset.vocabulary, split).is_empty());
             },

@@ -32,15 +32,16 @@ pub mod reverse;
 pub mod sort;
 pub mod transduction;
 
-use serde::{Deserialize, Serialize};
-
 use super::batch::Role;
-use super::config::DataConfig;
+use super::config::{DataConfig, Task, in_range};
 use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use super::{Dataset, Floor};
 use crate::error::{Error, Result};
+
+/// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
+const MOST_IDS: usize = 1 << 28;
 
 /// A target is determined when the best predictor gives it at least this probability: 0.99.
 ///
@@ -51,103 +52,47 @@ use crate::error::{Error, Result};
 /// not learned something that can be learned.
 pub const DETERMINED: f64 = 0.99;
 
-/// The sequence tasks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Task {
-    /// Independent integers: nothing to learn ([`random`]).
-    Random,
-    /// Counting by a step that the sequence draws ([`arithmetic`]).
-    Arithmetic,
-    /// A motif of random period, repeated ([`repeat`]).
-    #[default]
-    Repeat,
-    /// A prefix, then the prefix backwards ([`reverse`]).
-    Reverse,
-    /// A prefix, then the prefix in ascending order ([`sort`]).
-    Sort,
-    /// A random walk by a matrix that all sequences share ([`markov`]).
-    Markov,
-    /// Pairs of key and value, then keys to be answered ([`recall`]).
-    Recall,
-    /// Two numbers and their sum ([`addition`]).
-    Addition,
-    /// Tokens that come again after a fixed gap ([`copy_gap`]).
-    CopyGap,
+/// The task that `config` names, with its sizes; `seed` is the run's.
+///
+/// # Errors
+/// Names the key whose value the task cannot have.
+pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
+    Ok(match config.task {
+        Task::Random => Box::new(random::Random::new(config)?),
+        Task::Arithmetic => Box::new(arithmetic::Arithmetic::new(config)?),
+        Task::Repeat => Box::new(repeat::Repeat::new(config)?),
+        Task::Reverse => Box::new(reverse::reverse(config)?),
+        Task::Sort => Box::new(sort::sort(config)?),
+        Task::Markov => Box::new(markov::Markov::new(config, seed)?),
+        Task::Recall => Box::new(recall::Recall::new(config)?),
+        Task::Addition => Box::new(addition::Addition::new(config)?),
+        Task::CopyGap => Box::new(copy_gap::CopyGap::new(config)?),
+    })
 }
 
-impl Task {
-    /// All tasks, in the order in which they are explained.
-    pub const ALL: [Task; 9] = [
-        Task::Random,
-        Task::Arithmetic,
-        Task::Repeat,
-        Task::Reverse,
-        Task::Sort,
-        Task::Markov,
-        Task::Recall,
-        Task::Addition,
-        Task::CopyGap,
-    ];
+/// Checks the sizes of the task that `config` names, without drawing anything.
+pub(super) fn check(config: &DataConfig) -> Result<()> {
+    let tokens = match config.task {
+        // Its matrix takes time to draw.
+        Task::Markov => markov::Markov::check(config).map(|()| config.length + 1),
+        _ => build(config, 0).map(|task| task.tokens()),
+    }?;
+    in_range("data.train_samples", config.train_samples, 1, MOST_IDS / tokens)?;
+    in_range("data.valid_samples", config.valid_samples, 1, MOST_IDS / tokens)
+}
 
-    /// The name in a config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Task::Random => "random",
-            Task::Arithmetic => "arithmetic",
-            Task::Repeat => "repeat",
-            Task::Reverse => "reverse",
-            Task::Sort => "sort",
-            Task::Markov => "markov",
-            Task::Recall => "recall",
-            Task::Addition => "addition",
-            Task::CopyGap => "copy_gap",
-        }
-    }
-
-    /// The task with the sizes of `config`; `seed` is the run's.
-    ///
-    /// # Errors
-    /// Names the key whose value the task cannot have.
-    pub fn build(self, config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
-        Ok(match self {
-            Task::Random => Box::new(random::Random::new(config)?),
-            Task::Arithmetic => Box::new(arithmetic::Arithmetic::new(config)?),
-            Task::Repeat => Box::new(repeat::Repeat::new(config)?),
-            Task::Reverse => Box::new(reverse::reverse(config)?),
-            Task::Sort => Box::new(sort::sort(config)?),
-            Task::Markov => Box::new(markov::Markov::new(config, seed)?),
-            Task::Recall => Box::new(recall::Recall::new(config)?),
-            Task::Addition => Box::new(addition::Addition::new(config)?),
-            Task::CopyGap => Box::new(copy_gap::CopyGap::new(config)?),
-        })
-    }
-
-    /// Tokens in a sample of the task with the sizes of `config`.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    pub(crate) fn tokens(self, config: &DataConfig) -> Result<usize> {
-        match self {
-            // Its matrix takes time to draw.
-            Task::Markov => markov::Markov::check(config).map(|()| config.length + 1),
-            _ => self.build(config, 0).map(|task| task.tokens()),
-        }
-    }
-
-    /// What turns a source into its answer, for the tasks that an encoder-decoder can learn.
-    fn answer(self) -> Option<fn(&mut [u32])> {
-        match self {
-            Task::Reverse => Some(reverse::answer),
-            Task::Sort => Some(sort::answer),
-            Task::Random
-            | Task::Arithmetic
-            | Task::Repeat
-            | Task::Markov
-            | Task::Recall
-            | Task::Addition
-            | Task::CopyGap => None,
-        }
+/// What turns a source into its answer, for the tasks that an encoder-decoder can learn.
+fn answer(task: Task) -> Option<fn(&mut [u32])> {
+    match task {
+        Task::Reverse => Some(reverse::answer),
+        Task::Sort => Some(sort::answer),
+        Task::Random
+        | Task::Arithmetic
+        | Task::Repeat
+        | Task::Markov
+        | Task::Recall
+        | Task::Addition
+        | Task::CopyGap => None,
     }
 }
 
@@ -171,8 +116,8 @@ pub trait SequenceTask {
 }
 
 /// Draws the sets of the task that `config` names.
-pub(crate) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
-    let task = config.task.build(config, seed)?;
+pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    let task = build(config, seed)?;
     let (train, _) = draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
     let (valid, floor_by_position) =
         draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
@@ -182,8 +127,8 @@ pub(crate) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
 }
 
 /// Draws the sets of the task that `config` names in the form for an encoder-decoder.
-pub(crate) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
-    match config.task.answer() {
+pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    match answer(config.task) {
         Some(answer) => Ok(transduction::load_pairs(config, seed, answer)),
         None => Err(Error::key("data.task", config.task.name(), NO_ANSWER)),
     }
@@ -216,7 +161,7 @@ fn role(probability: f64) -> Role {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Batch, Loader, Order};
+    use crate::data::{Batch, Loader, Order, load, load_pairs};
 
     fn config(task: Task) -> DataConfig {
         DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
@@ -233,7 +178,7 @@ mod tests {
     fn an_encoder_decoder_gets_sources_of_all_lengths_and_their_answers() {
         for task in [Task::Reverse, Task::Sort] {
             let config = DataConfig { task, length: 5, train_samples: 100, ..DataConfig::default() };
-            let dataset = config.load_pairs(0).unwrap();
+            let dataset = load_pairs(&config, 0).unwrap();
             let end = dataset.vocabulary.end().unwrap();
             assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
             let mut batch = Batch::default();
@@ -259,14 +204,14 @@ mod tests {
             }
             assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         }
-        let error = config(Task::Markov).load_pairs(0).unwrap_err().to_string();
+        let error = load_pairs(&config(Task::Markov), 0).unwrap_err().to_string();
         assert!(error.starts_with("`data.task` = markov has no source and answer"), "{error}");
     }
 
     #[test]
     fn every_task_works_with_the_default_sizes_and_stays_within_its_vocabulary() {
         for task in Task::ALL {
-            let dataset = config(task).load(3).unwrap();
+            let dataset = load(&config(task), 3).unwrap();
             assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
             let (loader, mut batch) = (Loader::new(dataset.train, 11, 0, Order::InOrder), Batch::default());
             loader.batch(0, 0, &mut batch);
@@ -278,7 +223,7 @@ mod tests {
     #[test]
     fn on_a_large_validation_set_the_floor_is_near_its_expectation() {
         for task in Task::ALL {
-            let floor = config(task).load(7).unwrap().floor.unwrap();
+            let floor = load(&config(task), 7).unwrap().floor.unwrap();
             let difference = (floor.expected - floor.valid).abs();
             assert!(difference < 0.02, "{task:?}: {floor:?}");
         }
@@ -293,9 +238,9 @@ mod tests {
                 batch
             })
         };
-        let [train, valid] = rows(config(Task::Random).load(3).unwrap());
+        let [train, valid] = rows(load(&config(Task::Random), 3).unwrap());
         assert_ne!(train, valid);
-        assert_eq!([train.clone(), valid], rows(config(Task::Random).load(3).unwrap()));
-        assert_ne!(train, rows(config(Task::Random).load(4).unwrap())[0]);
+        assert_eq!([train.clone(), valid], rows(load(&config(Task::Random), 3).unwrap()));
+        assert_ne!(train, rows(load(&config(Task::Random), 4).unwrap())[0]);
     }
 }

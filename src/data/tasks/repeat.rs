@@ -33,7 +33,7 @@
 use rand::RngExt;
 
 use super::SequenceTask;
-use crate::data::config::DataConfig;
+use crate::data::config::{DataConfig, Periods};
 use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
@@ -56,7 +56,10 @@ impl Repeat {
     /// # Errors
     /// When the periods are not in ascending order, zero, or longer than the sequence.
     pub fn new(config: &DataConfig) -> Result<Self> {
-        let [shortest, longest] = config.periods();
+        let [shortest, longest] = match config.period {
+            Periods::Auto => [config.length.div_ceil(4), config.length.div_ceil(2)],
+            Periods::Of(periods) => periods,
+        };
         let problem = if shortest == 0 {
             Some("must start at 1 or above".to_string())
         } else if shortest > longest {
@@ -174,9 +177,9 @@ impl SequenceTask for Repeat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::{Count, Periods};
+    use crate::data::config::Count;
     use crate::data::tasks::enumeration::{agrees, all_sequences};
-    use crate::data::{Batch, Loader, Order, Role};
+    use crate::data::{Batch, Loader, Order, Role, load};
 
     fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
         let period = Periods::Of(period);
@@ -229,7 +232,7 @@ mod tests {
             valid_samples: 300,
             ..DataConfig::default()
         };
-        let floor = config.load(0).unwrap().floor.unwrap();
+        let floor = load(&config, 0).unwrap().floor.unwrap();
         assert!((floor.expected - floor.valid).abs() < 0.03 * floor.valid, "{floor:?}");
     }
 
@@ -237,7 +240,7 @@ mod tests {
     fn tokens_are_determined_once_the_motif_has_been_seen_to_come_again() {
         let period = Periods::Of([4, 8]);
         let config = DataConfig { period, train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
-        let dataset = config.load(0).unwrap();
+        let dataset = load(&config, 0).unwrap();
         let mut batch = Batch::default();
         Loader::new(dataset.valid, 1000, 0, Order::InOrder).batch(0, 0, &mut batch);
         for row in 0..1000 {
@@ -255,7 +258,7 @@ mod tests {
             [([0, 3], "must start at 1"), ([5, 3], "shortest"), ([3, 33], "`data.length` = 32")]
         {
             let period = Periods::Of(period);
-            let error = DataConfig { period, ..DataConfig::default() }.check().unwrap_err().to_string();
+            let error = Repeat::new(&DataConfig { period, ..DataConfig::default() }).unwrap_err().to_string();
             assert!(error.starts_with("`data.period` = [") && error.contains(remedy), "{error}");
         }
     }

@@ -14,9 +14,6 @@ use tokenizers::{AddedToken, Tokenizer};
 use super::pieces::{Piece, Pieces};
 use crate::error::{Error, Result};
 
-/// Every byte is a token.
-pub(crate) const BYTES: usize = 256;
-
 /// Stands between texts, in the vocabulary of GPT-2.
 const END_OF_TEXT: &str = "<|endoftext|>";
 

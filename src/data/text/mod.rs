@@ -10,11 +10,11 @@ mod pieces;
 use std::fs;
 use std::path::PathBuf;
 
-pub(crate) use self::bpe::BYTES;
 use self::pieces::{Piece, Pieces, files};
 use super::Dataset;
 use super::config::{Count, DataConfig, Tokens};
 use super::ids::Ids;
+use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 pub(crate) const TOKENS: usize = 1024;
 
 /// Reads the text that `config` names, by a given vocabulary, or by the one that it asks for.
-pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
+pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     let files = files(&config.path)?;
     if files.iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0)) {
         return Err(Error::file(&config.path, None, None, "is empty; give a text to learn from"));
@@ -37,7 +37,7 @@ pub(crate) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         None => vocabulary(config, &files)?,
     };
     let ids = encode(&files, &vocabulary)?;
-    let (train, valid) = config.cut_into_windows(ids)?;
+    let (train, valid) = Sequences::cut(config, ids)?;
     Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
 }
 

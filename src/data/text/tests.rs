@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::config::Source;
-use crate::data::{Batch, Loader, Order, Sequences};
+use crate::data::{Batch, Loader, Order, Sequences, load, load_with};
 
 /// Files in a folder that is removed with them, and the config that reads one.
 struct Texts(tempfile::TempDir);
@@ -49,7 +49,7 @@ fn read_back(dataset: &Dataset) -> String {
 }
 
 fn message(config: &DataConfig) -> String {
-    config.load(0).unwrap_err().to_string()
+    load(config, 0).unwrap_err().to_string()
 }
 
 const TEXT: &str = "Wär's nur so leicht, wie's klingt!\n\n  Ein Satz, noch ein Satz.\n";
@@ -57,7 +57,7 @@ const TEXT: &str = "Wär's nur so leicht, wie's klingt!\n\n  Ein Satz, noch ein 
 #[test]
 fn characters_are_split_into_a_head_for_training_and_a_tail_for_validation() {
     let texts = Texts::new(&[("a", b"abcdefghij".repeat(10).as_slice())]);
-    let dataset = DataConfig { valid_fraction: 0.25, ..texts.config("a") }.load(0).unwrap();
+    let dataset = load(&DataConfig { valid_fraction: 0.25, ..texts.config("a") }, 0).unwrap();
     assert_eq!((dataset.train.targets(), dataset.valid.targets()), (74, 24));
     assert_eq!(dataset.vocabulary.size(), 10);
     assert_eq!(read_back(&dataset), "abcdefghij".repeat(10));
@@ -70,12 +70,12 @@ fn every_way_to_make_tokens_gives_the_text_back() {
     let texts = Texts::new(&[("a", long.as_bytes())]);
     let bpe = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
     for config in [texts.config("a"), bpe] {
-        let dataset = config.load(0).unwrap();
+        let dataset = load(&config, 0).unwrap();
         assert_eq!(read_back(&dataset), long);
         // The same by the vocabulary alone, as a run would store it.
         let stored = serde_json::to_string(&dataset.vocabulary).unwrap();
         let vocabulary: Vocabulary = serde_json::from_str(&stored).unwrap();
-        let again = config.load_with(0, &vocabulary).unwrap();
+        let again = load_with(&config, 0, &vocabulary).unwrap();
         assert_eq!(ids(&again.train), ids(&dataset.train));
         assert_eq!(again.vocabulary, dataset.vocabulary);
     }
@@ -85,15 +85,15 @@ fn every_way_to_make_tokens_gives_the_text_back() {
 fn a_trained_tokenizer_is_the_same_each_time_and_can_be_given_as_a_file() {
     let texts = Texts::new(&[("a", TEXT.repeat(300).as_bytes())]);
     let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(280), ..texts.config("a") };
-    let dataset = config.load(0).unwrap();
+    let dataset = load(&config, 0).unwrap();
     assert_eq!(dataset.vocabulary.size(), 280);
-    assert_eq!(config.load(1).unwrap().vocabulary, dataset.vocabulary);
+    assert_eq!(load(&config, 1).unwrap().vocabulary, dataset.vocabulary);
     // Merges make the text shorter than its bytes.
     assert!(dataset.train.targets() < TEXT.len() * 270 / 2);
     let stored = serde_json::to_value(&dataset.vocabulary).unwrap();
     fs::write(texts.0.path().join("tokenizer.json"), stored["tokenizer"].to_string()).unwrap();
     let given = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
-    assert_eq!(ids(&given.load(0).unwrap().train), ids(&dataset.train));
+    assert_eq!(ids(&load(&given, 0).unwrap().train), ids(&dataset.train));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn validation_does_not_choose_the_tokens() {
     let train = "ab ".repeat(900);
     let texts = Texts::new(&[("a", (train + &"xy ".repeat(100)).as_bytes())]);
     let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(300), ..texts.config("a") };
-    let vocabulary = config.load(0).unwrap().vocabulary;
+    let vocabulary = load(&config, 0).unwrap().vocabulary;
     assert_eq!(vocabulary.encode(" ab").unwrap().len(), 1);
     assert_eq!(vocabulary.encode(" xy").unwrap().len(), 3);
 }
@@ -109,10 +109,10 @@ fn validation_does_not_choose_the_tokens() {
 #[test]
 fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
     let texts = Texts::new(&[("a", &b"one "[..]), ("b", b"two\n"), ("c", b""), ("d", b"three")]);
-    let text = read_back(&DataConfig { length: 1, ..texts.config("") }.load(0).unwrap());
+    let text = read_back(&load(&DataConfig { length: 1, ..texts.config("") }, 0).unwrap());
     assert_eq!(text, "one \ntwo\nthree");
     let config = DataConfig { length: 1, tokens: Tokens::Bpe, ..texts.config("") };
-    let dataset = config.load(0).unwrap();
+    let dataset = load(&config, 0).unwrap();
     let end = dataset.vocabulary.end().map(|end| dataset.vocabulary.token(end)).unwrap();
     assert_eq!(end, "<|endoftext|>");
     assert_eq!(read_back(&dataset), format!("one \n{end}two\n{end}{end}three{end}"));
@@ -163,15 +163,15 @@ fn a_character_that_the_weights_have_not_seen_is_named_with_its_line() {
         ("a", b"abc\nabc abc abc\n".as_slice()),
         ("b", "abc\n ab\u{df}c abc abc abc".as_bytes()),
     ]);
-    let vocabulary = texts.config("a").load(0).unwrap().vocabulary;
-    let error = texts.config("b").load_with(0, &vocabulary).unwrap_err().to_string();
+    let vocabulary = load(&texts.config("a"), 0).unwrap().vocabulary;
+    let error = load_with(&texts.config("b"), 0, &vocabulary).unwrap_err().to_string();
     let expected = format!(
         "{}:2:4: `\u{df}` is not in the vocabulary of 5 characters",
         texts.0.path().join("b").display()
     );
     assert!(error.starts_with(&expected), "{error}");
     let integers = Vocabulary::integers(5, &[]);
-    let error = texts.config("a").load_with(0, &integers).unwrap_err().to_string();
+    let error = load_with(&texts.config("a"), 0, &integers).unwrap_err().to_string();
     assert!(error.starts_with("`data.source` = text reads text"), "{error}");
 }
 
@@ -191,7 +191,7 @@ proptest! {
         let texts = Texts::new(&[("a", &bytes)]);
         let tokens = if is_bpe { Tokens::Bpe } else { Tokens::Characters };
         let config = DataConfig { tokens, length, valid_fraction, ..texts.config("a") };
-        match config.load(0) {
+        match load(&config, 0) {
             Ok(dataset) => {
                 let text = std::str::from_utf8(&bytes).unwrap();
                 prop_assert_eq!(read_back(&dataset), text.strip_prefix('\u{feff}').unwrap_or(text));
@@ -225,7 +225,7 @@ proptest! {
         }
         let texts = Texts::new(&[("a", b"ab a\nb".repeat(20).as_slice()), ("tokenizer.json", &damaged)]);
         let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
-        match config.load(0) {
+        match load(&config, 0) {
             Ok(dataset) => drop(read_back(&dataset)),
             Err(error) => prop_assert_eq!(error.exit_code(), 2),
         }
