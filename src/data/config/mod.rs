@@ -132,7 +132,7 @@ impl DataConfig {
     }
 
     /// The symbols of a task, without separators.
-    pub(super) fn symbols(&self) -> usize {
+    pub(crate) fn symbols(&self) -> usize {
         match self.vocab {
             Count::Auto => 16,
             Count::Of(vocab) => vocab,
