@@ -3,9 +3,12 @@
 //! What `train` reports at a validation and what `evaluate` reports afterwards is made here, so
 //! the two cannot differ.
 
+use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Batch, Role};
+use crate::model::{Inputs, Model, Source};
+use crate::ops;
 
 /// A model's scores over a set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +92,83 @@ impl Tally {
             loss_by_position: self.positions.iter().map(Sum::loss).collect(),
         }
     }
+}
+
+/// One batch on a device.
+#[derive(Debug, Clone)]
+pub struct DeviceBatch<B: Backend> {
+    /// What the model reads.
+    pub inputs: Inputs<B>,
+    /// The true next tokens, `[batch, time]`.
+    pub targets: Tensor<B, 2, Int>,
+    /// `true` where a target is padding and does not count, `[batch, time]`; none where all count.
+    pub hidden: Option<Tensor<B, 2, Bool>>,
+    /// How many targets count.
+    pub tokens: usize,
+}
+
+impl<B: Backend> DeviceBatch<B> {
+    /// Brings a batch to `device`.
+    pub fn new(batch: &Batch, device: &B::Device) -> Self {
+        let ids = |ids: &[u32], shape: [usize; 2]| {
+            let ids = ids.iter().map(|&id| id as i64).collect::<Vec<_>>();
+            Tensor::<B, 2, Int>::from_data(TensorData::new(ids, shape), device)
+        };
+        let shape = [batch.rows, batch.time];
+        let hidden = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
+        let tokens = hidden.iter().filter(|&&hidden| !hidden).count();
+        let source = batch.source.as_ref().map(|source| {
+            let shape = [batch.rows, source.time];
+            Source {
+                tokens: ids(&source.tokens, shape),
+                padding: Tensor::from_data(TensorData::new(source.padding.clone(), shape), device),
+            }
+        });
+        Self {
+            inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
+            targets: ids(&batch.targets, shape),
+            hidden: (tokens < hidden.len())
+                .then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
+            tokens,
+        }
+    }
+}
+
+/// A batch to be scored, on the device and on the host.
+#[derive(Debug, Clone)]
+pub struct ValidBatch<B: Backend> {
+    /// On the device.
+    pub device: DeviceBatch<B>,
+    /// The same on the host, which knows the role of each target.
+    pub host: Batch,
+}
+
+impl<B: Backend> ValidBatch<B> {
+    /// Brings a batch to `device`, and keeps it here too.
+    pub fn new(host: Batch, device: &B::Device) -> Self {
+        Self { device: DeviceBatch::new(&host, device), host }
+    }
+}
+
+/// Scores a model on every batch of a set.
+///
+/// # Panics
+/// If the model cannot read a batch: [`Model::check`] says so before.
+pub fn evaluate<B: ops::Backend>(
+    model: &Model<B>,
+    batches: impl Iterator<Item = ValidBatch<B>>,
+) -> Evaluation {
+    let mut tally = Tally::default();
+    for ValidBatch { device, host } in batches {
+        let logits = model.forward(device.inputs).expect("the model is built for the sizes of its data");
+        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, device.targets, device.hidden);
+        let losses = losses.into_data().convert::<f32>();
+        let likeliest = likeliest.into_data().convert::<i64>();
+        let losses = losses.iter::<f32>().collect::<Vec<_>>();
+        let likeliest = likeliest.iter::<i64>().collect::<Vec<_>>();
+        tally.add(&host, &losses, &likeliest);
+    }
+    tally.evaluation()
 }
 
 #[cfg(test)]

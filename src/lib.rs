@@ -9,6 +9,7 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod evaluation;
+pub mod files;
 pub mod generation;
 pub mod model;
 pub mod ops;

@@ -28,12 +28,12 @@ pub fn without_head<B: ops::Backend>(model: &Model<B>, layer: usize, head: usize
         Model::EncoderDecoder(model) => model.blocks.get_mut(layer).map(|block| &mut block.attention),
     };
     if let Some(attention) = attention {
-        silence(attention, head);
+        zero_head(attention, head);
     }
     model
 }
 
-fn silence<B: Backend>(attention: &mut MultiHeadAttention<B>, head: usize) {
+fn zero_head<B: Backend>(attention: &mut MultiHeadAttention<B>, head: usize) {
     let (d_head, heads) = (attention.d_head, attention.heads);
     if head >= heads {
         return;

@@ -4,42 +4,12 @@
 //! asked for: every query has a first token, few have an earlier occurrence of their own.
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
-/// The scores of one head; none where no query could tell. Shares of attention lie from 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct HeadScores {
-    /// Entropy of the weights over the keys, in nats.
-    pub entropy: Option<f64>,
-    /// Tokens from the query back to the keys, weighed by attention.
-    pub distance: Option<f64>,
-    /// Weight on the query itself.
-    #[serde(rename = "self")]
-    pub itself: Option<f64>,
-    /// Weight on the token before.
-    pub previous: Option<f64>,
-    /// Weight on the first token of the sequence, over the later ones.
-    pub first: Option<f64>,
-    /// Weight on the token after the last earlier occurrence of the query's token: what an induction
-    /// head attends to (Olsson et al., 2022, arXiv 2209.11895).
-    pub induction: Option<f64>,
-    /// Weight on earlier occurrences of the query's token.
-    pub duplicate: Option<f64>,
-    /// Rise of the loss when the head's output is zeroed, in nats; none where it was not tried.
-    pub ablation: Option<f64>,
-}
+use super::score::{HeadScores, Score};
 
 /// Sums over queries, from which the scores of one head are made.
 #[derive(Debug, Clone, Default)]
-pub struct HeadTally {
-    entropy: Mean,
-    distance: Mean,
-    itself: Mean,
-    previous: Mean,
-    first: Mean,
-    induction: Mean,
-    duplicate: Mean,
-}
+pub struct HeadTally([Mean; Score::ALL.len()]);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
@@ -64,39 +34,27 @@ impl HeadTally {
     pub fn add(&mut self, weights: &[f32], tokens: &[u32]) {
         for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
             let weight = |key: usize| f64::from(row[key]);
+            let mut add = |score: Score, value: f64| self.0[score as usize].add(value);
             let seen = (0..=query).filter(|&key| row[key] > 0.0);
-            self.entropy.add(seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
-            self.distance.add(seen.map(|key| weight(key) * (query - key) as f64).sum());
-            self.itself.add(weight(query));
+            add(Score::Entropy, seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
+            add(Score::Distance, seen.map(|key| weight(key) * (query - key) as f64).sum());
+            add(Score::Itself, weight(query));
             if query == 0 {
                 continue;
             }
-            self.previous.add(weight(query - 1));
-            self.first.add(weight(0));
-            let mut earlier = (0..query).filter(|&key| tokens[key] == tokens[query]).peekable();
-            if earlier.peek().is_some() {
-                let (mut last, mut duplicates) = (0, 0.0);
-                for key in earlier {
-                    (last, duplicates) = (key, duplicates + weight(key));
-                }
-                self.duplicate.add(duplicates);
-                self.induction.add(weight(last + 1));
+            add(Score::Previous, weight(query - 1));
+            add(Score::First, weight(0));
+            let earlier = (0..query).filter(|&key| tokens[key] == tokens[query]);
+            if earlier.clone().next().is_some() {
+                add(Score::Induction, earlier.clone().map(|key| weight(key + 1)).sum());
+                add(Score::Duplicate, earlier.map(weight).sum());
             }
         }
     }
 
     /// The means, without an ablation.
     pub fn scores(&self) -> HeadScores {
-        HeadScores {
-            entropy: self.entropy.value(),
-            distance: self.distance.value(),
-            itself: self.itself.value(),
-            previous: self.previous.value(),
-            first: self.first.value(),
-            induction: self.induction.value(),
-            duplicate: self.duplicate.value(),
-            ablation: None,
-        }
+        HeadScores::new(|score| self.0[score as usize].value())
     }
 }
 
@@ -108,13 +66,8 @@ pub struct HeadTallies(Vec<Vec<HeadTally>>);
 impl HeadTallies {
     /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its `tokens`.
     pub fn add(&mut self, attention: &[Vec<Vec<f32>>], tokens: &[u32]) {
-        self.0.resize_with(attention.len(), Vec::new);
-        for (tallies, heads) in self.0.iter_mut().zip(attention) {
-            tallies.resize_with(heads.len(), HeadTally::default);
-            for (tally, weights) in tallies.iter_mut().zip(heads) {
-                tally.add(weights, tokens);
-            }
-        }
+        let layers: Vec<_> = attention.iter().map(|heads| (heads.len(), heads.concat())).collect();
+        self.add_batch(&layers, &[tokens]);
     }
 
     /// Adds a batch: the `attention` of each layer, `[sequence, head, query, key]`, with the number of its
@@ -142,18 +95,6 @@ impl HeadTallies {
     }
 }
 
-/// The head of a layer with the highest induction score. Heads that come within a tenth of it count as
-/// equal: of twins, the one without which the loss rises most, where that is known, and else the
-/// first.
-pub fn most_inductive(layer: &[HeadScores]) -> usize {
-    let induction = |scores: &HeadScores| scores.induction.unwrap_or(0.0);
-    let best = layer.iter().map(induction).fold(0.0, f64::max);
-    let twins = layer.iter().enumerate().filter(|(_, scores)| induction(scores) >= 0.9 * best);
-    let worth = |scores: &HeadScores| scores.ablation.unwrap_or(f64::NEG_INFINITY);
-    // The first of equals: `max_by` takes the last.
-    twins.rev().max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b))).map_or(0, |(head, _)| head)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,16 +116,32 @@ mod tests {
             [[1.0, 0.0, 0.0, 0.0], [0.25, 0.75, 0.0, 0.0], [0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]]
                 .concat();
         let scores = scores(&weights, &tokens);
-        close(scores.itself, (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
-        close(scores.previous, (0.25 + 0.25 + 0.3) / 3.0);
-        close(scores.first, (0.25 + 0.5 + 0.1) / 3.0);
-        // Query 2 (token 5, last at 0) is followed by what stands at 1; query 3 (token 7, last at 1) by 2.
-        close(scores.induction, (0.25 + 0.3) / 2.0);
-        close(scores.duplicate, (0.5 + 0.2) / 2.0);
-        close(scores.distance, (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0);
+        close(scores[Score::Itself], (1.0 + 0.75 + 0.25 + 0.4) / 4.0);
+        close(scores[Score::Previous], (0.25 + 0.25 + 0.3) / 3.0);
+        close(scores[Score::First], (0.25 + 0.5 + 0.1) / 3.0);
+        // Query 2 (token 5, earlier at 0) is followed by what stands at 1; query 3 (token 7, at 1) by 2.
+        close(scores[Score::Induction], (0.25 + 0.3) / 2.0);
+        close(scores[Score::Duplicate], (0.5 + 0.2) / 2.0);
+        close(scores[Score::Distance], (0.0 + 0.25 + (2.0 * 0.5 + 0.25) + (0.3 + 2.0 * 0.2 + 0.3)) / 4.0);
         let entropy = |row: &[f64]| row.iter().map(|w| -w * w.ln()).sum::<f64>();
         let rows = entropy(&[0.25, 0.75]) + entropy(&[0.5, 0.25, 0.25]) + entropy(&[0.1, 0.2, 0.3, 0.4]);
-        close(scores.entropy, rows / 4.0);
+        close(scores[Score::Entropy], rows / 4.0);
+    }
+
+    #[test]
+    fn every_earlier_occurrence_counts() {
+        let row = |weights: [f32; 5]| weights.to_vec();
+        let weights = [
+            row([1.0, 0.0, 0.0, 0.0, 0.0]),
+            row([0.5, 0.5, 0.0, 0.0, 0.0]),
+            row([0.25, 0.5, 0.25, 0.0, 0.0]),
+            row([0.25; 5]),
+            row([0.1, 0.3, 0.05, 0.5, 0.05]),
+        ];
+        let scores = scores(&weights.concat(), &[3, 4, 3, 5, 3]);
+        // Query 2 has one earlier 3, at 0, which 1 follows; query 4 has two, at 0 and 2, which 1 and 3 follow.
+        close(scores[Score::Induction], (0.5 + (0.3 + 0.5)) / 2.0);
+        close(scores[Score::Duplicate], (0.25 + (0.1 + 0.05)) / 2.0);
     }
 
     #[test]
@@ -220,14 +177,14 @@ mod tests {
     #[test]
     fn what_no_query_can_tell_is_none() {
         let scores = scores(&[1.0, 0.0, 0.5, 0.5], &[1, 2]);
-        assert_eq!((scores.induction, scores.duplicate), (None, None), "nothing comes twice");
+        assert_eq!((scores[Score::Induction], scores[Score::Duplicate]), (None, None), "nothing comes twice");
         let alone = self::scores(&[1.0], &[1]);
-        assert_eq!((alone.previous, alone.first), (None, None));
-        assert_eq!(alone.entropy, Some(0.0));
+        assert_eq!((alone[Score::Previous], alone[Score::First]), (None, None));
+        assert_eq!(alone[Score::Entropy], Some(0.0));
     }
 
     #[test]
-    fn queries_of_all_sequences_weigh_alike_and_the_inductive_head_is_found() {
+    fn queries_of_all_sequences_weigh_alike() {
         let induction = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 1.0, 0.0];
         let flat = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
         let attention = [vec![flat.clone(), induction.clone()]];
@@ -236,17 +193,7 @@ mod tests {
         tallies.add(&attention, &[3, 4, 3]);
         tallies.add(&short, &[3]);
         let all = tallies.scores();
-        close(all[0][1].induction, 1.0);
-        close(all[0][0].itself, (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
-        assert_eq!(most_inductive(&all[0]), 1);
-
-        let head = |induction, ablation| HeadScores {
-            induction: Some(induction),
-            ablation,
-            ..HeadTally::default().scores()
-        };
-        let twins = [head(0.1, Some(5.0)), head(0.49, Some(0.1)), head(0.47, Some(3.3))];
-        assert_eq!(most_inductive(&twins), 2, "of twins, the one that counts");
-        assert_eq!(most_inductive(&[head(0.4, None), head(0.41, None), head(0.2, None)]), 0);
+        close(all[0][1][Score::Induction], 1.0);
+        close(all[0][0][Score::Itself], (1.0 + 0.5 + 0.4 + 1.0) / 4.0);
     }
 }

@@ -1,10 +1,30 @@
 //! Looking inside a trained model: what each head attends to, what it is worth, and what the model
 //! predicts, as plain data.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `score` | the list of scores, and the scores of one head |
+//! | `head` | the scores of heads from their attention weights |
+//! | [`ablation`] | a model without one of its heads |
+//! | `sample` | the validation sequences that are kept with a run |
+//! | `view` | what a model does with one of them |
+//! | `free_running` | one of them continued by the model itself |
+//! | `examination` | all of it for the best weights of a run: `analysis.json` |
+//! | `head_history` | the scores along a run: `head_scores.csv` |
 
 pub mod ablation;
+mod examination;
+mod free_running;
 mod head;
+mod head_history;
+mod sample;
+mod score;
 mod view;
 
-pub use head::{HeadScores, HeadTallies, HeadTally, most_inductive};
-pub use view::View;
-pub(crate) use view::floats;
+pub use examination::{Analysis, Examined, examine, look_at, score_heads};
+pub use free_running::FreeRunning;
+pub use head::{HeadTallies, HeadTally};
+pub use head_history::{HeadHistory, ScoredStep};
+pub use sample::{MOST_WEIGHTS, Sample};
+pub use score::{HeadScores, Score, shown_head};
+pub use view::{AttentionKind, View};

@@ -7,6 +7,40 @@ use crate::error::Result;
 use crate::model::{Inputs, Model};
 use crate::ops;
 
+/// Which attention a map is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AttentionKind {
+    /// The causal self-attention of a decoder.
+    Decoder,
+    /// The attention of a decoder over what its encoder has read.
+    Cross,
+    /// The self-attention of an encoder.
+    Encoder,
+}
+
+impl AttentionKind {
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::Decoder, Self::Cross, Self::Encoder];
+
+    /// Its name where a model has all of them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decoder => "decoder self-attention",
+            Self::Cross => "cross-attention",
+            Self::Encoder => "encoder self-attention",
+        }
+    }
+
+    /// The tokens of the queries and of the keys, where a decoder reads `inputs` and its encoder `source`.
+    pub fn tokens<'a, T>(self, inputs: &'a [T], source: &'a [T]) -> [&'a [T]; 2] {
+        match self {
+            Self::Decoder => [inputs, inputs],
+            Self::Cross => [inputs, source],
+            Self::Encoder => [source, source],
+        }
+    }
+}
+
 /// What a model does with one sequence of `time` tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
@@ -40,17 +74,29 @@ impl View {
             probabilities: probabilities.chunks(vocab).map(<[f32]>::to_vec).collect(),
         })
     }
+
+    /// The maps of one kind, `[layer][head]`, each `[query, key]` row by row; empty where the model has none.
+    pub fn maps(&self, kind: AttentionKind) -> &[Vec<Vec<f32>>] {
+        match kind {
+            AttentionKind::Decoder => &self.attention,
+            AttentionKind::Cross => &self.cross,
+            AttentionKind::Encoder => &self.encoder,
+        }
+    }
 }
 
 /// The numbers of a tensor, on the host.
-pub(crate) fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub(super) fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().into_vec().expect("they were made single")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ModelConfig, Sizes};
+    use crate::analysis::Sample;
+    use crate::data::Role;
+    use crate::evaluation::DeviceBatch;
+    use crate::model::{Architecture, ModelConfig, Sizes};
     use burn_ndarray::NdArray;
 
     #[test]
@@ -66,5 +112,36 @@ mod tests {
         assert!(view.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
         assert!(view.probabilities.iter().all(|row| row.len() == 11 && sums_to_one(row)));
         assert_eq!(view.probabilities.len(), 5);
+        assert!(view.maps(AttentionKind::Cross).is_empty(), "a decoder alone reads no source");
+    }
+
+    #[test]
+    fn an_encoder_decoder_shows_three_kinds_of_attention_over_their_own_tokens() {
+        let config = ModelConfig {
+            architecture: Architecture::EncoderDecoder,
+            d_model: 12,
+            heads: 3,
+            ..ModelConfig::default()
+        };
+        let sizes = Sizes { vocab: 11, context: 7, source_context: Some(5) };
+        let model = config.init::<NdArray>(sizes, &Default::default()).unwrap();
+        let (inputs, source) = (vec![3, 1], vec![4, 1, 5]);
+        let sample = Sample {
+            targets: inputs.clone(),
+            roles: vec![Role::Determined; 2],
+            inputs: inputs.clone(),
+            source: Some(source.clone()),
+        };
+        let inputs_of = DeviceBatch::<NdArray>::new(&sample.batch(), &Default::default()).inputs;
+        let view = View::new(&model, inputs_of).unwrap();
+        for kind in AttentionKind::ALL {
+            let [queries, keys] = kind.tokens(&inputs, &source);
+            let maps = view.maps(kind);
+            assert_eq!(maps.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3], "{kind:?}");
+            for map in maps.iter().flatten() {
+                assert_eq!(map.len(), queries.len() * keys.len(), "{kind:?}");
+                assert!(map.chunks(keys.len()).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-5));
+            }
+        }
     }
 }

@@ -14,11 +14,10 @@ use crate::backend::{self, Device, Job, Memory, compute_as_run, smaller_batch};
 use crate::config::{Config, Difference};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
-use crate::evaluation::Evaluation;
+use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
 use crate::training::{
-    RunFolder, Trainee, ValidBatches, check_precision, data_fingerprint, dataset_of, evaluate, say,
-    thousands, warn,
+    RunFolder, ValidBatches, check_precision, data_fingerprint, dataset_of, say, thousands, warn,
 };
 use crate::weights::native;
 
@@ -138,7 +137,7 @@ impl Job for Evaluate<'_> {
             if let Some(first) = batches.iter().next() {
                 model.check(&first.device.inputs)?;
             }
-            Ok(evaluate(&Trainee { model, label_smoothing: 0.0 }, batches.iter()))
+            Ok(evaluate(&model, batches.iter()))
         })?;
         Ok(Report {
             split: self.split,

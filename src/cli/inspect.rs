@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::backend::BackendArgs;
 use super::input;
 use super::plot::{Colors, PictureFormat};
-use crate::analysis::{HeadScores, View};
+use crate::analysis::{HeadScores, Sample, View, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::{Reading, create};
 use crate::report::{Picture, Style};
-use crate::training::{RunFolder, Sample, Trainee, look_at, say};
+use crate::training::{RunFolder, say};
 use crate::weights::native;
 
 /// See what a run's model does with a text: the attention and the scores of every head, and the
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The head that the large maps show in every layer, counted from 0. [default: in each layer the one
-    /// with the highest induction score]
+    /// without which the loss rises most]
     #[arg(long)]
     head: Option<usize>,
     /// The file format of the pictures.
@@ -155,6 +155,6 @@ impl Job for Inspect<'_> {
                 )));
             }
         }
-        look_at(&Trainee { model, label_smoothing: 0.0 }, self.sample, &device)
+        look_at(&model, self.sample, &device)
     }
 }

@@ -6,15 +6,12 @@
 //! | `writer` | the loop: prefill, then a token a step |
 //! | `transcript` | the text as it grows: streaming, stop strings |
 //! | `score` | the log-probability of each token of a given text |
-//! | `free_running` | a run's validation samples, continued by the model itself |
 
-mod free_running;
 pub mod sampling;
 mod score;
 mod transcript;
 mod writer;
 
-pub use free_running::FreeRunning;
 pub use sampling::Sampling;
 pub use score::score;
 pub use writer::{Alternative, Continuation, Ended, Event, Options, Prompt, write};

@@ -1,13 +1,12 @@
 //! The course of a run, as curves.
 
 use super::Story;
+use crate::analysis::Score;
 use crate::config::Shape;
 use crate::report::{
-    Formation, GradientCurve, LossByPosition, LossCurve, Point, ScheduleCurve, Score, ScoreHistory,
+    Formation, GradientCurve, LossByPosition, LossCurve, Point, ScheduleCurve, ScoreHistory,
 };
 use crate::training::{Row, Schedule, Split, thousands};
-
-use super::reading::value;
 
 /// Points of a drawn schedule: more than a picture has pixels across.
 const SCHEDULE_POINTS: usize = 1_000;
@@ -98,16 +97,14 @@ impl Story {
             score: *score,
             values: history
                 .iter()
-                .map(|(_, layers)| {
-                    layers
-                        .iter()
-                        .map(|heads| heads.iter().map(|head| value(*score, head)).collect())
-                        .collect()
+                .map(|scored| {
+                    let layers = scored.heads.iter();
+                    layers.map(|heads| heads.iter().map(|head| head[*score]).collect()).collect()
                 })
                 .collect(),
         };
         let known = |history: &ScoreHistory| history.values.iter().flatten().flatten().any(Option::is_some);
         let scores = scores.iter().map(course).filter(known).collect();
-        (history.iter().map(|(step, _)| *step as u64).collect(), scores)
+        (history.iter().map(|scored| scored.step as u64).collect(), scores)
     }
 }

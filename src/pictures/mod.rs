@@ -19,17 +19,16 @@ mod study;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::analysis::{HeadScores, HeadTallies, View};
+use crate::analysis::{
+    Analysis, FreeRunning, HeadHistory, HeadScores, HeadTallies, MOST_WEIGHTS, Sample, View,
+};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::generation::FreeRunning;
 use crate::ops;
 use crate::report::{AttentionOverTime, Generation, HeadScoreGrid, Page, Picture, Style};
-use crate::training::{
-    Analysis, DeviceBatch, HeadHistory, MOST_WEIGHTS, Row, RunFolder, Sample, Summary, read_metrics,
-};
+use crate::training::{DeviceBatch, Row, RunFolder, Summary, read_metrics};
 use crate::weights::native;
 
 pub use reading::Reading;
@@ -71,7 +70,7 @@ impl Story {
                 folder.path().display()
             )));
         }
-        let samples = Sample::read(folder, vocabulary.size())?;
+        let samples = Sample::read(&folder.samples(), vocabulary.size())?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
         }
@@ -81,7 +80,8 @@ impl Story {
         let rows = read_metrics(&folder.metrics())?;
         let summary = Summary::read(folder)?;
         // One that was made of earlier weights, before the run went on, says nothing of these.
-        let analysis = Analysis::read(folder)?.filter(|analysis| Some(analysis.step) == summary.best_step);
+        let analysis =
+            Analysis::read(&folder.analysis())?.filter(|analysis| Some(analysis.step) == summary.best_step);
         let shown = config.analysis.sample.min(samples.len() - 1);
         let look = Look { folder, samples: &samples, shown, vocabulary: &vocabulary };
         let (views, free) = backend::run(device, look)?;
@@ -192,7 +192,7 @@ pub fn create(path: &Path) -> Result<()> {
 impl Reading {
     /// Draws the attention and the predictions of this sequence into `folder`, the heads by their
     /// `scores`, and says where the pictures are. `head` is the one to show in every layer; without it
-    /// the one with the highest induction score.
+    /// [`shown_head`](crate::analysis::shown_head) of each.
     ///
     /// # Errors
     /// If they cannot be written.

@@ -2,9 +2,9 @@
 
 use super::Story;
 use super::reading::{Reading, head_values};
-use crate::analysis::HeadScores;
+use crate::analysis::{HeadScores, Score};
 use crate::config::Config;
-use crate::report::{LossCurve, Page, Score, Style};
+use crate::report::{LossCurve, Page, Style};
 use crate::training::{clock, thousands};
 
 /// The page of a whole run.

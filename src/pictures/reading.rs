@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::analysis::{HeadScores, View, most_inductive};
+use crate::analysis::{HeadScores, Sample, Score, View, shown_head};
 use crate::data::{Role, Vocabulary};
 use crate::generation::sampling;
 use crate::report::{
     AllHeads, AttentionMaps, HeadMap, HeadValues, PagePrediction, PageSample, PredictedToken, Predictions,
-    Score, TokenProbability,
+    TokenProbability,
 };
-use crate::training::Sample;
 
 /// The likeliest tokens that a page shows at each position.
 const LIKELIEST: usize = 5;
@@ -92,9 +91,9 @@ impl Reading {
 
     pub(super) fn attention_maps(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> AttentionMaps {
         let maps = self.view.attention.iter().zip(scores).enumerate().map(|(layer, (heads, scores))| {
-            let head = head.unwrap_or_else(|| most_inductive(scores)).min(heads.len() - 1);
-            let note =
-                scores[head].induction.map_or_else(String::new, |score| format!("induction {score:.2}"));
+            let head = head.unwrap_or_else(|| shown_head(scores)).min(heads.len() - 1);
+            let note = scores[head][Score::Induction]
+                .map_or_else(String::new, |score| format!("induction {score:.2}"));
             HeadMap { layer, head, note, weights: heads[head].clone() }
         });
         AttentionMaps {
@@ -144,25 +143,11 @@ impl Reading {
     }
 }
 
-/// One score of one head.
-pub(super) fn value(score: Score, head: &HeadScores) -> Option<f64> {
-    match score {
-        Score::Entropy => head.entropy,
-        Score::Distance => head.distance,
-        Score::Itself => head.itself,
-        Score::Previous => head.previous,
-        Score::First => head.first,
-        Score::Induction => head.induction,
-        Score::Duplicate => head.duplicate,
-        Score::Ablation => head.ablation,
-    }
-}
-
 /// Every score that says something of any head.
 pub(super) fn head_values(heads: &[Vec<HeadScores>]) -> Vec<HeadValues> {
     let values = |score| HeadValues {
         score,
-        values: heads.iter().map(|heads| heads.iter().map(|head| value(score, head)).collect()).collect(),
+        values: heads.iter().map(|heads| heads.iter().map(|head| head[score]).collect()).collect(),
     };
     let known = |values: &HeadValues| values.values.iter().flatten().any(Option::is_some);
     Score::ALL.into_iter().map(values).filter(known).collect()

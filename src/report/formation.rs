@@ -11,8 +11,9 @@ use super::color::{GRID, INK, MUTED};
 use super::loss::LossCurve;
 use super::picture::Picture;
 use super::range::{Range, whole};
-use super::score::{Score, head_name};
+use super::score::{self, head_name};
 use super::text::Text;
+use crate::analysis::Score;
 use crate::error::{Error, Result};
 
 /// The loss, and the scores of all heads at some steps.
@@ -72,7 +73,7 @@ impl ScoreHistory {
                 self.score.name(),
             )));
         }
-        self.values.iter().try_for_each(|values| self.score.check(values, layers))
+        self.values.iter().try_for_each(|values| score::check(self.score, values, layers))
     }
 
     /// The courses of all heads, the one with the highest value first.
@@ -153,7 +154,7 @@ impl Formation {
         canvas.text(&note.fit(&text, area.width - after), (area.left + after, title), &note)?;
 
         let all = courses.iter().flat_map(|course| course.values.iter().copied());
-        let plot = Plot { area, x: self.steps_range(), y: score.score.range(all) };
+        let plot = Plot { area, x: self.steps_range(), y: score::range(score.score, all) };
         plot.y_axis(canvas, "")?;
         let bottom = area.bottom();
         canvas.line(&[(area.left, bottom), (area.right(), bottom)], MUTED, 1.0)?;

@@ -9,7 +9,7 @@ use super::color::{MUTED, SHADE, contrast};
 use super::heat_map::{BarValues, color_bar};
 use super::picture::Picture;
 use super::range::counted;
-use super::score::{HeadValues, head_name};
+use super::score::{self, HeadValues, head_name};
 use super::text::Text;
 use super::token::round_stride;
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ impl HeadScoreGrid {
         canvas.text(&note.fit(&text, room), (left + LEFT + after, top + 10.0), &note)?;
 
         let (left, top) = (left + LEFT, top + ABOVE);
-        let range = scores.score.range(scores.known().map(|(.., value)| value));
+        let range = score::range(scores.score, scores.known().map(|(.., value)| value));
         for (layer, heads) in scores.values.iter().enumerate() {
             for (head, value) in heads.iter().enumerate() {
                 let rect = Rect {

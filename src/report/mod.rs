@@ -85,7 +85,7 @@ pub use picture::{Format, Picture, Style};
 pub use positions::LossByPosition;
 pub use prediction::{PredictedToken, Predictions};
 pub use schedule::ScheduleCurve;
-pub use score::{HeadValues, Score};
+pub use score::HeadValues;
 pub use series::Point;
 pub use study::{
     CostAgainstAccuracy, KeyEffects, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, SweepCurve,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::prelude::*;
 
-use super::step::{DeviceBatch, StepBatches, ValidBatch};
+use super::step::StepBatches;
 use crate::data::{Batch, Loader};
+use crate::evaluation::{DeviceBatch, ValidBatch};
 
 /// The steps `first..end` of a run.
 #[derive(Debug, Clone)]
@@ -92,7 +93,7 @@ impl<B: Backend> DataLoader<B, ValidBatch<B>> for ValidBatches<B> {
         let mut buffer = Batch::default();
         let make = move |index: usize| {
             self.loader.batch(0, self.first + index, &mut buffer);
-            ValidBatch { device: DeviceBatch::new(&buffer, &self.device), host: buffer.clone() }
+            ValidBatch::new(buffer.clone(), &self.device)
         };
         Box::new(Counted { make, next: 0, end: self.num_items() })
     }

@@ -7,8 +7,6 @@
 mod checkpoint;
 mod checkpoint_writer;
 mod dashboard;
-mod examination;
-mod head_history;
 mod history;
 mod launch;
 mod loader;
@@ -20,7 +18,6 @@ mod progress;
 mod reopened;
 mod run;
 mod run_folder;
-mod samples;
 mod schedule;
 mod silent;
 mod start;
@@ -38,8 +35,6 @@ use burn::prelude::*;
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 pub use checkpoint::{Best, State, data_fingerprint};
-pub use examination::{Analysis, look_at};
-pub use head_history::HeadHistory;
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Place, launch};
 pub use loader::{TrainSteps, ValidBatches};
@@ -48,17 +43,18 @@ pub use optimizer::{Hyper, Optimizer};
 pub use plan::Plan;
 pub use progress::{Progress, ProgressKind, clock, say, thousands, warn};
 pub use run_folder::{Lock, RunFolder, write_atomically};
-pub use samples::{MOST_WEIGHTS, Sample};
 pub use schedule::{Schedule, Scheduler};
 pub use start::{Start, dataset, dataset_of, fresh_trainee};
-pub use step::{DeviceBatch, StepBatches, StepOutput, Trainee, ValidBatch, evaluate};
+pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::Summary;
 
+use crate::analysis::{self, Analysis, Examined, Sample};
 use crate::backend::{Device, DeviceWatch, Memory, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
+pub use crate::evaluation::DeviceBatch;
 use crate::model::Sizes;
 use crate::ops::{self, Precision};
 use crate::weights::native::{self, Description};
@@ -271,7 +267,7 @@ fn go_on<B: ops::AutodiffBackend>(
                 let seen =
                     look_into_best::<B>(config, &dataset, &run.folder, (best, run.state.tokens), device)?;
                 run.watch.check()?;
-                seen.write(&run.folder)?;
+                seen.write(&run.folder.analysis())?;
             }
             Ok(Outcome { folder: run.folder, summary, lock })
         }
@@ -327,7 +323,11 @@ fn look_into_best<B: ops::AutodiffBackend>(
     device: &B::Device,
 ) -> Result<Analysis> {
     let (model, _) = native::load_model::<B::InnerBackend>(&folder.weights()?, device)?;
-    let model = Trainee { model, label_smoothing: 0.0 };
-    let rows = config.training.batch_size;
-    examination::examine(&model, dataset, &config.analysis, (best, tokens), rows, device)
+    let examined = Examined {
+        step: best.step,
+        loss_by_position: &best.evaluation.loss_by_position,
+        trained_tokens: tokens,
+        rows: config.training.batch_size,
+    };
+    analysis::examine(&model, dataset, &config.analysis, &examined, device)
 }

@@ -13,20 +13,20 @@ use burn::train::{Interrupter, Learner, TrainLoader, ValidLoader};
 
 use super::checkpoint::{self, Best, State};
 use super::checkpoint_writer::CheckpointWriter;
-use super::examination::score;
-use super::head_history::HeadHistory;
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::pace::Pace;
 use super::progress::{Progress, Standing};
 use super::run_folder::{RunFolder, write_atomically};
-use super::step::{StepOutput, evaluate};
+use super::step::StepOutput;
 use super::stopping::Ended;
 use super::strategy::Parts;
+use crate::analysis::{HeadHistory, score_heads};
 use crate::backend::DeviceWatch;
 use crate::config::{AnalysisConfig, TrainingConfig};
 use crate::data::Sequences;
 use crate::error::{Error, Result};
+use crate::evaluation::evaluate;
 use crate::kernels::allocator;
 use crate::ops;
 use crate::weights::native::{self, Description};
@@ -170,10 +170,15 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if every == 0 || !step.is_multiple_of(every) && step != self.total || self.heads.holds(step) {
             return Ok(());
         }
-        let (scores, _) =
-            score(&learner.model().valid(), &self.valid, &self.analysis, self.config.batch_size, device)?;
+        let (scores, _) = score_heads(
+            &learner.model().valid().model,
+            &self.valid,
+            &self.analysis,
+            self.config.batch_size,
+            device,
+        )?;
         self.watch.check()?;
-        self.heads.push(step, &scores)
+        self.heads.push(step, scores)
     }
 
     fn count(&mut self, output: StepOutput<B::InnerBackend>, begun: Instant) {
@@ -258,7 +263,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
 
     /// Scores the whole validation set; true when early stopping asks for the end.
     fn validate(&mut self, learner: &Learner<Parts<B>>, valid: &ValidLoader<Parts<B>>) -> Result<bool> {
-        let evaluation = evaluate(&learner.model().valid(), valid.iter());
+        let evaluation = evaluate(&learner.model().valid().model, valid.iter());
         self.watch.check()?;
         let (step, learning_rate) = (self.state.step, learner.lr_current());
         if !evaluation.loss.is_finite() {

@@ -1,4 +1,4 @@
-//! One step: what the learner does with one step's batches, and how a model is scored.
+//! One step: what the learner does with one step's batches.
 //!
 //! A step averages the gradient over every counted target of its batches, so that four batches of
 //! 8 sequences move the weights exactly as one batch of 32 does.
@@ -11,50 +11,9 @@ use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
-use crate::data::{Batch, Role};
-use crate::evaluation::{Evaluation, Tally};
-use crate::model::{Inputs, Model, Source, loss};
+use crate::evaluation::{DeviceBatch, Evaluation, ValidBatch, evaluate};
+use crate::model::{Model, loss};
 use crate::ops;
-
-/// One batch on a device.
-#[derive(Debug, Clone)]
-pub struct DeviceBatch<B: Backend> {
-    /// What the model reads.
-    pub inputs: Inputs<B>,
-    /// The true next tokens, `[batch, time]`.
-    pub targets: Tensor<B, 2, Int>,
-    /// `true` where a target is padding and does not count, `[batch, time]`; none where all count.
-    pub hidden: Option<Tensor<B, 2, Bool>>,
-    /// How many targets count.
-    pub tokens: usize,
-}
-
-impl<B: Backend> DeviceBatch<B> {
-    /// Brings a batch to `device`.
-    pub fn new(batch: &Batch, device: &B::Device) -> Self {
-        let ids = |ids: &[u32], shape: [usize; 2]| {
-            let ids = ids.iter().map(|&id| id as i64).collect::<Vec<_>>();
-            Tensor::<B, 2, Int>::from_data(TensorData::new(ids, shape), device)
-        };
-        let shape = [batch.rows, batch.time];
-        let hidden = batch.roles.iter().map(|&role| role == Role::Padding).collect::<Vec<_>>();
-        let tokens = hidden.iter().filter(|&&hidden| !hidden).count();
-        let source = batch.source.as_ref().map(|source| {
-            let shape = [batch.rows, source.time];
-            Source {
-                tokens: ids(&source.tokens, shape),
-                padding: Tensor::from_data(TensorData::new(source.padding.clone(), shape), device),
-            }
-        });
-        Self {
-            inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
-            targets: ids(&batch.targets, shape),
-            hidden: (tokens < hidden.len())
-                .then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
-            tokens,
-        }
-    }
-}
 
 /// What one optimizer step learns from.
 #[derive(Debug, Clone)]
@@ -65,15 +24,6 @@ pub struct StepBatches<B: Backend> {
     pub batches: Vec<DeviceBatch<B>>,
     /// Whether the accuracy is wanted: it costs a pass over the logits.
     pub measured: bool,
-}
-
-/// A batch to be scored, on the device and on the host.
-#[derive(Debug, Clone)]
-pub struct ValidBatch<B: Backend> {
-    /// On the device.
-    pub device: DeviceBatch<B>,
-    /// The same on the host, which knows the role of each target.
-    pub host: Batch,
 }
 
 /// What a step says about itself, still on the device.
@@ -97,16 +47,7 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
     }
 }
 
-/// How a model does on one batch, target by target.
-#[derive(Debug, Clone)]
-pub struct Scores<B: Backend> {
-    /// The loss of each counted target in nats, `[batch, time]`.
-    pub losses: Tensor<B, 2>,
-    /// The likeliest token at each position, `[batch, time]`.
-    pub predictions: Tensor<B, 2, Int>,
-}
-
-impl<B: Backend> ItemLazy for Scores<B> {
+impl ItemLazy for Evaluation {
     type ItemSync = Self;
 
     fn sync(self) -> Self {
@@ -181,32 +122,11 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
 
 impl<B: ops::Backend> InferenceStep for Trainee<B> {
     type Input = ValidBatch<B>;
-    type Output = Scores<B>;
+    type Output = Evaluation;
 
-    fn step(&self, batch: ValidBatch<B>) -> Scores<B> {
-        let DeviceBatch { inputs, targets, hidden, .. } = batch.device;
-        let logits = self.model.forward(inputs).expect(FITS);
-        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
-        Scores { losses, predictions: likeliest }
+    fn step(&self, batch: ValidBatch<B>) -> Evaluation {
+        evaluate(&self.model, std::iter::once(batch))
     }
-}
-
-/// Scores a model on every batch of a set.
-pub fn evaluate<B: ops::Backend>(
-    model: &Trainee<B>,
-    batches: impl Iterator<Item = ValidBatch<B>>,
-) -> Evaluation {
-    let mut tally = Tally::default();
-    for batch in batches {
-        let host = batch.host.clone();
-        let scores = model.step(batch);
-        let losses = scores.losses.into_data().convert::<f32>();
-        let predictions = scores.predictions.into_data().convert::<i64>();
-        let losses = losses.iter::<f32>().collect::<Vec<_>>();
-        let predictions = predictions.iter::<i64>().collect::<Vec<_>>();
-        tally.add(&host, &losses, &predictions);
-    }
-    tally.evaluation()
 }
 
 fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1> {

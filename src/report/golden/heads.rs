@@ -3,12 +3,13 @@
 use plotters::style::RGBColor;
 
 use super::{drawn, loss};
+use crate::analysis::Score;
 use crate::report::color::{self, ColorMap};
 use crate::report::formation::{Formation, ScoreHistory};
 use crate::report::head_scores::HeadScoreGrid;
 use crate::report::heads::AllHeads;
 use crate::report::picture::{Picture, Style};
-use crate::report::score::{HeadValues, Score};
+use crate::report::score::HeadValues;
 
 const MAP: ColorMap = ColorMap::Viridis;
 

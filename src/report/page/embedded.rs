@@ -252,11 +252,11 @@ fn grid(values: &[Vec<Option<f64>>]) -> Grid {
 }
 
 fn scores(scores: &HeadValues) -> Score<Grid> {
-    let range = scores.score.range(scores.known().map(|(.., value)| value));
+    let range = score::range(scores.score, scores.known().map(|(.., value)| value));
     described(scores.score, range, grid(&scores.values))
 }
 
-fn described<V>(score: score::Score, range: Range, values: V) -> Score<V> {
+fn described<V>(score: crate::analysis::Score, range: Range, values: V) -> Score<V> {
     Score {
         key: score.key(),
         name: score.name(),
@@ -274,7 +274,7 @@ fn history(page: &Page) -> History {
     let kept = |i: &usize| i.is_multiple_of(every) || *i == last;
     let course = |history: &ScoreHistory| {
         let values: Vec<_> = (0..=last).filter(kept).map(|i| grid(&history.values[i])).collect();
-        let range = history.score.range(values.iter().flatten().flatten().flatten().copied());
+        let range = score::range(history.score, values.iter().flatten().flatten().flatten().copied());
         described(history.score, range, values)
     };
     // Without a step there is nothing to show.

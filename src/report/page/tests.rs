@@ -1,7 +1,7 @@
 //! The page as a browser gets it.
 
 use super::*;
-use crate::report::score::Score;
+use crate::analysis::Score;
 use crate::report::series::Point;
 
 /// A page of a few samples; weights fall off with the distance, evenly where `sharpness` is 0.

@@ -1,13 +1,12 @@
 //! A run's validation samples continued by the model itself: after the prompt it reads what it
 //! wrote, not the truth, so that one wrong token can lead to others.
 
-use super::sampling::Sampling;
-use super::writer::{Options, Prompt, write};
+use super::Sample;
 use crate::data::{Role, Vocabulary};
 use crate::error::Result;
+use crate::generation::{Options, Prompt, Sampling, write};
 use crate::model::{Model, Sizes};
 use crate::ops;
-use crate::training::Sample;
 
 /// A continuation beside the true one.
 #[derive(Debug, Clone, PartialEq, Eq)]

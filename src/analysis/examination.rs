@@ -1,18 +1,18 @@
 //! `analysis.json`: what the best weights of a run do, kept beside them, for the data may be gone
 //! when somebody looks.
 
-use burn::data::dataloader::DataLoader;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::Best;
-use super::loader::ValidBatches;
-use super::run_folder::{RunFolder, write_atomically};
-use super::samples::Sample;
-use super::step::{DeviceBatch, Trainee, ValidBatch, evaluate};
-use crate::analysis::{HeadScores, HeadTallies, View, ablation, floats};
+use super::view::floats;
+use super::{HeadScores, HeadTallies, Sample, Score, View, ablation};
 use crate::config::AnalysisConfig;
-use crate::data::{Dataset, Loader, Order, Sequences};
+use crate::data::{Batch, Dataset, Loader, Order, Sequences};
 use crate::error::{Error, Result};
+use crate::evaluation::{DeviceBatch, ValidBatch, evaluate};
+use crate::files::write_atomically;
+use crate::model::Model;
 use crate::ops;
 
 /// The most attention weights that are made for one scoring, and for one batch of it: 4 MB, which a
@@ -44,22 +44,21 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Writes `analysis.json`.
-    pub fn write(&self, folder: &RunFolder) -> Result<()> {
+    /// Writes the analysis to `path`, `analysis.json` in the folder of its run.
+    pub fn write(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).expect("an analysis holds plain values");
-        write_atomically(&folder.analysis(), &json)
+        write_atomically(path, &json)
     }
 
-    /// Reads the analysis of a run; none where nobody made one.
-    pub fn read(folder: &RunFolder) -> Result<Option<Self>> {
-        let path = folder.analysis();
+    /// Reads the analysis at `path`; none where there is no such file.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
         if !path.exists() {
             return Ok(None);
         }
-        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let analysis = serde_json::from_slice(&bytes).map_err(|error| {
             let problem = format!("is no analysis: {error}; without the file the heads are scored anew");
-            Error::file(&path, Some(error.line()), Some(error.column()), problem)
+            Error::file(path, Some(error.line()), Some(error.column()), problem)
         })?;
         Ok(Some(analysis))
     }
@@ -67,14 +66,14 @@ impl Analysis {
 
 /// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`, and says over
 /// how many. No batch has more `rows` than those of training: what a device holds of them, it holds of these.
-pub fn score<B: ops::Backend>(
-    model: &Trainee<B>,
+pub fn score_heads<B: ops::Backend>(
+    model: &Model<B>,
     set: &Sequences,
     config: &AnalysisConfig,
     rows: usize,
     device: &B::Device,
 ) -> Result<(Vec<Vec<HeadScores>>, usize)> {
-    let heads = ablation::heads(&model.model);
+    let heads = ablation::heads(model);
     let maps = heads.iter().sum::<usize>();
     let longest = Sample::longest(maps);
     let weights = |time: usize| (maps * time * time).max(1);
@@ -84,7 +83,7 @@ pub fn score<B: ops::Backend>(
     let mut tallies = HeadTallies::default();
     for samples in samples.chunks(together) {
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
-        let (_, maps) = model.model.forward_with_attention(inputs)?;
+        let (_, maps) = model.forward_with_attention(inputs)?;
         let attention: Vec<_> = heads.iter().copied().zip(maps.into_iter().map(floats)).collect();
         let tokens: Vec<_> = samples.iter().map(|sample| sample.inputs.as_slice()).collect();
         tallies.add_batch(&attention, &tokens);
@@ -92,38 +91,52 @@ pub fn score<B: ops::Backend>(
     Ok((tallies.scores(), samples.len()))
 }
 
-/// Looks into `model`, the best weights of a run that trained on `trained` tokens, and that reached
-/// `best` on the validation set of `dataset`.
+/// What is known of the weights that [`examine`] looks into.
+#[derive(Debug)]
+pub struct Examined<'a> {
+    /// Steps done when they were reached.
+    pub step: usize,
+    /// Their loss at each position over the whole validation set.
+    pub loss_by_position: &'a [Option<f64>],
+    /// Tokens that the run trained on.
+    pub trained_tokens: u64,
+    /// Sequences in a batch of training: what a device holds of them, it holds here.
+    pub rows: usize,
+}
+
+/// Looks into `model`, the best weights of a run on `dataset`.
 ///
 /// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, but one, so
-/// that looking takes a small part of the time that training took. `rows` as for [`score`].
+/// that looking takes a small part of the time that training took.
 pub fn examine<B: ops::Backend>(
-    model: &Trainee<B>,
+    model: &Model<B>,
     dataset: &Dataset,
     config: &AnalysisConfig,
-    (best, trained): (&Best, u64),
-    rows: usize,
+    of: &Examined<'_>,
     device: &B::Device,
 ) -> Result<Analysis> {
     let valid = &dataset.valid;
-    let (mut heads, sequences) = score(model, valid, config, rows, device)?;
+    let (mut heads, sequences) = score_heads(model, valid, config, of.rows, device)?;
 
     let all = heads.iter().map(Vec::len).sum::<usize>();
-    let affordable = trained as usize / 10 / (all * valid.time()).max(1);
+    let affordable = of.trained_tokens as usize / 10 / (all * valid.time()).max(1);
     let left_out_over = affordable.clamp(1, sequences);
-    let batch = ablation_batch(valid.time(), rows).min(left_out_over);
-    let batches = ValidBatches {
-        end: left_out_over / batch,
-        ..ValidBatches::new(Loader::new(valid.clone(), batch, 0, Order::InOrder).into(), device.clone())
+    let rows = ablation_batch(valid.time(), of.rows).min(left_out_over);
+    let batches = left_out_over / rows;
+    let loader = Loader::new(valid.clone(), rows, 0, Order::InOrder);
+    let batch = |index| {
+        let mut batch = Batch::default();
+        loader.batch(0, index, &mut batch);
+        ValidBatch::new(batch, device)
     };
-    ablate(model, &mut heads, |model| evaluate(model, batches.iter()).loss);
+    ablate(model, &mut heads, |model| evaluate(model, (0..batches).map(batch)).loss);
     Ok(Analysis {
-        step: best.step,
+        step: of.step,
         sequences,
         first_tokens: Some(Sample::longest(all)).filter(|&longest| longest < valid.time()),
-        ablation_sequences: batches.end * batch,
+        ablation_sequences: batches * rows,
         heads,
-        loss_by_position: best.evaluation.loss_by_position.clone(),
+        loss_by_position: of.loss_by_position.to_vec(),
         floor_by_position: dataset.floor_by_position.clone(),
     })
 }
@@ -133,13 +146,12 @@ pub fn examine<B: ops::Backend>(
 /// # Errors
 /// [`Error::Shape`] where the model cannot read it, as where it is too long.
 pub fn look_at<B: ops::Backend>(
-    model: &Trainee<B>,
+    model: &Model<B>,
     sample: &Sample,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
-    let host = sample.batch();
-    let batch = ValidBatch { device: DeviceBatch::new(&host, device), host };
-    let view = View::new(&model.model, batch.device.inputs.clone())?;
+    let batch = ValidBatch::new(sample.batch(), device);
+    let view = View::new(model, batch.device.inputs.clone())?;
     let mut tallies = HeadTallies::default();
     tallies.add(&view.attention, &sample.inputs);
     let mut heads = tallies.scores();
@@ -155,17 +167,11 @@ fn ablation_batch(time: usize, rows: usize) -> usize {
 }
 
 /// Fills in what the `loss` rises by without each head.
-fn ablate<B: ops::Backend>(
-    model: &Trainee<B>,
-    heads: &mut [Vec<HeadScores>],
-    loss: impl Fn(&Trainee<B>) -> f64,
-) {
+fn ablate<B: ops::Backend>(model: &Model<B>, heads: &mut [Vec<HeadScores>], loss: impl Fn(&Model<B>) -> f64) {
     let whole = loss(model);
     for (layer, heads) in heads.iter_mut().enumerate() {
         for (head, scores) in heads.iter_mut().enumerate() {
-            let without = ablation::without_head(&model.model, layer, head);
-            let without = Trainee { model: without, label_smoothing: model.label_smoothing };
-            scores.ablation = Some(loss(&without) - whole);
+            scores[Score::Ablation] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
         }
     }
 }

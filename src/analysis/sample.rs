@@ -1,9 +1,10 @@
 //! The few validation sequences that are kept with a run, so that its pictures can be made again
 //! from the folder alone.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::run_folder::RunFolder;
 use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
 use crate::error::{Error, Result};
 
@@ -95,15 +96,14 @@ impl Sample {
         batch
     }
 
-    /// The samples kept with a run, whose vocabulary has `vocab` tokens.
+    /// The samples in the file at `path`, of a vocabulary of `vocab` tokens.
     ///
     /// # Errors
     /// If the file cannot be read, or holds what no model with these tokens reads.
-    pub fn read(folder: &RunFolder, vocab: usize) -> Result<Vec<Self>> {
-        let path = folder.samples();
-        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+    pub fn read(path: &Path, vocab: usize) -> Result<Vec<Self>> {
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let samples: Vec<Self> = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::file(&path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
+            Error::file(path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
         })?;
         match samples.iter().position(|sample| !sample.is_whole(vocab)) {
             None => Ok(samples),
@@ -112,7 +112,7 @@ impl Sample {
                     "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
                      and tokens below {vocab}"
                 );
-                Err(Error::file(&path, None, None, problem))
+                Err(Error::file(path, None, None, problem))
             }
         }
     }

@@ -1,0 +1,185 @@
+//! `head_scores.csv`: the scores of all heads along a run, so that the moment a head forms can be
+//! seen beside the loss.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::score::{HeadScores, Score};
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+
+/// The columns before those of the scores.
+const PLACE: [&str; 3] = ["step", "layer", "head"];
+
+/// The scores of all heads at one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoredStep {
+    /// Steps done.
+    pub step: usize,
+    /// `[layer][head]`.
+    pub heads: Vec<Vec<HeadScores>>,
+}
+
+/// The scores of all heads along a run.
+#[derive(Debug, Clone, Default)]
+pub struct HeadHistory {
+    path: PathBuf,
+    steps: Vec<ScoredStep>,
+    /// Whether the file holds more than these steps.
+    is_cut: bool,
+}
+
+impl HeadHistory {
+    /// The history at `path` as far as step `last`: what comes later will be done again. Empty where
+    /// there is no such file.
+    ///
+    /// # Errors
+    /// If the file cannot be understood.
+    pub fn open(path: &Path, last: usize) -> Result<Self> {
+        let mut steps: Vec<ScoredStep> = Vec::new();
+        let mut bytes = Vec::new();
+        if path.exists() {
+            bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        }
+        // A line that was being written when the machine stopped is none.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        for (index, row) in csv::Reader::from_reader(&bytes[..whole]).deserialize().enumerate() {
+            let damaged = |problem: &dyn Display| {
+                let problem =
+                    format!("is no table of head scores: {problem}; without the file they are left out");
+                Error::file(path, Some(index + 2), None, problem)
+            };
+            let row: HashMap<String, Option<f64>> = row.map_err(|error: csv::Error| damaged(&error))?;
+            let number = |column: &str| row.get(column).copied().flatten().map(|number| number as usize);
+            let [Some(step), Some(layer), Some(head)] = PLACE.map(number) else {
+                return Err(damaged(&"a row needs a step, a layer and a head"));
+            };
+            if steps.last().is_none_or(|last| last.step != step) {
+                steps.push(ScoredStep { step, heads: Vec::new() });
+            }
+            let layers = &mut steps.last_mut().expect("one was pushed").heads;
+            if layer == layers.len() {
+                layers.push(Vec::new());
+            }
+            let is_last = layer + 1 == layers.len();
+            match layers.last_mut().filter(|heads| is_last && heads.len() == head) {
+                Some(heads) => heads.push(row.into()),
+                None => return Err(damaged(&format!("layer {layer}, head {head} is out of order"))),
+            }
+        }
+        let read = steps.len();
+        steps.retain(|scored| scored.step <= last);
+        let is_cut = steps.len() < read || whole < bytes.len();
+        Ok(Self { path: path.to_path_buf(), steps, is_cut })
+    }
+    /// Brings the file to the steps that count.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn cut(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_cut) {
+            write_atomically(&self.path, &lines(&self.steps, true))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the heads were scored at `step`.
+    pub fn holds(&self, step: usize) -> bool {
+        self.steps.last().is_some_and(|scored| scored.step == step)
+    }
+
+    /// Adds the scores of all heads, `[layer][head]`, to the file too.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn push(&mut self, step: usize, heads: Vec<Vec<HeadScores>>) -> Result<()> {
+        self.cut()?;
+        let is_first = self.steps.is_empty();
+        self.steps.push(ScoredStep { step, heads });
+        let lines = lines(&self.steps[self.steps.len() - 1..], is_first);
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).append(!is_first).truncate(is_first);
+        let written = options.open(&self.path).and_then(|mut file| {
+            file.write_all(&lines)?;
+            file.sync_data()
+        });
+        written.map_err(|error| Error::io("write", &self.path, error))
+    }
+
+    /// The steps at which the heads were scored, in order.
+    pub fn steps(&self) -> &[ScoredStep] {
+        &self.steps
+    }
+}
+
+/// The scores that are kept along a run: none is left out on the way.
+fn columns() -> impl Iterator<Item = Score> {
+    Score::ALL.into_iter().filter(|&score| score != Score::Ablation)
+}
+
+/// A line for each head at each step, below the names of the columns where these are asked for.
+fn lines(steps: &[ScoredStep], has_header: bool) -> Vec<u8> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    if has_header {
+        let names = PLACE.into_iter().chain(columns().map(Score::key));
+        writer.write_record(names).expect("names are written to memory");
+    }
+    for ScoredStep { step, heads } in steps {
+        for (layer, heads) in heads.iter().enumerate() {
+            for (head, scores) in heads.iter().enumerate() {
+                let values = columns().map(|score| scores[score]).collect::<Vec<_>>();
+                writer.serialize((step, layer, head, values)).expect("a row holds plain values");
+            }
+        }
+    }
+    writer.into_inner().expect("a table fits into memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_later_steps_are_dropped() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("head_scores.csv");
+        let mut history = HeadHistory::open(&path, 0).unwrap();
+        let scores = |value| {
+            let scores = HeadScores::new(|score| match score {
+                Score::Entropy => Some(value),
+                Score::Induction => Some(0.1),
+                _ => None,
+            });
+            vec![vec![scores; 3], vec![HeadScores::default(); 3]]
+        };
+        for step in [0, 10, 20] {
+            history.push(step, scores(step as f64 / 3.0)).unwrap();
+        }
+        let all = std::fs::read_to_string(&path).unwrap();
+        let header = "step,layer,head,entropy,distance,self,previous,first,induction,duplicate\n";
+        assert!(all.starts_with(&format!("{header}0,0,0,0.0,,,,,0.1,\n")), "{all}");
+        // The machine stopped as a line was written.
+        std::fs::write(&path, format!("{all}30,0,0,0.1")).unwrap();
+        let mut again = HeadHistory::open(&path, 10).unwrap();
+        assert!(again.holds(10) && !again.holds(20));
+        let at = |step| ScoredStep { step, heads: scores(step as f64 / 3.0) };
+        assert_eq!(again.steps(), [at(0), at(10)]);
+        again.cut().unwrap();
+        assert_eq!(
+            HeadHistory::open(&path, 30).unwrap().steps(),
+            again.steps(),
+            "nothing of later steps is left"
+        );
+        again.push(20, scores(20.0 / 3.0)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), all);
+        std::fs::write(&path, "step,layer\n1,x\n").unwrap();
+        let error = HeadHistory::open(&path, 10).unwrap_err().to_string();
+        assert!(error.contains("head_scores.csv:2") && error.contains("head scores"), "{error}");
+        std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n0,2,0,1.0\n").unwrap();
+        let error = HeadHistory::open(&path, 10).unwrap_err().to_string();
+        assert!(error.contains("head_scores.csv:3") && error.contains("layer 2, head 0"), "{error}");
+    }
+}
