@@ -126,7 +126,7 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
     let inputs = [start.as_slice(), &tokens].concat();
     let mut targets = inputs[1..].to_vec();
     targets.push(0);
-    let mut roles = vec![Role::Undetermined; inputs.len()];
+    let mut roles = vec![Role::Unknown; inputs.len()];
     roles[inputs.len() - 1] = Role::Padding;
     Ok(Sample { inputs, targets, roles, source })
 }

@@ -1,5 +1,7 @@
 //! What a step sees: inputs, targets, and the role of each target.
 
+use super::config::Source;
+
 /// What a target is to the loss and to the accuracy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -11,6 +13,21 @@ pub enum Role {
     Undetermined = 1,
     /// Counted; a perfect model knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
     Determined = 2,
+    /// Counted; whether a perfect model knows it cannot be said, since no rule of a task decides it: what
+    /// follows in texts, tables, and inputs of a user's.
+    Unknown = 3,
+}
+
+impl Role {
+    /// The role in data from `source`, where a file says it that was made before [`Role::Unknown`] was: texts
+    /// and tables had [`Role::Undetermined`] for it.
+    #[must_use]
+    pub fn of(self, source: Source) -> Self {
+        match (self, source) {
+            (Role::Undetermined, Source::Text | Source::Table) => Role::Unknown,
+            (role, _) => role,
+        }
+    }
 }
 
 /// Some samples side by side, in row-major order `[rows, time]`.

@@ -61,10 +61,11 @@ impl Ids {
         }
     }
 
-    pub(crate) fn hash(&self, range: Range<usize>, hash: u64) -> u64 {
+    /// Visits the ids at `range` in their order.
+    pub(crate) fn for_each(&self, range: Range<usize>, mut visit: impl FnMut(u32)) {
         match self {
-            Ids::U16(ids) => ids[range].iter().fold(hash, |hash, &id| mix(hash, id.into())),
-            Ids::U32(ids) => ids[range].iter().fold(hash, |hash, &id| mix(hash, id.into())),
+            Ids::U16(ids) => ids[range].iter().for_each(|&id| visit(id.into())),
+            Ids::U32(ids) => ids[range].iter().for_each(|&id| visit(id)),
         }
     }
 

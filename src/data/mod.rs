@@ -33,7 +33,7 @@ pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
-pub use describe::{Description, describe};
+pub use describe::{Description, describe, warnings};
 pub(crate) use excerpt::excerpt;
 pub use loader::{Loader, Order};
 pub use sequences::Sequences;

@@ -101,17 +101,48 @@ impl Sequences {
     }
 
     /// Mixes all ids, and where rows end, into a hash.
-    pub(crate) fn hash(&self, hash: u64) -> u64 {
+    pub(crate) fn hash(&self, mut hash: u64) -> u64 {
         match &self.0 {
             Kind::Rows { targets, source } => {
-                let rows = [Some(targets), source.as_ref()].into_iter().flatten();
-                rows.fold(hash, |hash, rows| rows.hash(hash))
+                for rows in [Some(targets), source.as_ref()].into_iter().flatten() {
+                    rows.ends.iter().for_each(|&end| hash = mix(hash, end as u64));
+                    rows.ids.for_each(0..rows.ids.len(), |id| hash = mix(hash, id.into()));
+                }
             }
             Kind::Windows(windows) => {
-                let length = windows.length as u64;
-                windows.ids.hash(windows.range.clone(), mix(hash, length))
+                hash = mix(hash, windows.length as u64);
+                self.for_each_id(|id| hash = mix(hash, id.into()));
             }
         }
+        hash
+    }
+
+    /// Visits all ids, those of sources too.
+    pub(crate) fn for_each_id(&self, mut visit: impl FnMut(u32)) {
+        match &self.0 {
+            Kind::Rows { targets, source } => {
+                for rows in [Some(targets), source.as_ref()].into_iter().flatten() {
+                    rows.ids.for_each(0..rows.ids.len(), &mut visit);
+                }
+            }
+            Kind::Windows(windows) => windows.ids.for_each(windows.range.clone(), visit),
+        }
+    }
+
+    /// A sample that stands by itself as one list: the source and its length, where there is one, then the
+    /// tokens.
+    ///
+    /// # Panics
+    /// Where the samples are windows.
+    pub(crate) fn row(&self, sample: usize) -> Vec<u32> {
+        let Kind::Rows { targets, source } = &self.0 else { panic!("windows are no rows") };
+        let mut row = Vec::new();
+        if let Some(source) = source {
+            source.ids.for_each(source.range(sample), |id| row.push(id));
+            row.push(row.len() as u32);
+        }
+        targets.ids.for_each(targets.range(sample), |id| row.push(id));
+        row
     }
 
     /// The places from which a full window can start, where the samples are windows of a stream.
@@ -180,7 +211,7 @@ fn fill_row(into: &mut Batch, row: usize, ids: &Ids, range: Range<usize>, roles:
     ids.copy(range.start + 1..range.end, &mut into.targets[at.clone()]);
     match roles {
         Some(roles) => into.roles[at].copy_from_slice(&roles[range.start + 1..range.end]),
-        None => into.roles[at].fill(Role::Undetermined),
+        None => into.roles[at].fill(Role::Unknown),
     }
 }
 
@@ -188,7 +219,7 @@ fn fill_row(into: &mut Batch, row: usize, ids: &Ids, range: Range<usize>, roles:
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     ids: Ids,
-    /// The role of each id as a target; none where all are undetermined.
+    /// The role of each id as a target; none where no rule decides it.
     roles: Option<Vec<Role>>,
     /// Where each row ends.
     ends: Vec<usize>,
@@ -202,7 +233,7 @@ impl Rows {
         self.ends.reserve(rows);
     }
 
-    /// Adds a row whose targets are all undetermined.
+    /// Adds a row of which no rule says what is determined.
     pub(crate) fn push(&mut self, row: &[u32]) {
         assert!(self.roles.is_none(), "either all rows have roles or none");
         self.ids.extend(row);
@@ -233,11 +264,6 @@ impl Rows {
     fn range(&self, row: usize) -> Range<usize> {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         start..self.ends[row]
-    }
-
-    fn hash(&self, hash: u64) -> u64 {
-        let ends = self.ends.iter().fold(hash, |hash, &end| mix(hash, end as u64));
-        self.ids.hash(0..self.ids.len(), ends)
     }
 
     fn fill_source(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {

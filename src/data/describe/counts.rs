@@ -13,9 +13,8 @@ pub(super) struct Counts {
     /// Targets, and how many of them are determined.
     pub targets: u64,
     pub determined: u64,
-    /// Of each token, how often it is a target; and how often it stands anywhere.
+    /// Of each token, how often it is a target.
     as_target: Vec<u64>,
-    anywhere: Vec<u64>,
     pairs: Pairs,
 }
 
@@ -31,47 +30,27 @@ impl Counts {
     pub fn of(split: &Sequences, vocab: usize) -> Self {
         let pairs =
             if vocab <= DENSE { Pairs::Dense(vec![0; vocab * vocab]) } else { Pairs::Sparse(HashMap::new()) };
-        let (as_target, anywhere) = (vec![0; vocab], vec![0; vocab]);
-        let mut counts = Counts { targets: 0, determined: 0, as_target, anywhere, pairs };
-        each_batch(split, |batch| counts.add(batch, vocab));
+        let mut counts = Counts { targets: 0, determined: 0, as_target: vec![0; vocab], pairs };
+        let loader = Loader::new(split.clone(), 64, 0, Order::InOrder);
+        let mut batch = Batch::default();
+        for index in 0..loader.batches() {
+            loader.batch(0, index, &mut batch);
+            counts.add(&batch, vocab);
+        }
         counts
     }
 
     fn add(&mut self, batch: &Batch, vocab: usize) {
-        let time = batch.time;
-        for (row, roles) in batch.roles.chunks(time).enumerate() {
-            if roles[0] != Role::Padding {
-                self.anywhere[batch.inputs[row * time] as usize] += 1;
-            }
-            for (position, role) in roles.iter().enumerate() {
-                let determined = match role {
-                    Role::Padding => break,
-                    Role::Undetermined => 0,
-                    Role::Determined => 1,
-                };
-                let (input, target) =
-                    (batch.inputs[row * time + position], batch.targets[row * time + position]);
-                self.targets += 1;
-                self.determined += determined;
-                self.as_target[target as usize] += 1;
-                self.anywhere[target as usize] += 1;
-                match &mut self.pairs {
-                    Pairs::Dense(pairs) => pairs[input as usize * vocab + target as usize] += 1,
-                    Pairs::Sparse(pairs) => *pairs.entry((input, target)).or_default() += 1,
-                }
+        let targets = batch.inputs.iter().zip(&batch.targets).zip(&batch.roles);
+        for ((&input, &target), &role) in targets.filter(|(_, role)| **role != Role::Padding) {
+            self.targets += 1;
+            self.determined += u64::from(role == Role::Determined);
+            self.as_target[target as usize] += 1;
+            match &mut self.pairs {
+                Pairs::Dense(pairs) => pairs[input as usize * vocab + target as usize] += 1,
+                Pairs::Sparse(pairs) => *pairs.entry((input, target)).or_default() += 1,
             }
         }
-        if let Some(source) = &batch.source {
-            for (&token, _) in source.tokens.iter().zip(&source.padding).filter(|(_, padding)| !**padding) {
-                self.anywhere[token as usize] += 1;
-            }
-        }
-    }
-
-    /// Tokens that stand here and not in `other`.
-    pub fn missing_from(&self, other: &Counts) -> Vec<u32> {
-        let both = self.anywhere.iter().zip(&other.anywhere).zip(0..);
-        both.filter(|((here, there), _)| **here > 0 && **there == 0).map(|(_, id)| id).collect()
     }
 
     /// `H(x)`: what a predictor pays here that knows how frequent each token is, in nats a target.
@@ -112,16 +91,6 @@ fn cost(count: u64, total: f64) -> f64 {
     if count == 0 { 0.0 } else { count as f64 * (total / count as f64).ln() }
 }
 
-/// Visits all samples of a split, in order.
-pub(super) fn each_batch(split: &Sequences, mut visit: impl FnMut(&Batch)) {
-    let loader = Loader::new(split.clone(), 64, 0, Order::InOrder);
-    let mut batch = Batch::default();
-    for index in 0..loader.batches() {
-        loader.batch(0, index, &mut batch);
-        visit(&batch);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,13 +116,5 @@ mod tests {
             assert!((counts.unigram_entropy() - right).abs() < 1e-12);
             assert!((counts.bigram_entropy() - right_pairs).abs() < 1e-12);
         }
-    }
-
-    #[test]
-    fn tokens_missing_from_another_split_are_found_in_inputs_too() {
-        let [here, there] =
-            [split(&[&[4, 1], &[2, 3]]), split(&[&[1, 2, 1]])].map(|rows| Counts::of(&rows, 5));
-        assert_eq!(here.missing_from(&there), [3, 4]);
-        assert!(there.missing_from(&here).is_empty());
     }
 }

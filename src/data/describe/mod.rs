@@ -1,26 +1,23 @@
 //! What training would see, for a person to look at before any training.
 
 mod counts;
-mod leakage;
+mod overlap;
 mod page;
+mod warnings;
 
 use serde::Serialize;
 
 use self::counts::Counts;
-use super::config::{Count, DataConfig, Source, Tokens};
+use super::config::{DataConfig, Source};
 use super::vocabulary::{Notation, Vocabulary};
 use super::{Batch, Dataset, Floor, Loader, Order, Role, Sequences};
 use crate::error::Result;
 
+pub use self::warnings::warnings;
+
 /// Samples that are shown, and tokens of the vocabulary.
 const SAMPLES: usize = 3;
 const VOCABULARY_TOKENS: usize = 100;
-
-/// A file with fewer windows than this is learned by heart before anything else is learned.
-const FEW_WINDOWS: usize = 20;
-
-/// With fewer targets the mean loss of a validation is known to no better than 0.05 nats or so.
-const FEW_TARGETS: usize = 1000;
 
 /// What training would see. Prints as a page of text, and serializes for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -103,7 +100,9 @@ impl Description {
             targets: counts.targets,
             determined: counts.determined,
         };
-        let mut description = Description {
+        let leaked = overlap::leaked(&dataset.train, &dataset.valid);
+        let unseen = overlap::unseen(dataset);
+        Description {
             source: config.source.name().to_string(),
             name: match config.source {
                 Source::Sequences => config.task.name().to_string(),
@@ -114,12 +113,12 @@ impl Description {
             vocab,
             tokens: (0..vocab.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
             samples: samples(&dataset.train, vocabulary),
-            leaked: leakage::leaked(&dataset.train, &dataset.valid),
-            unseen: valid.missing_from(&train).into_iter().map(|id| vocabulary.token(id)).collect(),
+            leaked,
+            unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect(),
             floor: dataset.floor,
             unigram_entropy: train.unigram_entropy(),
             bigram_entropy: train.bigram_entropy(),
-            warnings: Vec::new(),
+            warnings: warnings::of(config, dataset, leaked, unseen.len()),
             separator: match vocabulary.notation() {
                 Notation::Words => " ",
                 Notation::Characters => "",
@@ -127,55 +126,7 @@ impl Description {
             },
             train: split(&dataset.train, &train),
             valid: split(&dataset.valid, &valid),
-        };
-        description.warnings = description.find_warnings(config, dataset);
-        description
-    }
-
-    fn find_warnings(&self, config: &DataConfig, dataset: &Dataset) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let (train, valid) = (&self.train, &self.valid);
-        if dataset.train.stream().is_some() {
-            let length = config.length;
-            if train.samples < FEW_WINDOWS {
-                warnings.push(format!(
-                    "too small for the context: training has {} windows of `data.length` = {length}, which a model \
-                     learns by heart; lower `data.length` or give more data",
-                    train.samples
-                ));
-            }
         }
-        let least = match dataset.valid.stream() {
-            Some(_) => FEW_TARGETS.max(config.length),
-            None => FEW_TARGETS,
-        };
-        if (valid.targets as usize) < least {
-            let targets = valid.targets;
-            warnings.push(format!(
-                "validation has {targets} targets; a mean loss over fewer than {least} is uncertain"
-            ));
-        }
-        if 10 * self.leaked > valid.samples {
-            warnings.push(format!(
-                "{} of {} validation sequences also stand in training, so the validation loss says little about \
-                 new ones",
-                self.leaked, valid.samples
-            ));
-        }
-        if !self.unseen.is_empty() {
-            warnings.push(format!(
-                "{} tokens stand in validation and never in training: no model can learn them",
-                self.unseen.len()
-            ));
-        }
-        match (config.source, &config.tokens, config.vocab) {
-            (Source::Text, Tokens::Bpe, Count::Of(asked)) if self.vocab < asked => warnings.push(format!(
-                "the text has pairs for {} tokens, fewer than `data.vocab` = {asked}",
-                self.vocab
-            )),
-            _ => {}
-        }
-        warnings
     }
 }
 

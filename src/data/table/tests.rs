@@ -35,7 +35,7 @@ fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
     Loader::new(split.clone(), split.len(), 0, Order::InOrder).batch(0, 0, &mut batch);
     let rows = batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time));
     let rows = rows.zip(batch.roles.chunks(batch.time)).map(|((inputs, targets), roles)| {
-        let counted = roles.iter().filter(|&&role| role == Role::Undetermined).count();
+        let counted = roles.iter().filter(|&&role| role == Role::Unknown).count();
         let row = [&inputs[..1], &targets[..counted]].concat();
         vocabulary.check(&row).unwrap();
         vocabulary.decode(&row)

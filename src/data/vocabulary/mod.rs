@@ -198,6 +198,11 @@ impl Vocabulary {
         }
     }
 
+    /// Whether ids are integers that stand for themselves.
+    pub(crate) fn is_integers(&self) -> bool {
+        matches!(&*self.0, Kind::Integers { .. })
+    }
+
     /// How a prompt is written.
     pub fn notation(&self) -> Notation {
         match &*self.0 {

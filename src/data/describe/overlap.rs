@@ -1,11 +1,21 @@
-//! Sequences of validation that also stand in training.
+//! Sequences of validation that also stand in training, and tokens that do not.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::counts::each_batch;
 use crate::data::ids::Ids;
-use crate::data::{Batch, Role, Sequences};
+use crate::data::{Dataset, Sequences};
+
+/// Tokens that stand in validation and never in training.
+pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
+    let vocab = dataset.vocabulary.size();
+    let [train, valid] = [&dataset.train, &dataset.valid].map(|split| {
+        let mut stands = vec![false; vocab];
+        split.for_each_id(|id| stands[id as usize] = true);
+        stands
+    });
+    (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
+}
 
 /// How many samples of validation stand in training: the same row, with the same source; or for a
 /// stream the same window, anywhere in the part for training.
@@ -19,36 +29,10 @@ pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
     // Of each row of validation how often it stands there; the count goes where training has it.
     let mut rows: HashMap<Vec<u32>, usize> = HashMap::new();
-    let mut row = Vec::new();
-    each_batch(valid, |batch| {
-        for number in 0..batch.rows {
-            copy_row(batch, number, &mut row);
-            *rows.entry(row.clone()).or_default() += 1;
-        }
-    });
-    let mut leaked = 0;
-    each_batch(train, |batch| {
-        for number in 0..batch.rows {
-            copy_row(batch, number, &mut row);
-            leaked += rows.get_mut(&row).map_or(0, std::mem::take);
-        }
-    });
-    leaked
-}
-
-/// Writes a row without its padding: the source, its length, the tokens.
-fn copy_row(batch: &Batch, number: usize, row: &mut Vec<u32>) {
-    row.clear();
-    if let Some(source) = &batch.source {
-        let at = number * source.time..(number + 1) * source.time;
-        let tokens = source.tokens[at.clone()].iter().zip(&source.padding[at]);
-        row.extend(tokens.filter(|(_, padding)| !**padding).map(|(token, _)| *token));
-        row.push(row.len() as u32);
+    for sample in 0..valid.len() {
+        *rows.entry(valid.row(sample)).or_default() += 1;
     }
-    let at = number * batch.time..(number + 1) * batch.time;
-    row.push(batch.inputs[at.start]);
-    let targets = batch.targets[at.clone()].iter().zip(&batch.roles[at]);
-    row.extend(targets.filter(|(_, role)| **role != Role::Padding).map(|(target, _)| *target));
+    (0..train.len()).map(|sample| rows.remove(&train.row(sample)).unwrap_or(0)).sum()
 }
 
 /// Looks for the windows of one part of a stream in another by a rolling hash (Karp & Rabin
@@ -117,6 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::data::Vocabulary;
     use crate::data::sequences::Rows;
 
     fn rows(rows: &[&[u32]]) -> Rows {
@@ -137,6 +122,17 @@ mod tests {
         let train = Sequences::pairs(rows(&[&[1, 2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         let valid = Sequences::pairs(rows(&[&[2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         assert_eq!(leaked(&train, &valid), 1);
+    }
+
+    #[test]
+    fn tokens_that_training_lacks_are_found_in_first_tokens_and_sources_too() {
+        let (train, valid) =
+            (Sequences::rows(rows(&[&[1, 2, 1]])), Sequences::rows(rows(&[&[4, 1], &[2, 3]])));
+        let vocabulary = Vocabulary::integers(7, &[]);
+        let dataset = Dataset { vocabulary, train, valid, floor: None, floor_by_position: vec![] };
+        assert_eq!(unseen(&dataset), [3, 4]);
+        let valid = Sequences::pairs(rows(&[&[6, 1]]), rows(&[&[1, 2]]));
+        assert_eq!(unseen(&Dataset { valid, ..dataset }), [6]);
     }
 
     proptest! {
