@@ -10,7 +10,8 @@ use burn_ndarray::NdArray;
 use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
-use causal_attention::training::{Control, DeviceBatch, ProgressKind, Summary, Target, train};
+use causal_attention::terminal::ProgressKind;
+use causal_attention::training::{Control, DeviceBatch, Summary, Target, train};
 
 type B = Autodiff<NdArray>;
 

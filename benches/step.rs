@@ -16,8 +16,9 @@ use causal_attention::data::{Batch, Role};
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
+use causal_attention::terminal::ProgressKind;
 use causal_attention::training::{
-    Control, DeviceBatch, Hyper, Optimizer, ProgressKind, StepBatches, Target, Trainee, train,
+    Control, DeviceBatch, Hyper, Optimizer, StepBatches, Target, Trainee, train,
 };
 
 type B = Autodiff<NdArray>;

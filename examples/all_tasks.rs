@@ -10,7 +10,8 @@ use std::path::Path;
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
-use causal_attention::training::{Control, Outcome, Place, ProgressKind, Target, launch};
+use causal_attention::terminal::ProgressKind;
+use causal_attention::training::{Control, Outcome, Place, Target, launch};
 use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
-use causal_attention::training::{Control, Place, ProgressKind, Split, Target, launch, read_metrics};
+use causal_attention::terminal::ProgressKind;
+use causal_attention::training::{Control, Place, Split, Target, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};

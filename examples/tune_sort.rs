@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicUsize;
 
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
-use causal_attention::training::{ProgressKind, Target, dataset};
+use causal_attention::terminal::ProgressKind;
+use causal_attention::training::{Target, dataset};
 use causal_attention::tuning::{Outline, Study, StudyProgress, Trial, Workers, ranked, setting_shown};
 use causal_attention::{Error, Result};
 

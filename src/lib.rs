@@ -16,6 +16,7 @@ pub mod ops;
 pub mod pictures;
 pub mod position;
 pub mod report;
+pub mod terminal;
 pub mod training;
 pub mod tuning;
 pub mod weights;

@@ -5,7 +5,7 @@ use super::missing::{absent, not_compiled};
 use super::{compiled, devices};
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
 use crate::error::{Error, Result};
-use crate::training::warn;
+use crate::terminal::warn;
 
 /// What was asked for: all, some or nothing of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

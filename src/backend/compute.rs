@@ -7,7 +7,7 @@ use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::kernels::allocator;
 use crate::ops::{self, Precision};
-use crate::training::warn;
+use crate::terminal::warn;
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
 ///

@@ -4,11 +4,11 @@
 //! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
 
 use super::device::Device;
-use super::memory::{Bytes, Memory};
+use super::memory::Memory;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
-use crate::training::thousands;
+use crate::terminal::{Bytes, thousands};
 
 impl Memory {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.

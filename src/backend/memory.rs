@@ -3,8 +3,6 @@
 //! An allocator that finds no memory ends the process, and one that promises more than there is
 //! gets it killed later; so a run that cannot fit is refused before it leaves a trace.
 
-use std::fmt;
-
 use sysinfo::System;
 
 use super::device::Device;
@@ -13,7 +11,7 @@ use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
 use crate::ops::{Kernels, Precision};
-use crate::training::thousands;
+use crate::terminal::{Bytes, thousands};
 
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
 /// moments twice, as tensors and as a file.
@@ -136,21 +134,6 @@ fn free() -> f64 {
     }
 }
 
-/// Bytes as people say them.
-#[derive(Debug, Clone, Copy)]
-pub struct Bytes(pub f64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(bytes) = self;
-        match bytes {
-            ..1e9 => write!(f, "{:.0} MB", (bytes / 1e6).ceil()),
-            1e9..1e13 => write!(f, "{:.1} GB", bytes / 1e9),
-            _ => write!(f, "{:.0} TB", bytes / 1e12),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,11 +178,5 @@ mod tests {
         let few = ["data.train_samples=5", "data.valid_samples=7"];
         assert_eq!(rows(&[&few[..], &["training.batch_size=37"]].concat()), 7);
         assert_eq!(rows(&[&few[..], &["training.batch_size=3"]].concat()), 3);
-    }
-
-    #[test]
-    fn bytes_read_as_people_say_them() {
-        let shown = [1.0, 2.5e6, 1.25e9, 4e14].map(|bytes| Bytes(bytes).to_string());
-        assert_eq!(shown, ["1 MB", "3 MB", "1.2 GB", "400 TB"]);
     }
 }

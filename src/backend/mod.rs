@@ -24,7 +24,7 @@ pub use choice::{Asked, choose, devices_of};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;
 pub use device_watch::DeviceWatch;
-pub use memory::{Bytes, Memory, rows};
+pub use memory::{Memory, rows};
 pub use missing::interface;
 
 use crate::config::{BackendName, TrainingConfig};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::backend::{self, Bytes, Check, Device, interface};
+use crate::backend::{self, Check, Device, interface};
 use crate::config::BackendName;
 use crate::error::Result;
-use crate::training::say;
+use crate::terminal::{Bytes, print_json, say};
 
 /// List the backends and devices, and check that each computes right.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         entries.push(json!({ "backend": name.name(), "compiled": is_compiled, "devices": found }));
     }
     if args.json {
-        say(&serde_json::to_string_pretty(&entries).expect("plain values"));
+        print_json(&entries);
     }
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use crate::config::Config;
 use crate::data::Description;
 use crate::error::Result;
-use crate::training::{dataset, say};
+use crate::terminal::{print_json, say_lines};
+use crate::training::dataset;
 
 /// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
 #[derive(Debug, clap::Args)]
@@ -26,8 +27,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let config = Config::load(args.config.as_deref(), &args.set)?;
     let description = Description::of(&config.data, &dataset(&config)?);
     match args.json {
-        true => say(&serde_json::to_string_pretty(&description).expect("a description holds plain values")),
-        false => say(description.to_string().trim_end()),
+        true => print_json(&description),
+        false => say_lines(&description.to_string()),
     }
     Ok(ExitCode::SUCCESS)
 }

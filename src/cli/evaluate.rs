@@ -16,9 +16,8 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
-use crate::training::{
-    RunFolder, ValidBatches, check_precision, data_fingerprint, dataset_of, say, thousands, warn,
-};
+use crate::terminal::{print_json, say, thousands, warn};
+use crate::training::{RunFolder, ValidBatches, check_precision, data_fingerprint, dataset_of};
 use crate::weights::native;
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -91,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let report = backend::run(&device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
     match args.json {
-        true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
+        true => print_json(&report),
         false => tell(&folder, &report),
     }
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::training::{RunFolder, say, write_atomically};
+use crate::terminal::say;
+use crate::training::{RunFolder, write_atomically};
 use crate::weights::export::{Format, export};
 use crate::weights::native;
 

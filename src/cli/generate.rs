@@ -1,6 +1,5 @@
 //! `generate`: writes on from a prompt.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,7 +14,8 @@ use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::training::{RunFolder, say, warn};
+use crate::terminal::{self, print_text, say, warn};
+use crate::training::RunFolder;
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -122,7 +122,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let job = Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given, on: &device };
     let written = backend::run(&device, job)?;
     if args.json {
-        print_json(&written, &vocabulary);
+        print_written(&written, &vocabulary);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -183,7 +183,7 @@ impl Job for Generate<'_> {
         if vocabulary.notation() == Notation::Words && !shown.is_empty() {
             shown.push(' ');
         }
-        let mut stream = (!args.json && args.samples == 1).then(std::io::stdout);
+        let streams = !args.json && args.samples == 1;
         let mut slide = None;
         let mut first = true;
         // Nothing is shown that a device computed after it failed.
@@ -192,10 +192,11 @@ impl Job for Generate<'_> {
             watch.check()?;
             match event {
                 Event::Text { text, .. } => {
-                    if let Some(out) = &mut stream {
-                        let before = if std::mem::take(&mut first) { shown.as_str() } else { "" };
-                        // Nobody may be reading any more.
-                        let _ = write!(out, "{before}{text}").and_then(|()| out.flush());
+                    if streams {
+                        if std::mem::take(&mut first) {
+                            print_text(&shown);
+                        }
+                        print_text(text);
                     }
                 }
                 Event::Slide { context, kept } => slide = Some((context, kept)),
@@ -203,12 +204,14 @@ impl Job for Generate<'_> {
             Ok(())
         };
         let continuations = generation::write((&model, sizes), vocabulary, &prompt, &options, &device, hear)?;
-        if stream.is_some() {
+        if streams {
             // Where nothing was written on, what was given stands alone.
-            say(if first { shown.trim_end() } else { "" });
+            print_text(if first { shown.trim_end() } else { "" });
+            print_text("\n");
         } else if !args.json {
             for (continuation, number) in continuations.iter().zip(1..) {
-                say(&format!("--- sample {number}\n{shown}{}", continuation.text));
+                say(&format!("--- sample {number}"));
+                print_text(&format!("{shown}{}\n", continuation.text));
             }
         }
         if let Some((context, kept)) = slide {
@@ -221,7 +224,7 @@ impl Job for Generate<'_> {
     }
 }
 
-fn print_json(written: &Written, vocabulary: &Vocabulary) {
+fn print_written(written: &Written, vocabulary: &Vocabulary) {
     let report = |continuation: &'_ Continuation| -> Vec<Vec<Alternative>> {
         let named = |alternative: &generation::Alternative| Alternative {
             id: alternative.id,
@@ -242,9 +245,8 @@ fn print_json(written: &Written, vocabulary: &Vocabulary) {
             ended: continuation.ended,
         })
         .collect();
-    let json = match samples.len() {
-        1 => serde_json::to_string_pretty(&samples.remove(0)),
-        _ => serde_json::to_string_pretty(&Reports { samples }),
-    };
-    say(&json.expect("a report holds plain values"));
+    match samples.len() {
+        1 => terminal::print_json(&samples.remove(0)),
+        _ => terminal::print_json(&Reports { samples }),
+    }
 }

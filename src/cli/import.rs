@@ -10,7 +10,8 @@ use crate::data::{Count, DataConfig, Source, Task, check};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::ops;
-use crate::training::{RunFolder, Target, say, thousands, write_atomically};
+use crate::terminal::{say, thousands};
+use crate::training::{RunFolder, Target, write_atomically};
 use crate::weights::import::{Imported, Naming, import};
 use crate::weights::native;
 

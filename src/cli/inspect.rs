@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::{Reading, create};
 use crate::report::{Picture, Style};
-use crate::training::{RunFolder, say};
+use crate::terminal::{print_json_line, say};
+use crate::training::RunFolder;
 use crate::weights::native;
 
 /// See what a run's model does with a text: the attention and the scores of every head, and the
@@ -97,7 +98,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             probabilities: &view.probabilities,
             scores: &scores,
         };
-        say(&serde_json::to_string(&report).expect("a report holds plain values"));
+        print_json_line(&report);
     }
     let out = match (&args.out, args.json) {
         (Some(out), _) => out.clone(),

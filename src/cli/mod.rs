@@ -24,7 +24,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::error::{Result, panic_message};
-use crate::training::warn;
+use crate::terminal::{check_written, print_text, warn};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -57,14 +57,21 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),
+        Err(told) if told.kind() == NO_COMMAND => {
+            let _ = told.print();
+            return ExitCode::from(2);
+        }
+        Err(told) if !told.use_stderr() => {
+            print_text(&told.render().to_string());
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             warn(&in_one_line(&error.to_string()));
             return ExitCode::from(2);
         }
     };
     std::panic::set_hook(Box::new(|_| {}));
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(cli)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(cli).and_then(|code| check_written().map(|()| code))));
     match outcome {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {

@@ -10,7 +10,8 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::pictures::Story;
 use crate::report::{ColorMap, Format, Style};
-use crate::training::{RunFolder, say};
+use crate::terminal::say;
+use crate::training::RunFolder;
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]

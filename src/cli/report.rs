@@ -8,7 +8,8 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::pictures::Story;
 use crate::report::{ColorMap, Style};
-use crate::training::{RunFolder, say};
+use crate::terminal::{print_json_line, say};
+use crate::training::RunFolder;
 
 use super::plot::Colors;
 
@@ -35,7 +36,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let style = Style { color_map: ColorMap::from(args.colors), ..Style::default() };
     let page = Story::read(&folder, &device)?.page(&style);
     if args.json {
-        say(&serde_json::to_string(&page).expect("a page holds plain values"));
+        print_json_line(&page);
     } else {
         page.write(&folder.report())?;
         say(&folder.report().display().to_string());

@@ -13,7 +13,8 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
-use crate::training::{RunFolder, say, warn};
+use crate::terminal::{print_json, say, warn};
+use crate::training::RunFolder;
 use crate::weights::native;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
@@ -55,7 +56,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
     match args.json {
-        true => say(&serde_json::to_string_pretty(&report).expect("a report holds plain values")),
+        true => print_json(&report),
         false => tell(&report, &vocabulary),
     }
     Ok(ExitCode::SUCCESS)

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use super::backend::BackendArgs;
 use super::evaluate::DRAWN;
 use super::signals;
-use crate::backend::{self, Bytes, Device, Job};
+use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::Result;
 use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
+use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, warn};
 use crate::training::{
-    Control, Ended, Outcome, Place, Plan, ProgressKind, RunFolder, Start, Target, check_precision, clock,
-    dataset, launch, say, thousands, warn,
+    Control, Ended, Outcome, Place, Plan, RunFolder, Start, Target, check_precision, dataset, launch,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -87,9 +87,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
-    progress.check()?;
     let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: None };
     let signal = control.signal.clone();
+    keep_working_unread();
     let outcome = launch(&config, place, &control)?;
     // The run is saved: whatever becomes of its pictures, it ended as it did.
     let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {

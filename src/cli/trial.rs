@@ -9,7 +9,8 @@ use super::signals;
 use crate::backend::compute;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Control, Ended, Place, ProgressKind, RunFolder, Target, launch, warn};
+use crate::terminal::{ProgressKind, keep_working_unread, warn};
+use crate::training::{Control, Ended, Place, RunFolder, Target, launch};
 use crate::tuning::{CANNOT_BE_TRAINED, Errand};
 
 /// Train one run of a study.
@@ -41,6 +42,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     compute(&config.training, || Ok(()))?;
     let control =
         Control { progress: ProgressKind::None, signal: signal.clone(), device, until: errand.pause_at };
+    keep_working_unread();
     let outcome = match launch(&config, place, &control) {
         Err(error) if is_its_own(&error) => {
             warn(&format!("error: {error}"));

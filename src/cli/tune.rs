@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::training::{ProgressKind, Start, Target, check_precision, dataset, say};
+use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say};
+use crate::training::{Start, Target, check_precision, dataset};
 use crate::tuning::{
     Baseline, Candidate, Errand, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
     check_baseline, check_resumes, ranked,
@@ -85,12 +86,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         true => ProgressKind::None,
         false => ProgressKind::automatic(),
     });
-    StudyProgress::check(kind)?;
     // A check that is still to come a signal may end at once: there is nothing yet that it could cost.
     let checks = config.tune.as_ref().is_none_or(|tune| tune.baseline)
         && resumed.as_ref().is_none_or(|folder| !folder.baseline().exists());
     let watched = (!checks).then(signals::watch).transpose()?;
     let is_new = resumed.is_none();
+    keep_working_unread();
     let mut study = match resumed {
         Some(folder) => {
             Errand::check_folder(folder.path())?;
@@ -137,7 +138,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
     let trials = study.trials();
     if args.json {
-        say(&serde_json::to_string(&ranked(&trials)).expect("trials hold plain values"));
+        print_json_line(&ranked(&trials));
     } else {
         tell(&study, &trials, &pictures);
     }

@@ -6,7 +6,8 @@ use crate::config::Shape;
 use crate::report::{
     Formation, GradientCurve, LossByPosition, LossCurve, Point, ScheduleCurve, ScoreHistory,
 };
-use crate::training::{Row, Schedule, Split, thousands};
+use crate::terminal::thousands;
+use crate::training::{Row, Schedule, Split};
 
 /// Points of a drawn schedule: more than a picture has pixels across.
 const SCHEDULE_POINTS: usize = 1_000;

@@ -5,7 +5,7 @@ use super::reading::{Reading, head_values};
 use crate::analysis::{HeadScores, Score};
 use crate::config::Config;
 use crate::report::{LossCurve, Page, Style};
-use crate::training::{clock, thousands};
+use crate::terminal::{clock, thousands};
 
 /// The page of a whole run.
 pub(super) fn of_run(story: &Story, style: &Style) -> Page {

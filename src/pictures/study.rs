@@ -8,7 +8,7 @@ use crate::report::{
     CostAgainstAccuracy, KeyEffects, Picture, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, Style,
     SweepCurve, SweepPoint, TrialCurves, TrialEnding, Value,
 };
-use crate::training::{clock, thousands};
+use crate::terminal::{clock, thousands};
 use crate::tuning::{RateSweep, Study, Trial, TrialEnd, Verdict, ranked};
 
 /// What the report draws of a study; `None` where no trial has a loss yet.

@@ -4,13 +4,13 @@ use std::fs;
 
 use super::checkpoint::{self, Checkpoint, Found, State};
 use super::history::{History, Row, Split};
-use super::progress::warn;
 use super::run_folder::{RunFolder, write_atomically};
 use super::stopping::Ended;
 use super::summary::Summary;
 use crate::analysis::HeadHistory;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
+use crate::terminal::warn;
 
 /// A run as its newest whole checkpoint knows it.
 #[derive(Debug)]

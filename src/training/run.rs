@@ -16,7 +16,6 @@ use super::checkpoint_writer::CheckpointWriter;
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::pace::Pace;
-use super::progress::{Progress, Standing};
 use super::run_folder::{RunFolder, write_atomically};
 use super::step::StepOutput;
 use super::stopping::Ended;
@@ -29,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::evaluation::evaluate;
 use crate::kernels::allocator;
 use crate::ops;
+use crate::terminal::{Progress, RunStatus};
 use crate::weights::native::{self, Description};
 
 /// A run under way: everything but the model.
@@ -144,7 +144,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             if log || validate || save || stop.is_some() || much || self.progress.wants_a_loss() {
                 self.read(log.then(|| learner.lr_current()))?;
             }
-            self.progress.step(&self.standing(learner.lr_current()));
+            self.progress.step(&self.status(learner.lr_current()));
 
             self.score_heads(learner, &device)?;
             let mut early = false;
@@ -283,7 +283,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             clip_rate: None,
         })?;
         let stop = self.state.stopping.observe(self.history.rows(), &self.config);
-        self.progress.validated(&self.standing(learning_rate), &evaluation);
+        self.progress.validated(&self.status(learning_rate), evaluation.loss, evaluation.accuracy);
 
         if self.state.best.as_ref().is_none_or(|best| evaluation.loss < best.evaluation.loss) {
             self.state.best = Some(Best { step, evaluation });
@@ -333,8 +333,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
         step.div_ceil(self.steps_per_epoch).max(1)
     }
 
-    fn standing(&self, learning_rate: f64) -> Standing {
-        Standing {
+    fn status(&self, learning_rate: f64) -> RunStatus {
+        RunStatus {
             step: self.state.step,
             total: self.total,
             epoch: self.epoch(self.state.step),

@@ -57,7 +57,6 @@ impl<B: ops::AutodiffBackend> SupervisedLearningStrategy<Parts<B>> for StepStrat
         _starting_epoch: usize,
     ) -> (Trainee<B>, SupervisedTrainingEventProcessor<Parts<B>>) {
         if let Some(run) = lock(&self.run).as_mut() {
-            run.progress.begin(&components.interrupter);
             let ended = run.steps(&mut learner, &train, &valid, &components.interrupter);
             run.progress.finish();
             *lock(&self.ended) = Some(ended);

@@ -18,7 +18,8 @@ use super::record::Record;
 use super::resuming::data_has_changed;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{PREPARED, RunFolder, dataset, warn};
+use crate::terminal::warn;
+use crate::training::{PREPARED, RunFolder, dataset};
 
 /// What a run is told: where it is to go, and how far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,46 +1,22 @@
 //! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
 //! ends or pauses.
 
-use std::io::Write;
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use super::study::{DueRun, Study};
 use super::table::setting_shown;
-use crate::error::{Error, Result};
-use crate::training::{Ended, ProgressKind, say};
+use crate::terminal::{Bar, ProgressKind, to_the_floor};
+use crate::training::Ended;
 
 /// Shows how a study gets on.
 #[derive(Debug)]
 pub struct StudyProgress {
     kind: ProgressKind,
-    bar: Option<ProgressBar>,
+    bar: Bar,
 }
 
 impl StudyProgress {
-    /// Whether a study can be shown so.
-    ///
-    /// # Errors
-    /// If a dashboard is asked for, which shows one run.
-    pub fn check(kind: ProgressKind) -> Result<()> {
-        match kind {
-            ProgressKind::Bar | ProgressKind::Plain | ProgressKind::None => Ok(()),
-            ProgressKind::Tui => {
-                Err(Error::Input("--progress tui: shows one run; take bar, plain or none for a study".into()))
-            }
-        }
-    }
-
     /// Progress of `study`.
     pub fn new(kind: ProgressKind, study: &Study) -> Self {
-        let bar = (kind == ProgressKind::Bar).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style =
-                ProgressStyle::with_template("{wide_bar:.cyan/dim} {human_pos}/{human_len} sequences  {msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style.progress_chars("━╸─"));
-            bar
-        });
+        let bar = Bar::new(kind, 0, "sequences");
         let mut progress = Self { kind, bar };
         progress.advance(study);
         progress
@@ -57,7 +33,7 @@ impl StudyProgress {
         let Some(record) = study.record(run) else { return };
         let summary = &record.summary;
         let loss = summary.best_valid_loss.map_or_else(String::new, |loss| {
-            let gap = summary.floor.map(|floor| format!(" ({:+.4} to the floor)", loss - floor));
+            let gap = summary.floor.map(|floor| format!(" ({})", to_the_floor(loss, floor)));
             format!("loss {loss:.4}{}", gap.unwrap_or_default())
         });
         let end = match summary.ended {
@@ -72,28 +48,21 @@ impl StudyProgress {
     }
 
     fn tell(&self, line: &str) {
-        match (self.kind, &self.bar) {
-            (ProgressKind::None, _) => {}
-            (_, Some(bar)) => bar.suspend(|| {
-                let _ = writeln!(std::io::stderr(), "{line}");
-            }),
-            (_, None) => say(line),
+        if self.kind != ProgressKind::None {
+            self.bar.say(line);
         }
     }
 
     fn advance(&mut self, study: &Study) {
-        let Some(bar) = &self.bar else { return };
         let done = study.sequences();
         let (expected, _) = study.outline().study_sequences();
-        bar.set_length(expected.max(done) as u64);
-        bar.set_position(done as u64);
-        bar.set_message(format!("{} trials", study.count()));
+        self.bar.set_total(expected.max(done) as u64);
+        self.bar.set(done as u64);
+        self.bar.set_message(&format!("{} trials", study.count()));
     }
 
     /// The study is over or interrupted: the bar gives its line back.
     pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish();
     }
 }

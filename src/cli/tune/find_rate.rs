@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::of_sweep;
 use crate::report::{Picture, Style};
-use crate::training::{RunFolder, Start, Target, check_precision, say, write_atomically};
+use crate::terminal::{print_json_line, say};
+use crate::training::{RunFolder, Start, Target, check_precision, write_atomically};
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.
@@ -60,7 +61,7 @@ pub(super) fn find_rate(
         curve.save(&folder.plots(), &Style::default()).map(drop)
     })?;
     if args.json {
-        say(&json);
+        print_json_line(&sweep);
     } else {
         say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
         say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::training::{clock, say, thousands};
+use crate::terminal::{clock, say, thousands};
 use crate::tuning::{Baseline, Outline, Study, Trial, TrialEnd, ranked, setting_shown, shown};
 
 /// Trials that the closing table shows.

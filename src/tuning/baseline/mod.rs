@@ -169,7 +169,8 @@ mod tests {
     use super::*;
     use crate::backend::Device;
     use crate::config::BackendName;
-    use crate::training::{Control, ProgressKind, Target, dataset, train};
+    use crate::terminal::ProgressKind;
+    use crate::training::{Control, Target, dataset, train};
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();

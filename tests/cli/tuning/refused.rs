@@ -16,7 +16,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 26] = [
+    let cases: [(Vec<&str>, &[&str]); 25] = [
         (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
             vec!["above.toml"],
@@ -51,7 +51,6 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
             &["`max` = 1e-30 must be above `min` = 1e30"],
         ),
         (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
-        (vec!["study.toml", "--progress", "tui"], &["--progress tui"]),
         (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
         (vec!["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
         (vec!["--resume", "nowhere"], &["no study `nowhere`"]),

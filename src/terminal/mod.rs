@@ -1,0 +1,17 @@
+//! Everything that is printed, and nothing that is known above: plain values come in.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `output` | the only place that writes to standard output and standard error |
+//! | `progress` | the bar or the lines that show how far work has got |
+//! | `numbers` | counts, sizes, times and losses as people write them |
+
+mod numbers;
+mod output;
+mod progress;
+
+pub use numbers::{Bytes, clock, thousands, to_the_floor};
+pub use output::{
+    check_written, escape, keep_working_unread, print_json, print_json_line, print_text, say, say_lines, warn,
+};
+pub use progress::{Bar, Progress, ProgressKind, RunStatus};

@@ -1,0 +1,82 @@
+//! Counts, sizes, times and losses as people write them.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A count with a comma at each thousand: 12,345.
+pub fn thousands(count: f64) -> String {
+    let digits = format!("{count:.0}");
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Seconds as a clock shows them: 0:07, 12:34, 1:02:03, and from a day on 3 d 1:02:03.
+pub fn clock(seconds: f64) -> String {
+    let total = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().as_secs();
+    let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{seconds:02}"),
+        (0, _) => format!("{hours}:{minutes:02}:{seconds:02}"),
+        _ => format!("{days} d {hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// How far a loss lies above the floor, which rounding never puts below it: `+0.0123 to the floor`.
+pub fn to_the_floor(loss: f64, floor: f64) -> String {
+    let gap = format!("{:+.4}", loss - floor);
+    let gap = if gap == "-0.0000" { "+0.0000".to_string() } else { gap };
+    format!("{gap} to the floor")
+}
+
+/// A number of bytes, shown as 3 MB, 1.2 GB or 400 TB.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes(pub f64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = self;
+        match bytes {
+            ..1e9 => write!(f, "{:.0} MB", (bytes / 1e6).ceil()),
+            1e9..1e13 => write!(f, "{:.1} GB", bytes / 1e9),
+            _ => write!(f, "{:.0} TB", bytes / 1e12),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_clocks_read_as_people_write_them() {
+        assert_eq!(
+            ["7", "999", "1,000", "12,345", "1,234,567"],
+            [7.0, 999.0, 1e3, 12_345.0, 1_234_567.0].map(thousands).each_ref().map(String::as_str)
+        );
+        assert_eq!(
+            ["0:07", "12:34", "1:02:03", "3 d 3:32:05"],
+            [7.0, 754.0, 3_723.0, 271_925.0].map(clock).each_ref().map(String::as_str)
+        );
+        assert_eq!(clock(f64::NAN), "0:00");
+        assert_eq!(clock(f64::INFINITY), "0:00");
+    }
+
+    #[test]
+    fn bytes_read_as_people_say_them() {
+        let shown = [1.0, 2.5e6, 1.25e9, 4e14].map(|bytes| Bytes(bytes).to_string());
+        assert_eq!(shown, ["1 MB", "3 MB", "1.2 GB", "400 TB"]);
+    }
+
+    #[test]
+    fn a_loss_at_the_floor_is_never_shown_as_minus_zero() {
+        assert_eq!(to_the_floor(1.000_01, 1.0), "+0.0000 to the floor");
+        assert_eq!(to_the_floor(0.999_99, 1.0), "+0.0000 to the floor");
+        assert_eq!(to_the_floor(0.9, 1.0), "-0.1000 to the floor");
+    }
+}
