@@ -13,7 +13,7 @@ use crate::error::{Error, Result, panic_message};
 use crate::ops;
 
 /// Runs `job` on a card, once a first small computation has shown that the card answers.
-pub fn run<B: ops::Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
+pub fn run<B: ops::HostAccess, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
     let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<B, 1>::ones([3], &handle);

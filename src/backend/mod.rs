@@ -92,7 +92,7 @@ pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex"))]
-fn cpu<B: ops::Backend, J: Job>(job: J) -> Result<J::Output> {
+fn cpu<B: ops::HostAccess, J: Job>(job: J) -> Result<J::Output> {
     job.run::<burn_autodiff::Autodiff<B>>(Default::default())
 }
 

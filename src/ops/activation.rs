@@ -7,6 +7,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
+use crate::kernels;
+
 /// Which form of GELU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,6 +18,15 @@ pub enum Gelu {
     Erf,
     /// GPT-2's approximation, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
     Tanh,
+}
+
+impl From<Gelu> for kernels::gelu::Gelu {
+    fn from(form: Gelu) -> Self {
+        match form {
+            Gelu::Erf => Self::Erf,
+            Gelu::Tanh => Self::Tanh,
+        }
+    }
 }
 
 /// GELU, elementwise, with the gradient of the very form that is computed.

@@ -6,7 +6,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, backend};
 
 use super::host::{Floats, tensor};
-use super::{Backend, IntoFloat, float};
+use super::{HostAccess, IntoFloat, float};
 use crate::kernels::optimizer;
 
 pub use crate::kernels::optimizer::AdamW;
@@ -34,7 +34,7 @@ pub struct Stepped<B: backend::Backend> {
 }
 
 /// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
-pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a FloatTensor<B>>) -> Option<f64> {
+pub fn global_norm<'a, B: HostAccess>(gradients: impl Iterator<Item = &'a FloatTensor<B>>) -> Option<f64> {
     let gradients: Vec<_> = gradients.map(Floats::<B>::new).collect::<Option<_>>()?;
     let slices: Vec<_> = gradients.iter().map(Floats::slice).collect();
     Some(optimizer::global_norm(&slices))
@@ -44,8 +44,8 @@ pub fn global_norm<'a, B: Backend>(gradients: impl Iterator<Item = &'a FloatTens
 ///
 /// The new weights take the memory of the gradients, and the next gradients that of the old weights,
 /// once nobody reads these any more.
-pub fn adamw<B: Backend>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<B>>) -> Vec<Stepped<B>> {
-    struct Numbers<B: Backend> {
+pub fn adamw<B: HostAccess>(settings: &AdamW, norm: f64, parameters: Vec<Parameter<B>>) -> Vec<Stepped<B>> {
+    struct Numbers<B: HostAccess> {
         old: Floats<B>,
         gradient: Vec<f32>,
         moments: [Vec<f32>; 2],

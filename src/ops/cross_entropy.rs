@@ -2,9 +2,12 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
-use burn::tensor::{Bool, Int, Tensor, backend};
+use burn::tensor::{Bool, Int, Tensor, TensorData, TensorMetadata, backend};
 
-use super::{Backend, IntoFloat, float};
+use super::host::tensor;
+use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use crate::kernels::loss as kernel;
+use crate::kernels::pool;
 
 /// The sum of `-log p(target)` over the targets that are not hidden, in nats.
 ///
@@ -20,8 +23,12 @@ pub fn cross_entropy<B: Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Tensor<B, 1> {
-    let hidden = hidden.map(|hidden| hidden.into_primitive());
-    float(B::token_cross_entropy(logits.into_float(), targets.into_primitive(), hidden, smoothing))
+    let (logits, targets) = (logits.into_float(), targets.into_primitive());
+    let hidden = hidden.map(Tensor::into_primitive);
+    float(match Fused::<B::Host>::new(B::host(&logits), &targets, hidden.as_ref(), smoothing) {
+        Some(operation) => B::run(operation, &[Some(logits)]),
+        None => composed::<B>(logits, targets, hidden, smoothing),
+    })
 }
 
 /// How a model does, target by target.
@@ -42,12 +49,15 @@ pub fn token_scores<B: Backend>(
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
 ) -> TokenScores<B> {
-    let hidden = hidden.map(|hidden| hidden.into_primitive());
-    let (losses, likeliest) = B::token_scores(logits.into_float(), targets.into_primitive(), hidden);
-    TokenScores { losses: float(losses), likeliest: Tensor::from_primitive(likeliest) }
+    let (logits, targets) = (logits.into_float(), targets.into_primitive());
+    let hidden = hidden.map(Tensor::into_primitive);
+    let logits = B::host(&logits);
+    let (losses, likeliest) = fused_scores::<B::Host>(logits, &targets, hidden.as_ref())
+        .unwrap_or_else(|| composed_scores::<B::Host>(logits.clone(), targets, hidden));
+    TokenScores { losses: float(B::from_host(losses)), likeliest: Tensor::from_primitive(likeliest) }
 }
 
-pub(super) fn composed_scores<B: Backend>(
+fn composed_scores<B: HostAccess>(
     logits: FloatTensor<B>,
     targets: IntTensor<B>,
     hidden: Option<BoolTensor<B>>,
@@ -69,7 +79,7 @@ pub(super) fn composed_scores<B: Backend>(
     (losses.into_float(), likeliest.into_primitive())
 }
 
-pub(super) fn composed<B: Backend>(
+fn composed<B: Backend>(
     logits: FloatTensor<B>,
     targets: IntTensor<B>,
     hidden: Option<BoolTensor<B>>,
@@ -95,4 +105,149 @@ pub(super) fn composed<B: Backend>(
         losses = losses.mask_fill(hidden, 0.0);
     }
     losses.sum().into_float()
+}
+
+/// No token: what stands at a place that does not count.
+const HIDDEN: i64 = i64::MIN;
+
+#[derive(Debug, Clone)]
+struct Fused<B: HostAccess> {
+    logits: Floats<B>,
+    targets: Vec<i64>,
+    kernel: kernel::CrossEntropy,
+    log_sum_exp: Option<Floats<B>>,
+}
+
+impl<B: HostAccess> Fused<B> {
+    fn new(
+        logits: &FloatTensor<B>,
+        targets: &IntTensor<B>,
+        hidden: Option<&BoolTensor<B>>,
+        smoothing: f64,
+    ) -> Option<Self> {
+        let (logits, targets) = (Floats::new(logits)?, counted::<B>(targets, hidden)?);
+        let kernel = kernel::CrossEntropy { ignored: Some(HIDDEN), smoothing: smoothing as f32 };
+        Some(Self { logits, targets, kernel, log_sum_exp: None })
+    }
+}
+
+impl<B: HostAccess> Operation<B> for Fused<B> {
+    fn forward(&mut self, keep: bool) -> FloatTensor<B> {
+        let rows = self.targets.len();
+        let [mut losses, mut log_sum_exp] = [rows, rows].map(pool::take);
+        let logits = self.logits.slice();
+        let loss = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp);
+        if keep {
+            self.log_sum_exp = Some(self.logits.keep(log_sum_exp, [rows]));
+        }
+        tensor::<B>(vec![loss.sum as f32], [1], &B::float_device(&self.logits.tensor()))
+    }
+
+    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
+        let log_sum_exp = self.log_sum_exp.as_ref().expect("forward has run").slice();
+        let (logits, scale) = (self.logits.slice(), gradient.slice()[0]);
+        let mut for_logits = pool::take(logits.len());
+        kernel::backward(&self.kernel, logits, &self.targets, log_sum_exp, scale, &mut for_logits);
+        let gradient = self.logits.place(for_logits, self.logits.shape());
+        self.logits.recycle();
+        self.log_sum_exp.into_iter().for_each(Floats::recycle);
+        vec![Some(gradient)]
+    }
+}
+
+fn fused_scores<B: HostAccess>(
+    logits: &FloatTensor<B>,
+    targets: &IntTensor<B>,
+    hidden: Option<&BoolTensor<B>>,
+) -> Option<(FloatTensor<B>, IntTensor<B>)> {
+    let shape = targets.shape();
+    let Fused { logits, targets, kernel, .. } = Fused::<B>::new(logits, targets, hidden, 0.0)?;
+    let (mut losses, mut likeliest) = (pool::take(targets.len()), vec![0; targets.len()]);
+    kernel::score(&kernel, logits.slice(), &targets, &mut losses, &mut likeliest);
+    let device = B::float_device(&logits.tensor());
+    let likeliest = Tensor::<B, 2, Int>::from_data(TensorData::new(likeliest, shape.clone()), &device);
+    Some((logits.place(losses, shape), likeliest.into_primitive()))
+}
+
+/// The targets, with those that do not count marked as such.
+fn counted<B: HostAccess>(targets: &IntTensor<B>, hidden: Option<&BoolTensor<B>>) -> Option<Vec<i64>> {
+    let mut targets = B::integers(targets)?.widened();
+    if let Some(hidden) = hidden {
+        for (target, hidden) in targets.iter_mut().zip(B::bools(hidden)?) {
+            if hidden != 0 {
+                *target = HIDDEN;
+            }
+        }
+    }
+    Some(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ops::agreement::*;
+    use crate::ops::{AutodiffBackend, Kernels};
+
+    fn cross_entropy_agrees<B: AutodiffBackend>(
+        [batch, time, vocab]: [usize; 3],
+        hides: bool,
+        smoothing: f64,
+        seed: u64,
+    ) {
+        check("cross-entropy", || {
+            let logits = leaf::<B, 3>(seed, [batch, time, vocab]).require_grad();
+            let targets = ids::<B>(seed + 1, [batch, time], vocab);
+            let hidden = hides.then(|| hidden::<B, 2>(seed + 2, [batch, time]));
+            // What stands at a hidden place is no matter.
+            let targets = match &hidden {
+                Some(hidden) => targets.mask_fill(hidden.clone(), -1),
+                None => targets,
+            };
+            let output = cross_entropy(logits.clone(), targets.clone(), hidden.clone(), smoothing);
+            let inner =
+                cross_entropy(logits.clone().inner(), targets.inner(), hidden.map(Tensor::inner), smoothing);
+            outcome!(output, inner, [logits])
+        });
+    }
+
+    fn scores_agree<B: AutodiffBackend>([batch, time, vocab]: [usize; 3], hides: bool, seed: u64) {
+        let logits = || leaf::<B, 3>(seed, [batch, time, vocab]);
+        let targets = ids::<B>(seed + 1, [batch, time], vocab);
+        let hidden = hides.then(|| hidden::<B, 2>(seed + 2, [batch, time]));
+        let targets = match &hidden {
+            Some(hidden) => targets.mask_fill(hidden.clone(), -1),
+            None => targets,
+        };
+        let run = |kernels: Kernels| kernels.run(|| token_scores(logits(), targets.clone(), hidden.clone()));
+        let (fused, composed) = (run(Kernels::Fused), run(Kernels::Composed));
+        for (a, b) in numbers(fused.losses).into_iter().zip(numbers(composed.losses)) {
+            assert!((a - b).abs() <= 1e-5 * b.max(1.0), "{a}, not {b}");
+        }
+        let likeliest = |scores: Tensor<B, 2, Int>| scores.into_data().convert::<i64>();
+        assert_eq!(likeliest(fused.likeliest), likeliest(composed.likeliest));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn cross_entropies_agree(
+            sizes in [1usize..4, 1usize..131, 2usize..70],
+            hides: bool,
+            smooth: bool,
+            seed in 0u64..1_000,
+        ) {
+            let smoothing = if smooth { 0.1 } else { 0.0 };
+            cross_entropy_agrees::<Ndarray>(sizes, hides, smoothing, seed);
+            cross_entropy_agrees::<Flexible>(sizes, hides, smoothing, seed);
+        }
+
+        #[test]
+        fn scores_of_tokens_agree(sizes in [1usize..4, 1usize..131, 1usize..70], hides: bool, seed in 0u64..1_000) {
+            scores_agree::<Ndarray>(sizes, hides, seed);
+            scores_agree::<Flexible>(sizes, hides, seed);
+        }
+    }
 }

@@ -2,20 +2,91 @@
 //! probability `p`, and the others grow by `1 / (1 - p)`, so that the expectation stays.
 
 use burn::nn::Dropout;
-use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Distribution, Int, Tensor};
 
-use super::{Backend, IntoFloat, float};
+use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use crate::kernels::{dropout as kernel, pool};
 
 /// Dropout, which acts on differentiable backends only: inference is on the inner one.
 ///
 /// # Shapes
 /// Any shape, in and out.
 pub fn dropout<B: Backend, const D: usize>(layer: &Dropout, input: Tensor<B, D>) -> Tensor<B, D> {
-    float(B::dropout(input.into_float(), layer.prob))
+    float(run::<B>(input.into_float(), layer.prob))
+}
+
+pub(super) fn run<B: Backend>(input: FloatTensor<B>, probability: f64) -> FloatTensor<B> {
+    let device = B::float_device(&input);
+    if probability == 0.0 || !B::ad_enabled(&device) {
+        return input;
+    }
+    let Some(held) = Floats::new(B::host(&input)) else { return composed::<B>(input, probability) };
+    let operation = Fused { input: Some(held), mask: draw::<B>(probability, &device) };
+    B::run(operation, &[Some(input)])
 }
 
 pub(super) fn composed<B: Backend>(input: FloatTensor<B>, probability: f64) -> FloatTensor<B> {
     // Elementwise, so that any rank stands for all.
     Dropout { prob: probability }.forward(float::<B, 1>(input)).into_float()
+}
+
+/// A mask with a seed that the backend's generator draws, so that whoever seeds the backend decides on the
+/// mask; none where nothing is dropped.
+pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<kernel::Dropout> {
+    (probability > 0.0 && B::ad_enabled(device)).then(|| {
+        let parts = Tensor::<B, 1, Int>::random([4], Distribution::Uniform(0.0, 65_536.0), device);
+        let seed = parts.into_data().iter::<i64>().fold(0, |seed, part| seed << 16 | part as u64);
+        kernel::Dropout { probability: probability as f32, seed }
+    })
+}
+
+#[derive(Debug, Clone)]
+struct Fused<B: HostAccess> {
+    input: Option<Floats<B>>,
+    mask: Option<kernel::Dropout>,
+}
+
+impl<B: HostAccess> Fused<B> {
+    fn apply(mask: Option<kernel::Dropout>, values: &Floats<B>) -> FloatTensor<B> {
+        let Some(mask) = mask else { return values.tensor() };
+        let mut output = pool::take(values.slice().len());
+        kernel::apply(mask, values.width(), values.slice(), &mut output);
+        values.place(output, values.shape())
+    }
+}
+
+impl<B: HostAccess> Operation<B> for Fused<B> {
+    fn forward(&mut self, _keep: bool) -> FloatTensor<B> {
+        Self::apply(self.mask, &self.input.take().expect("forward runs once"))
+    }
+
+    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
+        vec![Some(Self::apply(self.mask, gradient))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::AutodiffBackend;
+    use crate::ops::agreement::*;
+
+    #[test]
+    fn a_gradient_passes_through_the_mask_of_its_dropout() {
+        fn agrees<B: AutodiffBackend>() {
+            let device = Default::default();
+            let input = Tensor::<B, 2>::ones([211, 103], &device).require_grad();
+            let output = float::<B, 2>(run::<B>(input.clone().into_float(), 0.25));
+            let gradient = input.grad(&output.clone().sum().backward()).unwrap();
+            let output = numbers(output);
+            assert_eq!(output, numbers(gradient));
+            let dropped = output.iter().filter(|&&value| value == 0.0).count() as f64 / output.len() as f64;
+            // Six standard deviations.
+            assert!((dropped - 0.25).abs() < 6.0 * (0.25 * 0.75 / output.len() as f64).sqrt(), "{dropped}");
+            assert!(output.iter().all(|&value| value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
+        }
+        agrees::<Ndarray>();
+        agrees::<Flexible>();
+    }
 }

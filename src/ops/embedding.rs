@@ -2,9 +2,11 @@
 
 use burn::nn::Embedding;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Tensor, TensorMetadata};
+use burn::tensor::{Int, Shape, Tensor, TensorMetadata};
 
-use super::{Backend, IntoFloat, float};
+use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use crate::kernels::embedding as kernel;
+use crate::kernels::pool;
 
 /// The row of each token, plus the row of `positions` for each place in time if there is one.
 ///
@@ -16,14 +18,22 @@ pub fn embedding<B: Backend>(
     tokens: Tensor<B, 2, Int>,
     positions: Option<Tensor<B, 2>>,
 ) -> Tensor<B, 3> {
-    float(B::token_embedding(
-        tokens.into_primitive(),
-        table.weight.val().into_float(),
-        positions.map(|positions| positions.into_float()),
-    ))
+    let positions = positions.map(IntoFloat::into_float);
+    float(run::<B>(tokens.into_primitive(), table.weight.val().into_float(), positions))
 }
 
-pub(super) fn composed<B: Backend>(
+fn run<B: Backend>(
+    tokens: IntTensor<B>,
+    table: FloatTensor<B>,
+    positions: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    match Fused::<B::Host>::new(&tokens, B::host(&table), positions.as_ref().map(B::host)) {
+        Some(operation) => B::run(operation, &[Some(table), positions]),
+        None => composed::<B>(tokens, table, positions),
+    }
+}
+
+fn composed<B: Backend>(
     tokens: IntTensor<B>,
     table: FloatTensor<B>,
     positions: Option<FloatTensor<B>>,
@@ -34,11 +44,65 @@ pub(super) fn composed<B: Backend>(
     B::float_add(embedded, B::float_reshape(positions, [1, time, d_model].into()))
 }
 
+#[derive(Debug, Clone)]
+struct Fused<B: HostAccess> {
+    ids: Vec<i64>,
+    batch: usize,
+    table: Floats<B>,
+    positions: Option<Floats<B>>,
+}
+
+impl<B: HostAccess> Fused<B> {
+    fn new(
+        tokens: &IntTensor<B>,
+        table: &FloatTensor<B>,
+        positions: Option<&FloatTensor<B>>,
+    ) -> Option<Self> {
+        let (positions, table) = (Floats::optional(positions)?, Floats::new(table)?);
+        let ids = B::integers(tokens)?.widened();
+        let [batch, time] = tokens.shape().dims();
+        let fits =
+            batch * time > 0 && positions.as_ref().is_none_or(|positions| positions.shape()[0] == time);
+        fits.then_some(Self { ids, batch, table, positions })
+    }
+
+    fn sequences(&self) -> kernel::Sequences<'_> {
+        kernel::Sequences { ids: &self.ids, time: self.ids.len() / self.batch }
+    }
+}
+
+impl<B: HostAccess> Operation<B> for Fused<B> {
+    fn forward(&mut self, _keep: bool) -> FloatTensor<B> {
+        let (sequences, d_model) = (self.sequences(), self.table.width());
+        let mut output = pool::take(self.ids.len() * d_model);
+        let positions = self.positions.as_ref().map(Floats::slice);
+        kernel::forward(sequences, d_model, self.table.slice(), positions, &mut output);
+        self.table.place(output, Shape::from([self.batch, sequences.time, d_model]))
+    }
+
+    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
+        let (sequences, d_model) = (self.sequences(), self.table.width());
+        let mut for_table = pool::take(self.table.slice().len());
+        let mut for_positions = self.positions.as_ref().map(|positions| pool::take(positions.slice().len()));
+        let positions = for_positions.as_deref_mut();
+        kernel::backward(sequences, d_model, gradient.slice(), &mut for_table, positions);
+        let for_positions = self.positions.as_ref().zip(for_positions);
+        vec![
+            Some(self.table.place(for_table, self.table.shape())),
+            for_positions.map(|(positions, values)| positions.place(values, positions.shape())),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use burn::module::Param;
     use burn_ndarray::NdArray;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ops::AutodiffBackend;
+    use crate::ops::agreement::*;
 
     #[test]
     fn an_embedding_is_the_row_of_the_token_plus_that_of_the_place() {
@@ -50,5 +114,43 @@ mod tests {
         let embedded = embedding(&table, tokens, Some(positions));
         let expected = [15.0, 26.0, 31.0, 42.0, 13.0, 24.0, 33.0, 44.0];
         assert_eq!(embedded.into_data().to_vec::<f32>().unwrap(), expected);
+    }
+
+    fn embedding_agrees<B: AutodiffBackend>(
+        [batch, time, width, vocab]: [usize; 4],
+        positions: bool,
+        seed: u64,
+    ) {
+        check("embedding", || {
+            let table = leaf::<B, 2>(seed, [vocab, width]).require_grad();
+            let positions = positions.then(|| leaf::<B, 2>(seed + 1, [time, width]).require_grad());
+            let tokens = ids::<B>(seed + 2, [batch, time], vocab);
+            let output = float::<B, 3>(run::<B>(
+                tokens.clone().into_primitive(),
+                table.clone().into_float(),
+                positions.clone().map(IntoFloat::into_float),
+            ));
+            let inner = float::<B::InnerBackend, 3>(run::<B::InnerBackend>(
+                tokens.inner().into_primitive(),
+                table.clone().inner().into_float(),
+                positions.clone().map(|positions| positions.inner().into_float()),
+            ));
+            match &positions {
+                Some(positions) => outcome!(output, inner, [table, positions]),
+                None => outcome!(output, inner, [table]),
+            }
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn embeddings_agree(
+            sizes in [1usize..4, 1usize..131, 1usize..70, 1usize..30], positions: bool, seed in 0u64..1_000,
+        ) {
+            embedding_agrees::<Ndarray>(sizes, positions, seed);
+            embedding_agrees::<Flexible>(sizes, positions, seed);
+        }
     }
 }

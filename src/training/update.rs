@@ -39,7 +39,7 @@ pub struct Update {
 
 impl Update {
     /// By the kernels where they serve, else by Burn's operations.
-    pub fn apply<B: ops::Backend>(&self, due: Vec<Due<B>>, device: &B::Device) -> Updated<B> {
+    pub fn apply<B: ops::HostAccess>(&self, due: Vec<Due<B>>, device: &B::Device) -> Updated<B> {
         self.in_one_pass(due, device).unwrap_or_else(|due| self.composed(due, device))
     }
 
@@ -47,7 +47,7 @@ impl Update {
     ///
     /// # Errors
     /// The parameters as they came, where the kernels do not serve the backend or the optimizer.
-    fn in_one_pass<B: ops::Backend>(
+    fn in_one_pass<B: ops::HostAccess>(
         &self,
         due: Vec<Due<B>>,
         device: &B::Device,
@@ -177,7 +177,7 @@ mod tests {
 
     /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
     /// moments and the norm.
-    fn path<B: ops::Backend>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) -> Vec<Vec<f32>> {
+    fn path<B: ops::HostAccess>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) -> Vec<Vec<f32>> {
         let device = B::Device::default();
         let tensor = |seed, shape: [usize; 2]| {
             let values = TensorData::new(random(seed, shape[0] * shape[1]), shape);
@@ -208,7 +208,7 @@ mod tests {
         path
     }
 
-    fn both_ways_agree<B: ops::Backend>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) {
+    fn both_ways_agree<B: ops::HostAccess>(hyper: Hyper, shapes: &[[usize; 2]], seed: u64) {
         let path = |kernels: Kernels| kernels.run(|| path::<B>(hyper, shapes, seed));
         let (fused, composed) = (path(Kernels::Fused), path(Kernels::Composed));
         assert_eq!(fused.len(), composed.len());

@@ -3,10 +3,9 @@
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn_flex::Flex;
 
-use super::Integers;
-use crate::ops::Backend;
+use super::{HostAccess, Integers};
 
-impl Backend for Flex {
+impl HostAccess for Flex {
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         tensor.as_slice()
     }

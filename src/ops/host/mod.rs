@@ -8,12 +8,49 @@ mod flex;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, TensorData, TensorMetadata};
+use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn::tensor::{Shape, TensorData, TensorMetadata, backend};
 
-use super::Backend;
 use super::kernels::{Kernels, kernels};
 use crate::kernels::pool;
+
+/// A plain backend, and what of its tensors the kernels can read: by default nothing, so that every operation
+/// is composed.
+pub trait HostAccess: backend::Backend {
+    /// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
+    fn floats(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        None
+    }
+
+    /// The same tensor, laid out so that [`Self::floats`] can read it if its precision allows.
+    fn row_major(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor
+    }
+
+    /// The numbers of a tensor that [`Self::floats`] can read and that nobody shares, without a copy.
+    ///
+    /// # Errors
+    /// Any other tensor, as it came.
+    fn into_floats(tensor: FloatTensor<Self>) -> Result<Vec<f32>, FloatTensor<Self>> {
+        Err(tensor)
+    }
+
+    /// The numbers of a tensor of tokens in the host's memory.
+    fn integers(_tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
+        None
+    }
+
+    /// The values of a tensor in the host's memory, row by row: anything but zero is true.
+    fn bools(_tensor: &BoolTensor<Self>) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl HostAccess for burn_wgpu::Wgpu {}
+
+#[cfg(feature = "cuda")]
+impl HostAccess for burn_cuda::Cuda {}
 
 /// Whole numbers in the host's memory.
 #[derive(Debug, Clone, Copy)]
@@ -36,9 +73,9 @@ impl Integers<'_> {
 
 /// A float tensor that the kernels can read.
 #[derive(Debug, Clone)]
-pub(super) struct Floats<B: Backend>(FloatTensor<B>);
+pub struct Floats<B: HostAccess>(FloatTensor<B>);
 
-impl<B: Backend> Floats<B> {
+impl<B: HostAccess> Floats<B> {
     /// The tensor, rearranged if it must be; none where the kernels do not serve it or are not wanted.
     pub fn new(tensor: &FloatTensor<B>) -> Option<Self> {
         if kernels() == Kernels::Composed || tensor.shape().num_elements() == 0 {
@@ -49,6 +86,14 @@ impl<B: Backend> Floats<B> {
         }
         let tensor = B::row_major(tensor.clone());
         B::floats(&tensor).is_some().then(|| Self(tensor))
+    }
+
+    /// As [`Self::new`], for an input that may be absent: none only where there is one that is not served.
+    pub fn optional(tensor: Option<&FloatTensor<B>>) -> Option<Option<Self>> {
+        match tensor {
+            Some(tensor) => Self::new(tensor).map(Some),
+            None => Some(None),
+        }
     }
 
     /// A gradient of what the kernels made.
@@ -117,7 +162,7 @@ impl<B: Backend> Floats<B> {
 }
 
 /// A tensor of these numbers, without a copy.
-pub(super) fn tensor<B: Backend>(
+pub(super) fn tensor<B: HostAccess>(
     values: Vec<f32>,
     shape: impl Into<Shape>,
     device: &B::Device,

@@ -3,10 +3,9 @@
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn_ndarray::{NdArray, NdArrayTensor};
 
-use super::Integers;
-use crate::ops::Backend;
+use super::{HostAccess, Integers};
 
-impl Backend for NdArray<f32> {
+impl HostAccess for NdArray<f32> {
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         match tensor {
             NdArrayTensor::F32(storage) => storage.view().to_slice(),
@@ -57,4 +56,4 @@ impl Backend for NdArray<f32> {
 }
 
 /// Double precision has no kernels.
-impl Backend for NdArray<f64> {}
+impl HostAccess for NdArray<f64> {}

@@ -1,12 +1,17 @@
 //! Scaled dot-product attention over heads (Vaswani et al., 2017, arXiv 1706.03762):
 //! `softmax(Q K^T / sqrt(d_head) + bias) V`, with masks, positions and dropout.
 
+#[cfg(test)]
+mod agreement;
+mod fused;
+
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, backend};
 
-use crate::{Error, Result};
-
+use super::dropout::{self, draw};
 use super::precision::matmul;
 use super::{Backend, IntoFloat, Mask, float, masked_softmax};
+use crate::{Error, Result};
 
 /// What an attention operation is told besides its tensors.
 #[derive(Debug, Clone)]
@@ -81,7 +86,15 @@ pub fn attention<B: Backend>(
     value: Tensor<B, 3>,
     options: AttentionOptions<B>,
 ) -> Tensor<B, 3> {
-    float(B::multi_head_attention(query.into_float(), key.into_float(), value.into_float(), options))
+    let [batch, query_time, width] = query.dims();
+    let [_, key_time, _] = key.dims();
+    let AttentionOptions { heads, key_value_heads, .. } = options;
+    let sizes = fused::Sizes { batch, query_time, key_time, heads, key_value_heads, d_head: width / heads };
+    let parts = [query, key, value].map(IntoFloat::into_float);
+    match fused::attention::<B>(parts.iter(), sizes, &options) {
+        Some(operation) => run(operation, parts, options),
+        None => composed(parts.map(float), options).0,
+    }
 }
 
 /// [`attention`], with the weights as they were applied (after dropout).
@@ -94,7 +107,7 @@ pub fn attention_with_weights<B: Backend>(
     value: Tensor<B, 3>,
     options: AttentionOptions<B>,
 ) -> (Tensor<B, 3>, Tensor<B, 4>) {
-    composed(query, key, value, options)
+    composed([query, key, value], options)
 }
 
 /// Self-attention from queries, keys and values that lie side by side, as one projection makes them.
@@ -106,7 +119,15 @@ pub fn packed_attention<B: Backend>(
     query_key_value: Tensor<B, 3>,
     options: AttentionOptions<B>,
 ) -> Tensor<B, 3> {
-    float(B::packed_attention(query_key_value.into_float(), options))
+    let [batch, time, width] = query_key_value.dims();
+    let AttentionOptions { heads, key_value_heads, .. } = options;
+    let d_head = width / (heads + 2 * key_value_heads);
+    let sizes = fused::Sizes { batch, query_time: time, key_time: time, heads, key_value_heads, d_head };
+    let packed = query_key_value.into_float();
+    match fused::attention::<B>([&packed].into_iter(), sizes, &options) {
+        Some(operation) => run(operation, [packed], options),
+        None => packed_attention_with_weights(float(packed), options).0,
+    }
 }
 
 /// [`packed_attention`], with the weights `[batch, heads, time, time]` as they were applied.
@@ -114,8 +135,7 @@ pub fn packed_attention_with_weights<B: Backend>(
     query_key_value: Tensor<B, 3>,
     options: AttentionOptions<B>,
 ) -> (Tensor<B, 3>, Tensor<B, 4>) {
-    let [query, key, value] = split_packed(query_key_value, &options);
-    composed(query, key, value, options)
+    composed(split_packed(query_key_value, &options), options)
 }
 
 /// The three parts of a packed projection.
@@ -134,10 +154,23 @@ pub fn split_packed<B: backend::Backend>(
     [part(0, query), part(query, key_value), part(query + key_value, key_value)]
 }
 
-pub(super) fn composed<B: Backend>(
-    query: Tensor<B, 3>,
-    key: Tensor<B, 3>,
-    value: Tensor<B, 3>,
+/// Runs the fused form. The inputs of its gradient are the projections, and the bias if there is one.
+fn run<B: Backend, const N: usize>(
+    mut operation: fused::Attention<B::Host>,
+    projections: [FloatTensor<B>; N],
+    options: AttentionOptions<B>,
+) -> Tensor<B, 3> {
+    operation.dropout = draw::<B>(options.dropout, &B::float_device(&projections[0]));
+    let bias = match options.position {
+        ScorePosition::Bias(bias) => Some(bias.into_float()),
+        ScorePosition::None | ScorePosition::Rotation { .. } => None,
+    };
+    let inputs: Vec<_> = projections.into_iter().map(Some).chain([bias]).collect();
+    float(B::run(operation, &inputs))
+}
+
+fn composed<B: Backend>(
+    [query, key, value]: [Tensor<B, 3>; 3],
     options: AttentionOptions<B>,
 ) -> (Tensor<B, 3>, Tensor<B, 4>) {
     let AttentionOptions { heads, key_value_heads, mask, position, dropout } = options;
@@ -167,7 +200,7 @@ pub(super) fn composed<B: Backend>(
         None => scores,
     };
     let weights = masked_softmax(scores, &mask); // [batch, heads, query_time, key_time]
-    let weights = float::<B, 4>(B::dropout(weights.into_float(), dropout));
+    let weights = float::<B, 4>(dropout::run::<B>(weights.into_float(), dropout));
     let context = matmul(weights.clone(), value); // [batch, heads, query_time, d_head]
     (context.swap_dims(1, 2).reshape([batch, query_time, width]), weights)
 }

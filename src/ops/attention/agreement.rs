@@ -1,8 +1,12 @@
-//! Attention, packed and not, under every mask and position.
+//! Both forms of attention, packed and not, under every mask and position.
 
+use burn::tensor::{Bool, Tensor};
+use burn_flex::Flex;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ops::agreement::*;
+use crate::ops::{AutodiffBackend, Kernels};
 
 /// What an attention is tried with.
 #[derive(Debug, Clone, Copy)]
@@ -111,4 +115,48 @@ proptest! {
         attention_agrees::<Ndarray>(setting);
         attention_agrees::<Flexible>(setting);
     }
+}
+
+#[test]
+fn one_mask_for_all_sequences_hides_in_each_of_them() {
+    let part = |seed| leaf::<Flex, 3>(seed, [3, 5, 4]);
+    let one = |mask: Tensor<Flex, 2, Bool>| Mask::causal().hide_queries(mask);
+    let attend = |mask| {
+        let options = AttentionOptions {
+            heads: 2,
+            key_value_heads: 2,
+            mask,
+            position: ScorePosition::None,
+            dropout: 0.0,
+        };
+        numbers(attention(part(1), part(2), part(3), options))
+    };
+    let mask = hidden::<Flex, 2>(4, [1, 5]);
+    assert_eq!(attend(one(mask.clone())), Kernels::Composed.run(|| attend(one(mask.expand([3, 5])))));
+}
+
+#[test]
+fn gradients_pass_through_the_weights_that_dropout_keeps() {
+    fn agrees<B: AutodiffBackend>() {
+        let device = Default::default();
+        // With values of one a context is the sum of the weights that are kept, and so is the sum of the
+        // values' gradients.
+        let ones = || Tensor::<B, 3>::ones([3, 67, 10], &device);
+        let value = ones().require_grad();
+        let options = AttentionOptions {
+            heads: 5,
+            key_value_heads: 5,
+            mask: Mask::causal(),
+            position: ScorePosition::None,
+            dropout: 0.25,
+        };
+        let output = attention(ones(), ones(), value.clone(), options);
+        let gradient = value.grad(&output.clone().sum().backward()).unwrap();
+        let (kept, gradients) = (output.sum_dim(1), gradient.sum_dim(1));
+        for (kept, gradient) in numbers(kept).into_iter().zip(numbers(gradients)) {
+            assert!((kept - gradient).abs() < 1e-3 && (40.0..95.0).contains(&kept), "{kept} {gradient}");
+        }
+    }
+    agrees::<Ndarray>();
+    agrees::<Flexible>();
 }
