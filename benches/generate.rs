@@ -10,6 +10,7 @@ use causal_attention::data::Vocabulary;
 use causal_attention::generation::{Event, Options, Prompt, Sampling, write};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
 use causal_attention::ops::Gelu;
+use causal_attention::terminal::say;
 use rayon::prelude::*;
 
 fn main() {
@@ -68,7 +69,7 @@ fn main() {
     let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
     let (limit, step) = (bytes / bandwidth, median(steps.clone()));
     let quarter = (steps.len() / 4).max(1);
-    println!(
+    say(&format!(
         "{{\"tokens_per_second\": {:.2}, \"prefill_ms\": {:.1}, \"step_ms\": {:.2}, \"first_steps_ms\": {:.2}, \
          \"last_steps_ms\": {:.2}, \"bandwidth_gb_per_s\": {:.1}, \"limit_ms\": {:.2}, \"step_over_limit\": {:.2}}}",
         new as f64 / seconds,
@@ -79,7 +80,7 @@ fn main() {
         bandwidth / 1e9,
         limit * 1e3,
         step / limit,
-    );
+    ));
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -11,6 +11,7 @@ use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::terminal::ProgressKind;
+use causal_attention::terminal::print_json_line;
 use causal_attention::training::{Control, DeviceBatch, Summary, Target, train};
 
 type B = Autodiff<NdArray>;
@@ -82,12 +83,12 @@ fn main() {
             "step_us": step.round(),
             "percent_of_a_step": (microseconds / step * 1e4).round() / 1e2,
         });
-        println!("{line}");
+        print_json_line(&line);
     }
     let line = serde_json::json!({
         "checkpoint_every_steps": default.training.validate_every,
         "ms_of_all": (summary.checkpoint_seconds * 1e3).round(),
         "percent_of_the_steps": (summary.checkpoint_seconds / summary.seconds * 1e4).round() / 1e2,
     });
-    println!("{line}");
+    print_json_line(&line);
 }

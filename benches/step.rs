@@ -17,6 +17,7 @@ use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::terminal::ProgressKind;
+use causal_attention::terminal::print_json_line;
 use causal_attention::training::{
     Control, DeviceBatch, Hyper, Optimizer, StepBatches, Target, Trainee, train,
 };
@@ -235,7 +236,7 @@ fn measure(options: &Options) {
             line["engine_extra_us_per_step"] = (extra * 1e3).round().into();
             line["engine_extra_percent"] = (extra / milliseconds * 100.0).round().into();
         }
-        println!("{line}");
+        print_json_line(&line);
     }
 }
 

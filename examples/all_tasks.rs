@@ -11,6 +11,7 @@ use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::ProgressKind;
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Outcome, Place, Target, launch};
 use causal_attention::{Error, Result};
 
@@ -55,15 +56,15 @@ fn budget(task: Task) -> (usize, usize, &'static str) {
 
 fn main() {
     if let Err(error) = all() {
-        eprintln!("error: {error}");
+        warn(&format!("error: {error}"));
         std::process::exit(error.exit_code().into());
     }
 }
 
 fn all() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
-    println!("| task | steps | minutes | floor | loss | above the floor | of what can be known |");
-    println!("|---|---|---|---|---|---|---|");
+    say("| task | steps | minutes | floor | loss | above the floor | of what can be known |");
+    say("|---|---|---|---|---|---|---|");
     let mut missed = Vec::new();
     for task in Task::ALL {
         let (steps, samples, position) = budget(task);
@@ -80,12 +81,12 @@ fn all() -> Result<()> {
         };
         let known = summary.determined_accuracy;
         let known = known.map_or_else(|| "-".to_string(), |share| format!("{:.1} %", share * 100.0));
-        println!(
+        say(&format!(
             "| `{}` | {steps} | {:.1} | {floor:.4} | {loss:.4} | {:.4} | {known} |",
             task.name(),
             summary.seconds / 60.0,
             loss - floor
-        );
+        ));
         if loss - floor >= SOLVED {
             missed.push(task.name());
         }

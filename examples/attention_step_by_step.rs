@@ -13,6 +13,7 @@ use causal_attention::attention::causal::{CausalAttention, mask_scores, mask_wei
 use causal_attention::attention::mask::{Mask, future};
 use causal_attention::attention::{Masking, StackedHeads, TrainableAttention, score, simple};
 use causal_attention::ops::{self, ScorePosition};
+use causal_attention::terminal::say;
 use causal_attention::{Error, Result};
 
 /// Dropout acts on a differentiable backend only, so the lesson runs on one.
@@ -239,11 +240,9 @@ fn entry(batch: &Tensor<B, 3>, index: usize) -> Tensor<B, 2> {
 }
 
 fn heading(text: &str) {
-    println!("{text}\n{}\n", "=".repeat(text.len()));
-}
-
-fn say(text: &str) {
-    println!("{text}");
+    say(text);
+    say(&"=".repeat(text.len()));
+    say("");
 }
 
 /// A matrix as lines of text, with a title and the names of rows and columns.
@@ -261,14 +260,14 @@ fn table(title: &str, rows: &[&str], columns: &[&str], matrix: &Tensor<B, 2>) ->
 
 /// Prints tables side by side.
 fn show(tables: &[Vec<String>]) {
-    println!();
+    say("");
     let height = tables.iter().map(Vec::len).max().unwrap_or(0);
     for line in 0..height {
         let cells = tables.iter().map(|table| {
             let width = table.iter().map(|line| line.chars().count()).max().unwrap_or(0);
             format!("{:width$}", table.get(line).map_or("", String::as_str))
         });
-        println!("  {}", cells.collect::<Vec<_>>().join("     ").trim_end());
+        say(&format!("  {}", cells.collect::<Vec<_>>().join("     ").trim_end()));
     }
-    println!();
+    say("");
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::terminal::ProgressKind;
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Place, Split, Target, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;
@@ -62,7 +63,7 @@ struct Curve {
 fn main() {
     let picture = std::env::args_os().nth(1).map_or_else(|| "norm_and_warmup.png".into(), PathBuf::from);
     if let Err(error) = compare(&picture) {
-        eprintln!("error: {error}");
+        warn(&format!("error: {error}"));
         std::process::exit(error.exit_code().into());
     }
 }
@@ -70,19 +71,19 @@ fn main() {
 fn compare(picture: &Path) -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let mut curves = Vec::new();
-    println!("loss on validation, in nats a token");
+    say("loss on validation, in nats a token");
     for (run, (name, changes)) in RUNS.into_iter().enumerate() {
         let overrides = changes.map(String::from);
         let config = Config::parse(EXPERIMENT, Path::new("norm_and_warmup.rs"), &overrides)?;
         let curve = train(name, &config, folder.path().join(run.to_string()))?;
         let last = curve.points.last().map_or(f64::NAN, |&(_, loss)| loss);
-        println!("  {name:<22} {last:.4}   (floor {:.4})", curve.floor.unwrap_or(0.0));
+        say(&format!("  {name:<22} {last:.4}   (floor {:.4})", curve.floor.unwrap_or(0.0)));
         curves.push(curve);
     }
     draw(&curves, picture).map_err(|error| {
         Error::Input(format!("cannot draw `{}`: {error}: name another file", picture.display()))
     })?;
-    println!("picture: {}", picture.display());
+    say(&format!("picture: {}", picture.display()));
     Ok(())
 }
 

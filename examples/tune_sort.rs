@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::terminal::ProgressKind;
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Target, dataset};
 use causal_attention::tuning::{Outline, Study, StudyProgress, Trial, Workers, ranked, setting_shown};
 use causal_attention::{Error, Result};
@@ -54,7 +55,7 @@ fn main() {
         return;
     }
     if let Err(error) = compare() {
-        eprintln!("error: {error}");
+        warn(&format!("error: {error}"));
         std::process::exit(error.exit_code().into());
     }
 }
@@ -66,7 +67,10 @@ fn compare() -> Result<()> {
     let steps = |trials: &[Trial]| trials.iter().map(|trial| trial.steps).sum::<usize>();
     let best = |trials: &[Trial]| ranked(trials).first().and_then(|best| best.loss).unwrap_or(f64::INFINITY);
     let (above, share) = (best(&race) - best(&grid), steps(&race) as f64 / steps(&grid) as f64);
-    println!("the race ends {above:+.4} nats from the grid's best, with {:.1} % of its steps", share * 100.0);
+    say(&format!(
+        "the race ends {above:+.4} nats from the grid's best, with {:.1} % of its steps",
+        share * 100.0
+    ));
     match above <= NEAR && share < 0.25 {
         true => Ok(()),
         false => Err(Error::Failed(format!("not within {NEAR} nats in a quarter of the steps"))),
@@ -84,9 +88,9 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let trials = study.trials();
     let ranked = ranked(&trials);
     let steps = trials.iter().map(|trial| trial.steps).sum::<usize>();
-    println!("{method}: {} trials, {steps} steps", trials.len());
+    say(&format!("{method}: {} trials, {steps} steps", trials.len()));
     for trial in ranked.iter().take(5) {
-        println!("  {:.4}  {}", trial.loss.unwrap_or(f64::NAN), setting_shown(&trial.setting));
+        say(&format!("  {:.4}  {}", trial.loss.unwrap_or(f64::NAN), setting_shown(&trial.setting)));
     }
     Ok(trials)
 }
