@@ -96,7 +96,8 @@ impl Error {
     /// A key whose `value` cannot be used; `problem` is a clause that follows the value, as
     /// "must divide `model.d_model` = 64".
     pub fn key(key: impl Into<String>, value: impl fmt::Display, problem: impl Into<String>) -> Self {
-        Error::Key { origin: None, key: key.into(), value: value.to_string(), problem: problem.into() }
+        let value = excerpt(&value.to_string(), 100);
+        Error::Key { origin: None, key: key.into(), value, problem: problem.into() }
     }
 
     /// A failed file operation: `action` is a verb, as "read".
@@ -130,6 +131,17 @@ impl Error {
             Error::Diverged { .. } | Error::DeviceFailed { .. } | Error::Failed(_) => 1,
         }
     }
+}
+
+/// A value as a message shows it: in one line, of which no more than `most` characters.
+pub fn excerpt(value: &str, most: usize) -> String {
+    let mut shown: String = value.chars().take(most).flat_map(char::escape_debug).collect();
+    // What is quoted already is not doubled.
+    shown = shown.replace("\\\"", "\"").replace("\\'", "'");
+    if value.chars().nth(most).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// What a panic said.

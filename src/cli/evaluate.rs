@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::backend::{BackendArgs, is_set};
 use crate::backend::{self, Device, Job, Memory, compute_as_run, smaller_batch};
-use crate::config::{Config, Difference};
+use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
 use crate::terminal::{print_json, say, thousands, warn};
@@ -67,10 +67,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &args.set)?;
     let made_with = Config::load(Some(&folder.config()), &[])?;
-    if let Some(Difference { key, here, there }) = config.difference(&made_with, &["model"]) {
-        let problem =
-            format!("differs from the {there} that the weights were made with, which stay as they are");
-        return Err(Error::key(key, here, problem));
+    if let Some(difference) = config.difference(&made_with, &["model"]) {
+        return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
     let device = args.backend.choose(&config.training, &args.set)?;
     let dataset = dataset_of(&config, &folder)?;

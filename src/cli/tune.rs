@@ -19,8 +19,8 @@ use crate::report::Style;
 use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say};
 use crate::training::{Start, Target, check_precision, dataset};
 use crate::tuning::{
-    Baseline, Candidate, Errand, Happened, Outline, Study, StudyFolder, StudyProgress, TrialEnd, Workers,
-    check_baseline, check_resumes, ranked,
+    Baseline, Candidate, Errand, Happened, Outline, Space, Study, StudyFolder, StudyProgress, TrialEnd,
+    Workers, check_baseline, check_resumes, ranked,
 };
 use find_rate::{FindRate, find_rate};
 use told::{tell, tell_baseline, tell_outline};
@@ -63,9 +63,10 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let resumed = args.resume.as_ref().map(StudyFolder::open).transpose()?;
+    let search = |config: &Config| Space::new(config).map(drop);
     let mut config = match (&resumed, &args.config) {
-        (Some(folder), None) => Config::load(Some(&folder.config()), &args.set)?,
-        (_, path) => Config::load(path.as_deref(), &args.set)?,
+        (Some(folder), None) => Config::load_checked(Some(&folder.config()), &args.set, search)?,
+        (_, path) => Config::load_checked(path.as_deref(), &args.set, search)?,
     };
     // Trials are made with what is asked for here, and so is what goes on with them.
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;

@@ -5,6 +5,7 @@
 
 mod analysis;
 mod device;
+mod difference;
 mod keys;
 mod source;
 mod training;
@@ -18,13 +19,14 @@ use serde::{Deserialize, Serialize};
 
 pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
-pub use training::{OptimizerKind, Shape, TrainingConfig, Watch};
+pub use difference::Difference;
+pub use training::{Monitor, OptimizerKind, Shape, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
-use crate::model::{ModelConfig, Sizes};
-use source::Values;
+use crate::model::{Architecture, ModelConfig, Sizes};
+use source::Text;
 
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
@@ -80,12 +82,7 @@ impl Config {
     /// Reads `path`, applies the overrides `key=value` in their order, and checks the whole.
     /// Without a path: the current folder's `config.toml`, or else the shipped default.
     pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
-        match path {
-            Some(path) => Self::parse(&read(path)?, path, overrides),
-            None if Path::new(DEFAULT_FILE).exists() => Self::load(Some(Path::new(DEFAULT_FILE)), overrides),
-            // The place in a file that is not there would mislead.
-            None => Self::parse(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides).map_err(without_place),
-        }
+        Self::load_checked(path, overrides, |_| Ok(()))
     }
 
     /// As [`Self::load`], for a run that starts from the weights of the run in the folder `from`: the section
@@ -101,20 +98,48 @@ impl Config {
         let whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
-        Self::parse(&whole.to_toml(), &own, overrides).map_err(without_place)
+        Self::parse(&whole.to_toml(), &own, overrides).map_err(without_file)
+    }
+
+    /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place
+    /// where it was written too.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and those of `check`.
+    pub fn load_checked(
+        path: Option<&Path>,
+        overrides: &[String],
+        check: impl Fn(&Self) -> Result<()>,
+    ) -> Result<Self> {
+        match path {
+            Some(path) => Self::parse_checked(&read(path)?, path, overrides, check),
+            None if Path::new(DEFAULT_FILE).exists() => {
+                Self::load_checked(Some(Path::new(DEFAULT_FILE)), overrides, check)
+            }
+            // The place in a file that is not there would mislead.
+            None => Self::parse_checked(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides, check)
+                .map_err(without_file),
+        }
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
-        let mut source = Values::parse(text, path)?;
-        let written = source.data_source();
-        for assignment in overrides {
-            source.set(assignment)?;
-        }
-        source.settle(&written);
-        let config = source.deserialize()?;
-        config.check().map_err(|error| source.locate(error))?;
-        Ok(config)
+        Self::parse_checked(text, path, overrides, |_| Ok(()))
+    }
+
+    /// As [`Self::parse`], with a further check as [`Self::load_checked`] makes it.
+    ///
+    /// # Errors
+    /// As [`Self::load_checked`].
+    pub fn parse_checked(
+        text: &str,
+        path: &Path,
+        overrides: &[String],
+        check: impl Fn(&Self) -> Result<()>,
+    ) -> Result<Self> {
+        let mut text = Text::new(text, path);
+        overrides.iter().try_for_each(|assignment| text.assign(assignment))?;
+        text.read(check)
     }
 
     /// Checks everything that can be known before data is read.
@@ -138,6 +163,30 @@ impl Config {
             Some(tune) => tune.check(),
             None => Ok(()),
         }
+    }
+
+    /// Refuses what would have no effect in a new run. One that was made before may still have it.
+    ///
+    /// # Errors
+    /// [`Error::Key`] naming the key.
+    pub fn check_effects(&self) -> Result<()> {
+        let (model, training) = (&self.model, &self.training);
+        let decay = training.weight_decay;
+        let decays = match training.optimizer {
+            OptimizerKind::Adamw => true,
+            OptimizerKind::Adam | OptimizerKind::Sgd => false,
+        };
+        // Its default stands in every config.
+        if !decays && decay != 0.0 && decay != TrainingConfig::default().weight_decay {
+            let problem =
+                "has an effect with `training.optimizer` = \"adamw\" alone: take that, or leave the key out";
+            return Err(Error::key("training.weight_decay", decay, problem));
+        }
+        if model.head_bias && model.tie_embeddings && model.architecture != Architecture::OneLayer {
+            let problem = "has no effect with `model.tie_embeddings` = true, whose head is the embedding: leave one out";
+            return Err(Error::key("model.head_bias", true, problem));
+        }
+        Ok(())
     }
 
     /// Refuses paths that a config cannot say, whole as it says them.
@@ -165,19 +214,14 @@ impl Config {
     /// # Errors
     /// If a value cannot be used, or does not fit the others.
     pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
-        let mut values = Values::of(self);
-        for (key, value) in changes {
-            values.put(key, value.clone());
-        }
-        let config = values.deserialize()?;
-        config.check()?;
-        Ok(config)
-    }
-
-    /// The value of a key, named with its section, as TOML says it; none where it is left out.
-    pub fn value(&self, key: &str) -> Option<toml::Value> {
-        let (section, name) = key.split_once('.')?;
-        self.to_table().get(section)?.get(name).cloned()
+        let whole = self.to_toml();
+        let mut text = Text::new(&whole, Path::new(DEFAULT_FILE));
+        changes.iter().for_each(|(key, value)| text.set(key, &value.to_string()));
+        // These values were written nowhere.
+        text.read(Self::check_effects).map_err(|error| match error {
+            Error::Key { key, value, problem, .. } => Error::key(key, value, problem),
+            other => other,
+        })
     }
 
     /// The sizes that the data asks of the model.
@@ -187,48 +231,6 @@ impl Config {
             context: dataset.train.time().max(dataset.valid.time()),
             source_context: dataset.train.source_time().max(dataset.valid.source_time()),
         }
-    }
-
-    /// Refuses to go on with a run by another config than it was `made_with`, but for the keys of
-    /// training and analysis, which may change on the way.
-    pub fn check_resumes(&self, made_with: &Self, folder: &Path) -> Result<()> {
-        // Where its files are may change: that they are the same is seen by what they hold.
-        let mut moved = made_with.clone();
-        if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
-            moved.data.path.clone_from(&self.data.path);
-        }
-        if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
-            there.clone_from(here);
-        }
-        match self.difference(&moved, &["run", "data", "model"]) {
-            None => Ok(()),
-            Some(Difference { key, here, there }) => {
-                let problem = format!(
-                    "differs from the {there} that the run `{}` was made with: only the keys of [training] and \
-                     [analysis] may change, and data.path where the files have moved",
-                    folder.display()
-                );
-                Err(Error::key(key, here, problem))
-            }
-        }
-    }
-
-    /// The first key in some sections that has another value in `other`.
-    pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
-        let (here, there) = (self.to_table(), other.to_table());
-        let none = toml::Value::Table(toml::Table::new());
-        sections.iter().find_map(|&section| {
-            let (here, there) = (here.get(section).unwrap_or(&none), there.get(section).unwrap_or(&none));
-            let mut keys = here.as_table().into_iter().chain(there.as_table()).flat_map(toml::Table::keys);
-            let key = keys.find(|&key| here.get(key) != there.get(key))?;
-            let shown =
-                |value: Option<&toml::Value>| value.map_or("nothing".to_string(), ToString::to_string);
-            Some(Difference {
-                key: format!("{section}.{key}"),
-                here: shown(here.get(key)),
-                there: shown(there.get(key)),
-            })
-        })
     }
 
     /// The config with the whole path of each file that it names.
@@ -275,17 +277,6 @@ impl Config {
     }
 }
 
-/// A key with other values in two configs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
-    /// The key with its section.
-    pub key: String,
-    /// Its value in the first; "nothing" where it has none.
-    pub here: String,
-    /// Its value in the other.
-    pub there: String,
-}
-
 fn read(path: &Path) -> Result<String> {
     if path.is_dir() {
         return Err(Error::Input(format!("`{}` is a folder: name the config file in it", path.display())));
@@ -308,7 +299,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// The error without the line of the file in which the value stands.
-fn without_place(error: Error) -> Error {
+fn without_file(error: Error) -> Error {
     match error {
         Error::Key { origin: Some(Origin::File(_)), key, value, problem } => Error::key(key, value, problem),
         other => other,
@@ -337,6 +328,22 @@ mod tests {
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
         let told = config.check().unwrap_err().to_string();
         assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
+    }
+
+    #[test]
+    fn a_key_without_effect_is_refused_in_a_new_run_and_read_in_an_old_one() {
+        let told = |set: &[&str]| {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let config = Config::parse("", Path::new("config.toml"), &set).unwrap();
+            config.check_effects().err().map_or("nothing".to_string(), |error| error.to_string())
+        };
+        assert_eq!(told(&[]), "nothing");
+        assert_eq!(told(&["training.optimizer=sgd"]), "nothing");
+        let decay = told(&["training.optimizer=sgd", "training.weight_decay=0.1"]);
+        assert!(decay.starts_with("`training.weight_decay` = 0.1 has an effect with"), "{decay}");
+        assert_eq!(told(&["model.tie_embeddings=true"]), "nothing");
+        let bias = told(&["model.tie_embeddings=true", "model.head_bias=true"]);
+        assert!(bias.starts_with("`model.head_bias` = true has no effect"), "{bias}");
     }
 
     #[test]

@@ -72,10 +72,11 @@ pub struct TrainingConfig {
     pub log_every: usize,
     /// Validations without improvement after which the run stops. 0: never.
     pub patience: usize,
-    /// What counts as an improvement of the watched metric.
+    /// What counts as an improvement of the monitored metric.
     pub min_delta: f64,
-    /// The logged metric that early stopping watches. The validation loss: what a run is for.
-    pub watch: Watch,
+    /// The logged metric that early stopping monitors. The validation loss: what a run is for. In earlier
+    /// versions its name was `watch`, which is still read.
+    pub monitor: Monitor,
     /// Minutes of training after which the run stops. 0: no limit.
     pub max_minutes: f64,
 }
@@ -106,11 +107,11 @@ pub enum Shape {
     InverseSqrt,
 }
 
-/// A metric of `metrics.csv` that early stopping can watch, at each validation: what the validation
+/// A metric of `metrics.csv` that early stopping can monitor, at each validation: what the validation
 /// itself says, or the mean over the rows of training since the validation before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Watch {
+pub enum Monitor {
     /// The validation loss: lower is better.
     #[default]
     ValidLoss,
@@ -154,11 +155,14 @@ impl Default for TrainingConfig {
             log_every: 10,
             patience: 0,
             min_delta: 0.0,
-            watch: Watch::ValidLoss,
+            monitor: Monitor::ValidLoss,
             max_minutes: 0.0,
         }
     }
 }
+
+/// More steps than this are a slip of the keyboard: at a thousand in a second they take 34 years.
+const MOST_STEPS: usize = 1 << 40;
 
 impl TrainingConfig {
     /// Steps of a run that names neither steps nor epochs.
@@ -191,6 +195,13 @@ impl TrainingConfig {
         for (key, value) in counts {
             if value == 0 {
                 return Err(Error::key(key, value, "must be at least 1"));
+            }
+            if value > MOST_STEPS {
+                return Err(Error::key(
+                    key,
+                    value,
+                    format!("is more than any run takes: at most {MOST_STEPS}"),
+                ));
             }
         }
         let most = 1 << 20;
@@ -245,6 +256,19 @@ impl TrainingConfig {
         Ok(())
     }
 
+    /// What a run of `total` steps should know of these keys: those that have another effect than they seem to.
+    pub fn warnings(&self, total: usize) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.warmup >= 1.0 && self.warmup > total as f64 {
+            warnings.push(format!(
+                "training.warmup = {} is longer than the run of {total} steps, which never reaches its \
+                 training.learning_rate: give a fraction of the run, as 0.05",
+                self.warmup
+            ));
+        }
+        warnings
+    }
+
     /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
     /// batch of an epoch has without accumulation.
     pub fn steps_per_epoch(&self, batches: usize) -> usize {
@@ -255,8 +279,32 @@ impl TrainingConfig {
     pub fn total_steps(&self, batches: usize) -> usize {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,
-            (None, Some(epochs)) => epochs * self.steps_per_epoch(batches),
+            (None, Some(epochs)) => epochs.saturating_mul(self.steps_per_epoch(batches)).min(MOST_STEPS),
             (None, None) => Self::DEFAULT_STEPS,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_no_run_has_are_refused_and_a_warmup_beyond_the_end_is_told() {
+        let default = TrainingConfig::default;
+        for (config, part) in [
+            (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "more than any run takes"),
+            (TrainingConfig { epochs: Some(usize::MAX / 2), ..default() }, "more than any run takes"),
+            (TrainingConfig { beta1: f64::NAN, ..default() }, "must lie in [0, 1)"),
+        ] {
+            let said = config.check().unwrap_err().to_string();
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(TrainingConfig { epochs: Some(1 << 40), ..default() }.total_steps(1 << 40), 1 << 40);
+        let long = TrainingConfig { warmup: 50.0, ..default() };
+        assert_eq!(
+            (long.warnings(50).len(), long.warnings(49).len(), default().warnings(1).len()),
+            (0, 1, 0)
+        );
     }
 }

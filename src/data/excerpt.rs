@@ -5,13 +5,7 @@ const MOST: usize = 40;
 
 /// The value in one line, of which a long one is cut.
 pub(crate) fn excerpt(value: &str) -> String {
-    let mut shown: String = value.chars().take(MOST).flat_map(char::escape_debug).collect();
-    // What is quoted already is not doubled.
-    shown = shown.replace("\\\"", "\"").replace("\\'", "'");
-    if value.chars().nth(MOST).is_some() {
-        shown.push('…');
-    }
-    shown
+    crate::error::excerpt(value, MOST)
 }
 
 #[cfg(test)]

@@ -31,8 +31,9 @@ impl Start {
     /// What a run of `config` starts from: the best weights of the run that it names, or fresh ones.
     ///
     /// # Errors
-    /// If there is no such run, or its weights cannot be read.
+    /// If there is no such run, its weights cannot be read, or a key of `config` has no effect.
     pub fn of(config: &Config) -> Result<Self> {
+        config.check_effects()?;
         let Some(from) = config.run.start() else { return Ok(Self(None)) };
         let folder = RunFolder::open(from)?;
         let (tensors, description) = native::read(&folder.weights()?)?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::history::{Row, Split};
-use crate::config::{TrainingConfig, Watch};
+use crate::config::{Monitor, TrainingConfig};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ use crate::config::{TrainingConfig, Watch};
 pub enum Ended {
     /// All its steps are done.
     Completed,
-    /// The watched metric no longer improved.
+    /// The monitored metric no longer improved.
     EarlyStopped,
     /// A signal asked for it.
     Interrupted,
@@ -28,7 +28,7 @@ impl Ended {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Completed => "completed",
-            Self::EarlyStopped => "stopped early: the watched metric no longer improves",
+            Self::EarlyStopped => "stopped early: the monitored metric no longer improves",
             Self::Interrupted => "interrupted: `train --resume` goes on from here",
             Self::TimeLimit => "stopped at the time limit: `train --resume` with a longer one goes on",
             Self::Paused => "paused by a study: `train --resume` goes on from here",
@@ -40,16 +40,16 @@ impl Ended {
 /// What early stopping has seen so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EarlyStopping {
-    /// The metric that was watched.
-    #[serde(default)]
-    pub watch: Watch,
+    /// The metric that was monitored.
+    #[serde(default, alias = "watch")]
+    pub monitor: Monitor,
     /// Its best value.
     pub best: Option<f64>,
     /// Validations since.
     pub stale: usize,
 }
 
-impl Watch {
+impl Monitor {
     /// What there is to see at a validation, the last of `rows`; none where training wrote no row since
     /// the validation before.
     fn value(self, rows: &[Row]) -> Option<f64> {
@@ -60,19 +60,19 @@ impl Watch {
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         match self {
-            Watch::ValidLoss => Some(validation.loss),
-            Watch::ValidAccuracy => Some(validation.accuracy),
-            Watch::TrainLoss => mean(|row| Some(row.loss)),
-            Watch::TrainAccuracy => mean(|row| Some(row.accuracy)),
-            Watch::GradientNorm => mean(|row| row.gradient_norm),
+            Monitor::ValidLoss => Some(validation.loss),
+            Monitor::ValidAccuracy => Some(validation.accuracy),
+            Monitor::TrainLoss => mean(|row| Some(row.loss)),
+            Monitor::TrainAccuracy => mean(|row| Some(row.accuracy)),
+            Monitor::GradientNorm => mean(|row| row.gradient_norm),
         }
     }
 
     /// By how much `value` is better than `other`.
     fn gain(self, value: f64, other: f64) -> f64 {
         match self {
-            Watch::ValidLoss | Watch::TrainLoss | Watch::GradientNorm => other - value,
-            Watch::ValidAccuracy | Watch::TrainAccuracy => value - other,
+            Monitor::ValidLoss | Monitor::TrainLoss | Monitor::GradientNorm => other - value,
+            Monitor::ValidAccuracy | Monitor::TrainAccuracy => value - other,
         }
     }
 }
@@ -80,13 +80,13 @@ impl Watch {
 impl EarlyStopping {
     /// Takes in a validation, the last of `rows`; true when the run should stop.
     pub fn observe(&mut self, rows: &[Row], config: &TrainingConfig) -> bool {
-        if self.watch != config.watch {
+        if self.monitor != config.monitor {
             // What another metric was says nothing of this one.
-            *self = Self { watch: config.watch, ..Self::default() };
+            *self = Self { monitor: config.monitor, ..Self::default() };
         }
-        if let Some(value) = self.watch.value(rows) {
+        if let Some(value) = self.monitor.value(rows) {
             match self.best {
-                Some(best) if self.watch.gain(value, best) <= config.min_delta => self.stale += 1,
+                Some(best) if self.monitor.gain(value, best) <= config.min_delta => self.stale += 1,
                 _ => (self.best, self.stale) = (Some(value), 0),
             }
         }
@@ -95,7 +95,7 @@ impl EarlyStopping {
 
     /// Whether patience is at its end.
     pub fn is_stale(&self, config: &TrainingConfig) -> bool {
-        self.watch == config.watch && config.patience > 0 && self.stale >= config.patience
+        self.monitor == config.monitor && config.patience > 0 && self.stale >= config.patience
     }
 }
 
@@ -109,21 +109,21 @@ mod tests {
         Row { step, epoch, split, loss, accuracy, learning_rate, gradient_norm, tokens, seconds, clip_rate }
     }
 
-    /// The validation at which values of the watched metric, each beside worse ones of the others, end a
+    /// The validation at which values of the monitored metric, each beside worse ones of the others, end a
     /// run.
     fn stops_at(values: &[f64], config: &TrainingConfig) -> Option<usize> {
         let mut stopping = EarlyStopping::default();
         let mut rows = Vec::new();
         values.iter().enumerate().position(|(at, &value)| {
             let other = at as f64;
-            let (train, valid) = match config.watch {
-                Watch::ValidLoss => ([(other, -other); 2], (value, -other)),
-                Watch::ValidAccuracy => ([(other, -other); 2], (other, -value)),
+            let (train, valid) = match config.monitor {
+                Monitor::ValidLoss => ([(other, -other); 2], (value, -other)),
+                Monitor::ValidAccuracy => ([(other, -other); 2], (other, -value)),
                 // Two rows, of which the mean is the value.
-                Watch::TrainLoss | Watch::GradientNorm => {
+                Monitor::TrainLoss | Monitor::GradientNorm => {
                     ([(value - 0.5, -other), (value + 0.5, -other)], (other, -other))
                 }
-                Watch::TrainAccuracy => ([(other, 0.5 - value), (other, -0.5 - value)], (other, -other)),
+                Monitor::TrainAccuracy => ([(other, 0.5 - value), (other, -0.5 - value)], (other, -other)),
             };
             rows.extend(train.map(|(loss, accuracy)| row(Split::Train, loss, accuracy)));
             rows.push(row(Split::Valid, valid.0, valid.1));
@@ -133,31 +133,31 @@ mod tests {
 
     #[test]
     fn patience_counts_validations_without_enough_improvement_of_any_metric() {
-        use Watch::{GradientNorm, TrainAccuracy, TrainLoss, ValidAccuracy, ValidLoss};
-        for watch in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
-            let config = TrainingConfig { patience: 2, min_delta: 0.1, watch, ..Default::default() };
+        use Monitor::{GradientNorm, TrainAccuracy, TrainLoss, ValidAccuracy, ValidLoss};
+        for monitor in [ValidLoss, ValidAccuracy, TrainLoss, TrainAccuracy, GradientNorm] {
+            let config = TrainingConfig { patience: 2, min_delta: 0.1, monitor, ..Default::default() };
             let small = [3.0, 2.0, 1.95, 1.91, 1.0];
-            assert_eq!(stops_at(&small, &config), Some(3), "{watch:?}: 0.05 and 0.09 are no improvement");
+            assert_eq!(stops_at(&small, &config), Some(3), "{monitor:?}: 0.05 and 0.09 are no improvement");
             let anew = [3.0, 2.0, 1.95, 1.8, 1.75, 1.75];
-            assert_eq!(stops_at(&anew, &config), Some(5), "{watch:?}: an improvement starts anew");
+            assert_eq!(stops_at(&anew, &config), Some(5), "{monitor:?}: an improvement starts anew");
         }
         assert_eq!(stops_at(&[1.0; 50], &TrainingConfig::default()), None);
     }
 
     #[test]
     fn another_metric_starts_anew_and_a_validation_without_rows_counts_nothing() {
-        let accuracy = TrainingConfig { patience: 1, watch: Watch::ValidAccuracy, ..Default::default() };
+        let accuracy = TrainingConfig { patience: 1, monitor: Monitor::ValidAccuracy, ..Default::default() };
         let mut stopping = EarlyStopping::default();
         for _ in 0..2 {
             stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &accuracy);
         }
         assert!(stopping.is_stale(&accuracy));
-        let loss = TrainingConfig { watch: Watch::ValidLoss, ..accuracy.clone() };
+        let loss = TrainingConfig { monitor: Monitor::ValidLoss, ..accuracy.clone() };
         assert!(!stopping.is_stale(&loss), "nothing is known of the loss");
         assert!(!stopping.observe(&[row(Split::Valid, 2.0, 0.5)], &loss), "the first value is the best");
         assert_eq!((stopping.best, stopping.stale), (Some(2.0), 0));
 
-        let train = TrainingConfig { watch: Watch::TrainLoss, ..accuracy };
+        let train = TrainingConfig { monitor: Monitor::TrainLoss, ..accuracy };
         let mut stopping = EarlyStopping::default();
         let rows = [row(Split::Train, 2.0, 0.5), row(Split::Valid, 2.0, 0.5), row(Split::Valid, 2.0, 0.5)];
         assert!(!stopping.observe(&rows[..2], &train) && !stopping.observe(&rows, &train));

@@ -13,15 +13,10 @@ pub fn check_resumes(config: &Config, made_with: &Config, folder: &StudyFolder) 
     let sections = ["run", "data", "model", "training", "analysis", "tune"];
     match config.difference(made_with, &sections) {
         None => Ok(()),
-        Some(Difference { key, here, there }) => {
-            let problem = format!(
-                "differs from the {} that the study `{}` was made with: leave that out to go on with it, or begin \
-                 another with --run DIR",
-                there.replace('\n', " ").trim(),
-                folder.path().display()
-            );
-            Err(Error::key(key, here.replace('\n', " ").trim(), problem))
-        }
+        Some(difference) => Err(difference.refused(
+            &format!("the study `{}` was made with", folder.path().display()),
+            "leave that out to go on with it, or begin another with --run DIR",
+        )),
     }
 }
 

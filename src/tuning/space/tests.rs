@@ -6,7 +6,8 @@ use super::*;
 
 fn space(search: &str) -> Result<Space> {
     let text = format!("[tune.search]\n{search}");
-    Space::new(&Config::parse(&text, Path::new("study.toml"), &[])?)
+    let check = |config: &Config| Space::new(config).map(drop);
+    Space::new(&Config::parse_checked(&text, Path::new("study.toml"), &[], check)?)
 }
 
 fn refused(search: &str) -> String {

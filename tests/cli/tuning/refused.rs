@@ -22,7 +22,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
             vec!["above.toml"],
             &[
                 "above.toml:2: `tune.learning_rate`",
-                "below [tune.search]: \"training.learning_rate\" = [0.001]",
+                "below [tune.search]: \"training.learning_rate\" = [1e-3]",
             ],
         ),
         (vec!["study.toml", "--find-rate", "--run", "folder"], &["`folder` exists already: name another"]),

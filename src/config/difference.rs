@@ -1,0 +1,104 @@
+//! Where two configs differ, and which differences a run that is resumed bears.
+
+use std::path::Path;
+
+use super::{Config, is_empty};
+use crate::data::Tokens;
+use crate::error::{Error, Result};
+
+/// A key with other values in two configs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The key with its section.
+    pub key: String,
+    /// Its value in the first; "nothing" where it has none.
+    pub here: String,
+    /// Its value in the other; "nothing" where it has none.
+    pub there: String,
+}
+
+impl Difference {
+    /// The error that says so of a config that must be the one `that` something "was made with"; `remedy` says
+    /// what to do.
+    pub fn refused(self, that: &str, remedy: &str) -> Error {
+        let Self { key, here, there } = self;
+        let problem = match there.as_str() {
+            NOTHING => format!("was left out of the config that {that}: {remedy}"),
+            there => format!("differs from the {there} that {that}: {remedy}"),
+        };
+        Error::key(key, here, problem)
+    }
+}
+
+const NOTHING: &str = "nothing";
+
+impl Config {
+    /// The first key in some sections that has another value in `other`.
+    pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
+        let (here, there) = (self.to_table(), other.to_table());
+        let none = toml::Value::Table(toml::Table::new());
+        sections.iter().find_map(|&section| {
+            let (here, there) = (here.get(section).unwrap_or(&none), there.get(section).unwrap_or(&none));
+            let mut keys = here.as_table().into_iter().chain(there.as_table()).flat_map(toml::Table::keys);
+            let key = keys.find(|&key| here.get(key) != there.get(key))?;
+            let shown = |value: Option<&toml::Value>| {
+                value.map_or(NOTHING.to_string(), |value| value.to_string().replace('\n', " ").trim().into())
+            };
+            Some(Difference {
+                key: format!("{section}.{key}"),
+                here: shown(here.get(key)),
+                there: shown(there.get(key)),
+            })
+        })
+    }
+
+    /// Refuses to go on with the run in `folder` by another config than it was `made_with`, but for the keys of
+    /// training and analysis, which may change on the way.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for the first key that differs.
+    pub fn check_resumes(&self, made_with: &Self, folder: &Path) -> Result<()> {
+        // Where its files are may change: that they are the same is seen by what they hold.
+        let mut moved = made_with.clone();
+        if !is_empty(&self.data.path) && !is_empty(&made_with.data.path) {
+            moved.data.path.clone_from(&self.data.path);
+        }
+        if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
+            there.clone_from(here);
+        }
+        match self.difference(&moved, &["run", "data", "model"]) {
+            None => Ok(()),
+            Some(difference) => Err(difference.refused(
+                &format!("the run `{}` was made with", folder.display()),
+                "only the keys of [training] and [analysis] may change, and data.path where the files have moved",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_left_out_differs_in_words() {
+        let config = |set: &[&str]| {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            Config::parse("", Path::new("config.toml"), &set).unwrap()
+        };
+        let told = |here: &[&str], there: &[&str]| {
+            config(here).check_resumes(&config(there), Path::new("runs/a")).unwrap_err().to_string()
+        };
+        let said = told(&["data.seed=3"], &[]);
+        assert!(
+            said.starts_with("`data.seed` = 3 was left out of the config that the run `runs/a`"),
+            "{said}"
+        );
+        let said = told(&["model.heads=2"], &[]);
+        assert!(
+            said.starts_with("`model.heads` = 2 differs from the 4 that the run `runs/a` was made"),
+            "{said}"
+        );
+        assert!(config(&["training.steps=7"]).check_resumes(&config(&[]), Path::new("a")).is_ok());
+    }
+}
