@@ -1,32 +1,39 @@
-//! The user's table: CSV or JSON Lines of integers or of symbols.
+//! The user's table: CSV or JSON of integers or of symbols.
 //!
-//! Without `data.column` each line is a sequence. Lines of different lengths are closed by an end
-//! token, so that a model learns where a sequence ends; the last `data.valid_fraction` of the
-//! lines are for validation. With `data.column` that column, from the first line to the last, is
-//! one sequence, cut into windows as a text is.
+//! Each line, or each array of a JSON file, is a sequence. Sequences of different lengths are closed by an
+//! end token, so that a model learns where one ends; the last `data.valid_fraction` of them are for
+//! validation. With `data.column` that column, from the first line to the last, is one sequence, cut into
+//! windows as a text is; and so are the numbers of a JSON array. A column of JSON objects may hold
+//! sequences instead, an array each.
 //!
 //! ```text
-//! 3,1,4,1        {"day": 1, "state": "sun"}
-//! 5,9            {"day": 2, "state": "rain"}
-//! 2,6,5,3        {"day": 3, "state": "sun"}
+//! 3,1,4,1        {"day": 1, "state": "sun"}       {"steps": [3, 1, 4, 1]}
+//! 5,9            {"day": 2, "state": "rain"}      {"steps": [5, 9]}
+//! 2,6,5,3        {"day": 3, "state": "sun"}       {"steps": [2, 6, 5, 3]}
 //! ```
 //!
 //! A first line of names above lines of integers is a header, and so is the first line of a CSV file
 //! whose column is chosen by name. Of a column that is chosen by number, its values alone decide.
 
 mod delimited;
-mod json_lines;
-mod reader;
-mod row;
+mod json;
+mod lines;
 mod values;
 
-use self::reader::{Reader, first_column, header};
-use self::row::{Layout, Row, problem_at};
+use std::ffi::OsStr;
+use std::io::BufReader;
+
+use csv::StringRecord;
+
+use self::delimited::Delimited;
+use self::json::Json;
+use self::lines::Lines;
 use self::values::Encoder;
 use super::Dataset;
-use super::config::{Column, DataConfig, LARGEST};
+use super::config::{Column, DataConfig, LARGEST, Values};
 use super::excerpt::excerpt;
 use super::ids::Ids;
+use super::input;
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
@@ -42,7 +49,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         encoder: Encoder::new(config, given),
         ids: Ids::default(),
         ends: Vec::new(),
-        line: Vec::new(),
+        is_json: false,
+        is_stream: None,
         ends_itself: false,
         lonely: None,
     };
@@ -50,12 +58,63 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     if table.ids.len() == 0 {
         return Err(Error::file(&config.path, None, None, "is empty; give a table to learn from"));
     }
-    match config.column {
-        Column::None => table.into_rows(given),
-        Column::Number(_) | Column::Name(_) => {
-            let vocabulary = table.encoder.finish(&mut table.ids, false)?;
-            let (train, valid) = Sequences::cut(config, table.ids)?;
-            Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
+    if table.is_stream != Some(true) {
+        return table.into_rows(given);
+    }
+    let vocabulary = table.encoder.finish(&mut table.ids, false)?;
+    let (train, valid) = Sequences::cut(config, table.ids)?;
+    Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
+}
+
+/// One line of a table, or one element of a JSON array.
+#[derive(Debug)]
+struct Row {
+    /// The line that it begins in, from 1.
+    line: usize,
+    values: StringRecord,
+    /// Whether it is one value of a long sequence, and no sequence by itself.
+    is_value: bool,
+}
+
+impl Row {
+    /// A sequence, without empty values at its end: programs write them to make lines equally long.
+    fn sequence(line: usize, mut values: StringRecord) -> Self {
+        let filled = values.iter().zip(1..).filter(|(value, _)| !value.is_empty()).last();
+        values.truncate(filled.map_or(0, |(_, count)| count));
+        Row { line, values, is_value: false }
+    }
+}
+
+/// Reads a table row by row.
+enum Reader<'a> {
+    Delimited(Box<Delimited<'a>>),
+    Json(Json<'a>),
+}
+
+impl<'a> Reader<'a> {
+    /// Opens the table in the format that its extension names: JSON, or else CSV.
+    fn open(config: &'a DataConfig) -> Result<Self> {
+        let DataConfig { path, column, .. } = config;
+        if path.is_dir() {
+            let problem = "is a folder; give the path of one CSV or JSON Lines file";
+            return Err(Error::key("data.path", path.display(), problem));
+        }
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
+        if extension == "json" {
+            return Ok(Reader::Json(Json::open(path, column)?));
+        }
+        let lines = Lines::new(path, Box::new(BufReader::with_capacity(1 << 16, input::open(path)?)));
+        Ok(match extension.as_str() {
+            "jsonl" | "ndjson" => Reader::Json(Json::lines(path, column, lines)),
+            _ => Reader::Delimited(Box::new(Delimited::new(lines)?)),
+        })
+    }
+
+    /// The next row; none at the end of the file, after which it must not be asked again.
+    fn next(&mut self) -> Result<Option<Row>> {
+        match self {
+            Reader::Delimited(reader) => reader.next(),
+            Reader::Json(reader) => reader.next(),
         }
     }
 }
@@ -65,94 +124,136 @@ struct Table<'a> {
     config: &'a DataConfig,
     encoder: Encoder<'a>,
     ids: Ids,
-    /// Where each line ends in the ids.
+    /// Where each sequence ends in the ids.
     ends: Vec<usize>,
-    /// The ids of one line.
-    line: Vec<u32>,
-    /// Whether it has end tokens of its own.
+    is_json: bool,
+    /// Whether all rows are one sequence; the first one decides.
+    is_stream: Option<bool>,
+    /// Whether sequences have end tokens of their own.
     ends_itself: bool,
-    /// What is wrong with the first line of one value, where no end token follows.
+    /// What is wrong with the first sequence of one value, where no end token follows.
     lonely: Option<Error>,
 }
 
 impl Table<'_> {
     fn read(&mut self) -> Result<()> {
         let mut reader = Reader::open(self.config)?;
-        let (mut first, mut second) = (Row::default(), Row::default());
-        if !reader.read(&mut first)? {
-            return Ok(());
-        }
-        let has_second = reader.read(&mut second)?;
-        let column = match header(self.config, &reader, &first, has_second.then_some(&second)) {
-            Some(column) => column?,
-            None => {
-                self.push(&first, first_column(self.config), &reader)?;
-                first_column(self.config)
-            }
+        self.is_json = matches!(reader, Reader::Json(_));
+        let mut next = reader.next()?;
+        // JSON Lines and arrays have picked the column by its name.
+        let mut column = match self.config.column {
+            Column::Number(number) => Some(number - 1),
+            Column::None | Column::Name(_) => None,
         };
-        if has_second {
-            self.push(&second, column, &reader)?;
+        if let (Reader::Delimited(_), Some(first)) = (&reader, &next) {
+            let named = self.named_column(first)?;
+            let second = reader.next()?;
+            let is_header = named.is_some() || self.is_header(first, second.as_ref(), column);
+            column = named.or(column);
+            if let Some(first) = next.filter(|_| !is_header) {
+                self.push(&first, column)?;
+            }
+            next = second;
         }
-        while reader.read(&mut second)? {
-            self.push(&second, column, &reader)?;
+        while let Some(row) = next {
+            self.push(&row, column)?;
+            next = reader.next()?;
         }
         Ok(())
     }
 
-    /// Adds a line, or the value of one column of it, counted from 0.
-    fn push(&mut self, row: &Row, column: Option<usize>, reader: &Reader<'_>) -> Result<()> {
-        let path = &self.config.path;
-        let values = match column {
-            None => 0..row.len(),
-            Some(column) if column < row.len() => column..column + 1,
-            Some(column) => {
-                let problem = match &self.config.column {
-                    Column::Name(name) => format!("has no value in the column `{name}`"),
-                    _ => format!("has {} values and none in column {}", row.len(), column + 1),
-                };
-                let problem = format!("{problem}; windows need one in every line");
-                return Err(problem_at(path, row, 0, Layout::Delimited(','), problem));
-            }
+    /// The place of the column that is chosen by a name in the first line.
+    fn named_column(&self, first: &Row) -> Result<Option<usize>> {
+        /// Columns that are named in an error.
+        const MOST: usize = 20;
+        let Column::Name(name) = &self.config.column else { return Ok(None) };
+        if let Some(place) = first.values.iter().position(|value| value == name) {
+            return Ok(Some(place));
+        }
+        let count = first.values.len();
+        let mut columns: Vec<String> = first.values.iter().take(MOST).map(excerpt).collect();
+        columns.extend((count > MOST).then(|| format!("{} more", count - MOST)));
+        let path = self.config.path.display();
+        let problem = format!("is no column of {path}, which has {}", columns.join(", "));
+        Err(Error::key("data.column", name, problem))
+    }
+
+    /// Whether the first line holds names above integers, in the column that is read or in all.
+    fn is_header(&self, first: &Row, second: Option<&Row>, column: Option<usize>) -> bool {
+        let read = |row: &Row| -> Vec<bool> {
+            let is_read = |(index, value)| column.is_none_or(|column| column == index).then_some(value);
+            let values = row.values.iter().enumerate().filter_map(is_read);
+            values.map(|value: &str| value.parse::<i128>().is_ok()).collect()
         };
-        self.line.clear();
+        let second = second.map(read).unwrap_or_default();
+        self.config.values != Values::Symbols
+            && !read(first).contains(&true)
+            && !second.is_empty()
+            && !second.contains(&false)
+    }
+
+    /// Adds a row, or the value of one column of it, counted from 0.
+    fn push(&mut self, row: &Row, column: Option<usize>) -> Result<()> {
+        let problem = |problem: String| Error::file(&self.config.path, Some(row.line), None, problem);
+        let is_value = row.is_value || column.is_some();
+        if *self.is_stream.get_or_insert(is_value) != is_value {
+            let problem_of =
+                if is_value { "is one value below sequences" } else { "is a sequence below values" };
+            return Err(problem(format!("{problem_of}; give either")));
+        }
+        let values = match column {
+            Some(column) if column >= row.values.len() => {
+                let problem_of = match &self.config.column {
+                    Column::Name(name) => format!("has no value in the column `{name}`"),
+                    _ => format!("has {} values and none in column {}", row.values.len(), column + 1),
+                };
+                return Err(problem(format!("{problem_of}; windows need one in every line")));
+            }
+            Some(column) => column..column + 1,
+            None => 0..row.values.len(),
+        };
+        let mut ids = Vec::with_capacity(values.len());
         for index in values {
-            if let (Layout::Delimited(_), true) = (reader.layout(), row.value(index).contains('\n')) {
-                let problem = format!(
-                    "`{}` goes on over several lines: close its quote, or write the value in one line",
-                    excerpt(row.value(index))
-                );
-                return Err(problem_at(path, row, index, reader.layout(), problem));
+            let value = &row.values[index];
+            let id = if value.contains('\n') && !self.is_json {
+                let shown = excerpt(value);
+                Err(format!(
+                    "`{shown}` goes on over several lines: close its quote, or write the value in one line"
+                ))
+            } else {
+                self.encoder.id(value, self.config)
+            };
+            match id {
+                Ok(id) => ids.push(id),
+                Err(what) if row.is_value => return Err(problem(what)),
+                Err(what) => return Err(problem(format!("value {}: {what}", index + 1))),
             }
-            match self.encoder.id(row.value(index), self.config) {
-                Ok(id) => self.line.push(id),
-                Err(problem) => return Err(problem_at(path, row, index, reader.layout(), problem)),
-            }
-            self.ends_itself |= row.value(index) == END;
+            self.ends_itself |= value == END;
         }
-        if let ([_], None, None) = (self.line.as_slice(), column, &self.lonely) {
-            let problem = "has one value, so there is nothing to predict: leave the line out".to_string();
-            self.lonely = Some(problem_at(path, row, 0, reader.layout(), problem));
+        if let ([_], false, None) = (ids.as_slice(), is_value, &self.lonely) {
+            self.lonely =
+                Some(problem("has one value, so there is nothing to predict: leave the line out".into()));
         }
-        if !self.line.is_empty() {
-            self.ids.extend(&self.line);
+        if !ids.is_empty() {
+            self.ids.extend(&ids);
             self.ends.push(self.ids.len());
         }
         Ok(())
     }
 
-    /// Each line as a sequence.
+    /// Each row as a sequence.
     fn into_rows(mut self, given: Option<&Vocabulary>) -> Result<Dataset> {
-        let path = &self.config.path;
-        let problem = |problem: &str| Error::file(path, None, None, problem);
-        let starts = || std::iter::once(0).chain(self.ends.iter().copied());
-        let lengths = || starts().zip(&self.ends).map(|(start, end)| end - start);
+        let config = self.config;
+        let problem = |problem: &str| Error::file(&config.path, None, None, problem);
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let rows: Vec<_> = starts.zip(self.ends.iter().copied()).map(|(start, end)| start..end).collect();
+        let lengths = || rows.iter().map(ExactSizeIterator::len);
         let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
-        let is_ragged = shortest < longest;
         if longest > LARGEST {
             let long = format!("has a line of {longest} values; name a `data.column` to cut it into windows");
             return Err(problem(&long));
         }
-        let with_end = given.map_or(is_ragged, |vocabulary| vocabulary.end().is_some());
+        let with_end = given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = with_end && !self.ends_itself;
         let vocabulary = self.encoder.finish(&mut self.ids, with_end)?;
         let end = vocabulary.end().filter(|_| with_end);
@@ -165,26 +266,27 @@ impl Table<'_> {
         if let (None, Some(lonely)) = (end, self.lonely) {
             return Err(lonely);
         }
-        let train_lines = self.config.train_part(self.ends.len());
-        if train_lines == 0 || train_lines == self.ends.len() {
+        let (all, train_rows) = (rows.len(), config.train_part(rows.len()));
+        if train_rows == 0 || train_rows == all {
             let few = format!(
-                "has {} lines, of which `data.valid_fraction` = {} leaves {train_lines} for training \
+                "has {all} lines, of which `data.valid_fraction` = {} leaves {train_rows} for training \
                  and {} for validation; both need one",
-                self.ends.len(),
-                self.config.valid_fraction,
-                self.ends.len() - train_lines
+                config.valid_fraction,
+                all - train_rows
             );
             return Err(problem(&few));
         }
-        let (mut train, mut valid) = (Rows::default(), Rows::default());
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        for (number, (start, &stop)) in starts.zip(&self.ends).enumerate() {
-            self.line.resize(stop - start, 0);
-            self.ids.copy(start..stop, &mut self.line);
-            self.line.extend(end);
-            if number < train_lines { &mut train } else { &mut valid }.push(&self.line);
-        }
-        let (train, valid) = (Sequences::rows(train), Sequences::rows(valid));
+        let mut row = Vec::new();
+        let [train, valid] = [&rows[..train_rows], &rows[train_rows..]].map(|part| {
+            let mut split = Rows::default();
+            for range in part {
+                row.resize(range.len(), 0);
+                self.ids.copy(range.clone(), &mut row);
+                row.extend(end);
+                split.push(&row);
+            }
+            Sequences::rows(split)
+        });
         Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
     }
 }

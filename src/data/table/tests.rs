@@ -91,11 +91,11 @@ fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
 fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
     let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
     let said = file.problem(file.config());
-    assert_eq!(said, "FILE:3:1: has one value, so there is nothing to predict: leave the line out");
+    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave the line out");
     let vocabulary = Vocabulary::integers(9, &[]);
     let file = File::new("a.csv", "1,2\n3\n4,5\n");
     let said = load_with(&file.config(), 0, &vocabulary).unwrap_err().to_string();
-    assert!(said.contains("a.csv:2:1: has one value"), "{said}");
+    assert!(said.contains("a.csv:2: has one value"), "{said}");
 }
 
 #[test]
@@ -139,7 +139,57 @@ fn a_column_is_one_sequence_in_windows() {
 }
 
 #[test]
-fn a_value_that_cannot_be_used_is_named_with_line_and_column() {
+fn one_array_of_json_is_read_as_lines_of_it_would_be() {
+    let rows = ["3 1 4 <end>", "1 5 <end>", "9 2 <end>"].map(String::from);
+    let named = Column::Name("steps".into());
+    for (name, text, column) in [
+        ("a.json", "[[3, 1, 4],\n [1, 5], [9, 2],\n [6, 5], [3, 5]]\n", Column::None),
+        (
+            "a.json",
+            "[{\"steps\": [3, 1, 4]}, {\"steps\": [1, 5], \"x\": 0}, {\"steps\": [9, 2]},
+              {\"steps\": [6, 5]}, {\"steps\": [3, 5]}]",
+            named.clone(),
+        ),
+        (
+            "a.jsonl",
+            "{\"steps\": [3, 1, 4]}\n{\"x\": 0, \"steps\": [1, 5]}\n{\"steps\": [9, 2]}\n{\"steps\": [6, 5]}\n{\"steps\": [3, 5]}\n",
+            named,
+        ),
+    ] {
+        let [train, valid] = both(&DataConfig { column, ..File::new(name, text).config() });
+        assert_eq!(
+            (train, valid),
+            (rows.to_vec(), vec!["6 5 <end>".into(), "3 5 <end>".to_string()]),
+            "{text}"
+        );
+    }
+    // Numbers, or a value of each record, are one sequence.
+    let name = Column::Name("state".into());
+    for (text, column) in [
+        ("[0, 1, 2, 0,\n 1, 2, 0, 1]", Column::None),
+        (
+            "[{\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}]",
+            name,
+        ),
+    ] {
+        let [train, valid] = both(&DataConfig { column, ..File::new("a.json", text).config() });
+        assert_eq!((train, valid), (vec!["0 1 2 0".to_string()], vec!["1 2 0 1".to_string()]));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_table_is_read_from_a_stream() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, b"3;1;4\n1;5;9\n2;6;5\n").unwrap();
+    drop(writer);
+    let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)).into();
+    let config = DataConfig { source: Source::Table, path, valid_fraction: 0.4, ..DataConfig::default() };
+    assert_eq!(both(&config), [vec!["3 1 4".to_string()], vec!["1 5 9".into(), "2 6 5".into()]]);
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_named_with_its_line() {
     let wrong = |name, text: &str, config: fn(DataConfig) -> DataConfig| {
         let file = File::new(name, text);
         file.problem(config(file.config()))
@@ -149,26 +199,30 @@ fn a_value_that_cannot_be_used_is_named_with_line_and_column() {
     let second = |config| DataConfig { column: Column::Number(2), ..config };
     let named = |config| DataConfig { column: Column::Name("b".into()), ..config };
     for (message, starts) in [
-        (wrong("a.csv", "1,2\n\n3,x\n", as_is), "FILE:3:3: `x` is no integer; mend it, or set `data.values`"),
-        (wrong("a.csv", "1,2\n3,\"4.5\"\n", as_is), "FILE:2:3: `4.5` is no integer"),
-        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1:1: `1.5` is no integer"),
+        (
+            wrong("a.csv", "1,2\n\n3,x\n", as_is),
+            "FILE:3: value 2: `x` is no integer; mend it, or set `data.values`",
+        ),
+        (wrong("a.csv", "1,2\r\n\r\n3,\"4.5\"\r\n", as_is), "FILE:3: value 2: `4.5` is no integer"),
+        (wrong("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1: value 1: `1.5` is no integer"),
         (
             wrong("a.csv", "1,2\n3, -4\n", as_is),
-            "FILE:2:4: `-4` is outside the vocabulary: ids run from 0 to 1048575",
+            "FILE:2: value 2: `-4` is outside the vocabulary: ids run from 0 to 1048575",
         ),
         (
             wrong("a.csv", "1,2\n3,1\n", three),
-            "FILE:2:1: `3` is outside the vocabulary: ids run from 0 to 2; raise `data.vocab` = 3",
+            "FILE:2: value 1: `3` is outside the vocabulary: ids run from 0 to 2; raise `data.vocab` = 3",
         ),
         (
             wrong("a.csv", "1,2\n3,99999999999999999999\n", as_is),
-            "FILE:2:3: `99999999999999999999` is outside",
+            "FILE:2: value 2: `99999999999999999999` is outside",
         ),
-        (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2:3: an empty value"),
+        (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2: value 2: an empty value"),
         (
             wrong("a.csv", "1,2\n3\n", second),
-            "FILE:2:1: has 1 values and none in column 2; windows need one in every line",
+            "FILE:2: has 1 values and none in column 2; windows need one in every line",
         ),
+        (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` goes on over several"),
         (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
         (
             wrong("a.csv", "1\n2\n3\n", as_is),
@@ -176,16 +230,25 @@ fn a_value_that_cannot_be_used_is_named_with_line_and_column() {
         ),
         (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 lines, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
-        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2:5: `x` is no integer"),
-        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2:5: `1.0` is no integer"),
-        (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:"),
+        (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),
+        (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:5: cannot be read: EOF"),
         (
             wrong("a.jsonl", "{\"a\": 1}\n", as_is),
-            "FILE:1:1: cannot be read: invalid type: map, expected an array",
+            "FILE:1: is an object of a: name the one to read as `data.column`",
         ),
-        (wrong("a.jsonl", "[[1]]\n", as_is), "FILE:1:"),
-        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2:15: `x` is no integer"),
-        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2:1: has no value in the column `b`"),
+        (wrong("a.jsonl", "[[1]]\n", as_is), "FILE:1: has an array or an object in a sequence"),
+        (wrong("a.jsonl", "[1, 2]\n3\n", as_is), "FILE:2: is one value below sequences"),
+        (wrong("a.jsonl", "[1, 2]\n", named), "FILE:1: is no object, and `data.column` = b names a value"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1, \"b\": \"x\"}\n", named), "FILE:2: `x` is no integer"),
+        (wrong("a.jsonl", "{\"b\": 1}\n{\"a\": 1}\n", named), "FILE:2: has no value named `b`"),
+        (wrong("a.json", "", as_is), "FILE: is empty"),
+        (wrong("a.json", "[]", as_is), "FILE: is empty"),
+        (wrong("a.json", "[[1, 2],\n [3, \"x\"]]", as_is), "FILE:2: value 2: `x` is no integer"),
+        (wrong("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
+        (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2: cannot be read: expected `,` or `]`"),
+        (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3: cannot be read: expected nothing after the array"),
+        (wrong("a.json", "{\"b\": [1]}", named), "FILE:1: cannot be read: expected an array"),
     ] {
         assert!(message.starts_with(starts), "{message}\nnot\n{starts}");
     }
@@ -216,7 +279,7 @@ fn a_folder_or_a_missing_file_is_refused() {
 fn a_value_that_the_weights_have_not_seen_is_named() {
     let file = File::new("a.csv", "1,2\n3,0\n");
     let error = load_with(&file.config(), 0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
-    assert!(error.contains(":2:1: `3` is not in the vocabulary of 3 integers"), "{error}");
+    assert!(error.contains(":2: value 1: `3` is not in the vocabulary of 3 integers"), "{error}");
 }
 
 /// Bytes as a table has them, and any bytes.
@@ -230,6 +293,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         "(\\[([0-9]{1,2}, ?){0,4}[0-9]\\]\n){0,9}".prop_map(String::into_bytes),
         "(([0-9]{1,2},){0,4}[0-9x]\n){0,9}".prop_map(String::into_bytes),
         "(\\{\"b\": ?(\"x,?\"|[0-9])\\}\n){0,9}".prop_map(String::into_bytes),
+        "\\[((\\[([0-9], ?){0,4}[0-9]\\]|[0-9]|\\{\"b\": (\\[1\\]|2)\\}),\n?){0,9}[0-9]\\]"
+            .prop_map(String::into_bytes),
         proptest::collection::vec(any::<u8>(), 0..80),
     ]
 }
@@ -240,12 +305,12 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(
         bytes in bytes(),
-        is_json: bool,
+        name in proptest::sample::select(vec!["a.csv", "a.jsonl", "a.json"]),
         values in proptest::sample::select(vec![Values::Auto, Values::Integers, Values::Symbols]),
         column in proptest::sample::select(vec![Column::None, Column::Number(2), Column::Name("b".into())]),
         valid_fraction in 0.01..0.99,
     ) {
-        let file = File::new(if is_json { "a.jsonl" } else { "a.csv" }, bytes);
+        let file = File::new(name, bytes);
         match load(&DataConfig { values, column, valid_fraction, ..file.config() }, 0) {
             Ok(dataset) => for split in [&dataset.train, &dataset.valid] {
                 prop_assert!(!samples(&dataset.vocabulary, split).is_empty());
