@@ -4,24 +4,22 @@
 //! merged into a token, again and again, until the vocabulary is full (Sennrich et al. 2016; on
 //! bytes as in GPT-2, Radford et al. 2019, so that no text is unknown).
 
-use std::path::PathBuf;
-
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::pieces::{Piece, Pieces};
+use super::pieces::{Text, pieces};
 use crate::error::{Error, Result};
 
 /// Stands between texts, in the vocabulary of GPT-2.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Learns `vocab` tokens from the first `bytes` of the files, of which a token that ends a text is
+/// Learns `vocab` tokens from the first `bytes` of the texts, of which a token that ends a text is
 /// one where there are several. There are fewer where the text has too few pairs that stand
 /// twice.
-pub(super) fn train(files: &[PathBuf], bytes: u64, vocab: usize) -> Result<Tokenizer> {
-    let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
+pub(super) fn train(texts: &[Text], bytes: u64, vocab: usize) -> Result<Tokenizer> {
+    let special = if texts.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
     let trainer = BpeTrainer::builder()
         .vocab_size(vocab)
         // A pair that stands once is no pattern.
@@ -34,15 +32,14 @@ pub(super) fn train(files: &[PathBuf], bytes: u64, vocab: usize) -> Result<Token
     let bytes_as_characters = ByteLevel::new(false, true, true);
     tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
     let mut failed = None;
-    let texts = Pieces::up_to(files, bytes).filter_map(|piece| match piece {
-        Ok(Piece::Text(text)) => Some(text),
-        Ok(Piece::End) => None,
+    let pieces = pieces(texts, bytes).flatten().map_while(|piece| match piece {
+        Ok((text, _)) => Some(text),
         Err(error) => {
             failed = Some(error);
             None
         }
     });
-    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), texts).map(drop);
+    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), pieces).map(drop);
     match (failed, trained) {
         (Some(error), _) => Err(error),
         (None, Err(error)) => Err(Error::Failed(format!("cannot train a tokenizer: {error}"))),

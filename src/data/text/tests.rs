@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use std::fs;
+use std::path::PathBuf;
+
 use super::*;
 use crate::data::config::Source;
 use crate::data::{Batch, Loader, Order, Sequences, load, load_with};
@@ -155,6 +158,22 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
         let config = DataConfig { valid_fraction: fraction, ..texts.config("tail") };
         starts(&config, format!("`data.valid_fraction` = {fraction} must be above 0 and below 1"));
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_text_is_read_from_a_stream_and_never_called_empty() {
+    for tokens in [Tokens::Characters, Tokens::Bpe] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, TEXT.repeat(20).as_bytes()).unwrap();
+        drop(writer);
+        let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)).into();
+        let config =
+            DataConfig { source: Source::Text, path, tokens, vocab: Count::Of(300), ..DataConfig::default() };
+        assert_eq!(read_back(&load(&config, 0).unwrap()), TEXT.repeat(20));
+    }
+    let endless = DataConfig { path: "/dev/zero".into(), ..Texts::new(&[]).config("") };
+    assert!(message(&endless).starts_with("/dev/zero: is a device or a socket, which may never end"));
 }
 
 #[test]

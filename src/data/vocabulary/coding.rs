@@ -1,6 +1,6 @@
 //! From text to ids and back, and the labels that pictures put on axes.
 
-use super::tokenizer::Dropped;
+use super::tokenizer::{Dropped, bytes_shown};
 use super::{Kind, NO_ID, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -13,48 +13,43 @@ impl Vocabulary {
     /// # Errors
     /// When something in it is not in the vocabulary: names it and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => self.encode_words(text),
-            Kind::Characters { ids, .. } => {
-                let mut encoded = Vec::with_capacity(text.len());
-                for character in text.chars() {
-                    match ids.get(character as usize) {
-                        Some(&id) if id != NO_ID => encoded.push(id),
-                        _ => {
-                            let shown = character.to_string();
-                            return Err(self.unknown(&shown, "character", encoded.len() + 1));
-                        }
-                    }
-                }
-                Ok(encoded)
-            }
-            Kind::Tokenizer { tokenizer, .. } => {
-                if let Some((place, character)) = Dropped::new(tokenizer).first(text) {
-                    return Err(self.unknown(&character.to_string(), "character", place + 1));
-                }
-                match tokenizer.encode_fast(text, false) {
-                    Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-                    Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
-                }
-            }
+        if let Some((place, character)) = self.unknown().first(text) {
+            return Err(self.not_in(&character.to_string(), "character", place + 1));
         }
+        let mut encoded = self.encode_all(&[text])?;
+        Ok(encoded.swap_remove(0))
     }
 
-    /// The ids of each text, by a tokenizer in parallel, without a look at what it
-    /// [leaves out](Self::dropped).
+    /// The ids of each text, by a tokenizer in parallel, without a look at the characters that are
+    /// [unknown](Self::unknown), which are left out.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
-    pub(crate) fn encode_all(&self, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+    pub(crate) fn encode_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<u32>>> {
+        let texts = texts.iter().map(AsRef::as_ref);
         match &*self.0 {
-            Kind::Tokenizer { tokenizer, .. } => {
-                let texts = texts.iter().map(String::as_str).collect();
-                match tokenizer.encode_batch_fast(texts, false) {
-                    Ok(encoded) => Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect()),
-                    Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
-                }
+            Kind::Integers { .. } | Kind::Symbols { .. } => {
+                texts.map(|text| self.encode_words(text)).collect()
             }
-            _ => texts.iter().map(|text| self.encode(text)).collect(),
+            Kind::Characters { ids, .. } => {
+                let id = |character| ids.get(character as usize).copied().filter(|&id| id != NO_ID);
+                Ok(texts.map(|text: &str| text.chars().filter_map(id).collect()).collect())
+            }
+            Kind::Tokenizer { tokenizer, .. } => match tokenizer.encode_batch_fast(texts.collect(), false) {
+                Ok(encoded) => Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect()),
+                Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
+            },
+        }
+    }
+
+    /// What finds the characters of a text that the vocabulary does not have.
+    pub(crate) fn unknown(&self) -> Unknown<'_> {
+        match &*self.0 {
+            Kind::Integers { .. } | Kind::Symbols { .. } => Unknown::Nothing,
+            Kind::Characters { ids, .. } => Unknown::NoCharacter(ids),
+            Kind::Tokenizer { tokenizer, .. } => {
+                Dropped::new(tokenizer).map_or(Unknown::Nothing, Unknown::Dropped)
+            }
         }
     }
 
@@ -78,15 +73,15 @@ impl Vocabulary {
                 None if matches!(&*self.0, Kind::Symbols { .. }) => {
                     let characters: Option<Vec<u32>> =
                         word.chars().map(|character| self.word(character.encode_utf8(&mut [0; 4]))).collect();
-                    encoded.extend(characters.ok_or_else(|| self.unknown(word, "token", position))?);
+                    encoded.extend(characters.ok_or_else(|| self.not_in(word, "token", position))?);
                 }
-                None => return Err(self.unknown(word, "token", position)),
+                None => return Err(self.not_in(word, "token", position)),
             }
         }
         Ok(encoded)
     }
 
-    fn unknown(&self, what: &str, unit: &str, position: usize) -> Error {
+    fn not_in(&self, what: &str, unit: &str, position: usize) -> Error {
         let what = excerpt(what);
         Error::Input(format!("`{what}` ({unit} {position}) is not in the vocabulary of {self}"))
     }
@@ -124,7 +119,7 @@ impl Vocabulary {
     }
 
     /// A label for one id, in which every character can be seen: a space is `␣`, a line break
-    /// `\n`.
+    /// `\n`, and a byte that is only a part of a character `\xe2`.
     pub fn token(&self, id: u32) -> String {
         let replacement = || char::REPLACEMENT_CHARACTER.to_string();
         match &*self.0 {
@@ -135,9 +130,10 @@ impl Vocabulary {
             Kind::Symbols { symbols, .. } => symbols.get(id as usize).cloned().unwrap_or_else(replacement),
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer { tokenizer, .. } => match self.decode(&[id]) {
-                // A part of a character, or a token that decodes to nothing: its own name.
+                // A part of a character, or a token that decodes to nothing: its bytes, or its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
-                    tokenizer.id_to_token(id).unwrap_or_else(replacement)
+                    let name = tokenizer.id_to_token(id).unwrap_or_else(replacement);
+                    bytes_shown(tokenizer, &name).unwrap_or(name)
                 }
                 text => visible(&text),
             },
@@ -145,8 +141,34 @@ impl Vocabulary {
     }
 }
 
+/// Finds the characters of texts that a vocabulary does not have.
+pub(crate) enum Unknown<'a> {
+    /// Those without an id in this table.
+    NoCharacter(&'a [u32]),
+    /// Those that a tokenizer leaves out without a word.
+    Dropped(Dropped<'a>),
+    /// The vocabulary has all, or its words are found one by one.
+    Nothing,
+}
+
+impl Unknown<'_> {
+    /// The first of them in a text, and its place, from 0.
+    pub(crate) fn first(&mut self, text: &str) -> Option<(usize, char)> {
+        let mut characters = text.char_indices().enumerate();
+        let found = match self {
+            Unknown::Nothing => None,
+            Unknown::NoCharacter(ids) => characters
+                .find(|&(_, (_, character))| ids.get(character as usize).is_none_or(|&id| id == NO_ID)),
+            Unknown::Dropped(dropped) => {
+                characters.find(|&(_, (byte, character))| dropped.is_dropped(text, byte, character))
+            }
+        };
+        found.map(|(place, (_, character))| (place, character))
+    }
+}
+
 /// The text with each space and control character as something that can be seen.
-fn visible(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     let mut label = String::new();
     for character in text.chars() {
         match character {
@@ -198,5 +220,20 @@ mod tests {
         let vocabulary = Vocabulary::characters("a \n\u{7}".chars()).unwrap();
         let labels: Vec<String> = (0..5).map(|id| vocabulary.token(id)).collect();
         assert_eq!(labels, ["\\u{7}", "\\n", "␣", "a", "\u{fffd}"]);
+    }
+
+    #[test]
+    fn parts_of_characters_are_shown_as_bytes() {
+        // The names by which GPT-2 knows the bytes e2 80, the last byte of a dash, and a space before one.
+        let json = r#"{"kind": "tokenizer", "tokenizer": {"version": "1.0", "truncation": null, "padding": null,
+            "normalizer": null, "added_tokens": [], "pre_tokenizer": null, "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "vocab": {"\u00e2\u0122": 0, "\u0136": 1, "\u0120\u00e2": 2, "a": 3}, "merges": []}}}"#;
+        let vocabulary: Vocabulary = serde_json::from_str(json).unwrap();
+        let labels: Vec<String> = (0..4).map(|id| vocabulary.token(id)).collect();
+        assert_eq!(labels, ["\\xe2\\x80", "\\x94", "␣\\xe2", "a"]);
+        assert_eq!(vocabulary.decode(&[0, 1]), "—");
     }
 }

@@ -6,7 +6,6 @@ mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::stored::Stored;
-use self::tokenizer::Dropped;
 use super::excerpt::excerpt;
+use super::input;
 use crate::error::{Error, Result};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.
@@ -127,7 +126,7 @@ impl Vocabulary {
     /// # Errors
     /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let bytes = input::read(path)?;
         let json = serde_json::from_slice(&bytes).map_err(|error| {
             let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
             Error::file(path, Some(error.line()), Some(error.column()), problem)
@@ -178,14 +177,6 @@ impl Vocabulary {
         }
     }
 
-    /// What finds the characters that are left out of a text without a word, by a tokenizer that does so.
-    pub(crate) fn dropped(&self) -> Option<Dropped<'_>> {
-        match &*self.0 {
-            Kind::Tokenizer { tokenizer, .. } => Some(Dropped::new(tokenizer)),
-            Kind::Integers { .. } | Kind::Characters { .. } | Kind::Symbols { .. } => None,
-        }
-    }
-
     /// The id of the token that ends a sequence, where the data has one. It also stands before
     /// the first token of an answer.
     pub fn end(&self) -> Option<u32> {
@@ -229,22 +220,7 @@ impl fmt::Display for Vocabulary {
 
 impl PartialEq for Vocabulary {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-            || match (&*self.0, &*other.0) {
-                (
-                    Kind::Integers { integers, special },
-                    Kind::Integers { integers: other, special: other_special },
-                ) => integers == other && special == other_special,
-                (Kind::Characters { characters, .. }, Kind::Characters { characters: other, .. }) => {
-                    characters == other
-                }
-                (
-                    Kind::Symbols { symbols, end, .. },
-                    Kind::Symbols { symbols: other, end: other_end, .. },
-                ) => symbols == other && end == other_end,
-                (Kind::Tokenizer { json, .. }, Kind::Tokenizer { json: other, .. }) => json == other,
-                _ => false,
-            }
+        Arc::ptr_eq(&self.0, &other.0) || Stored::from(self.clone()) == Stored::from(other.clone())
     }
 }
 

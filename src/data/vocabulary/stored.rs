@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, Vocabulary};
+use crate::data::input;
 use crate::error::{Error, Result};
 
 impl Vocabulary {
@@ -24,7 +25,7 @@ impl Vocabulary {
     /// When the file cannot be read or is no vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let bytes = input::read(path)?;
         serde_json::from_slice(&bytes).map_err(|error| {
             let problem =
                 format!("no vocabulary ({error}); take the file from the run that made the weights");

@@ -3,8 +3,8 @@
 
 use tokenizers::models::bpe::BPE;
 use tokenizers::{
-    Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
-    PreTokenizer, Tokenizer,
+    DecoderWrapper, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType,
+    PreTokenizedString, PreTokenizer, Tokenizer,
 };
 
 use crate::error::{Error, Result};
@@ -42,8 +42,7 @@ pub(super) fn size(count: usize, largest: u32) -> Result<usize> {
 /// drops what it has no token for.
 pub(crate) struct Dropped<'a> {
     tokenizer: &'a Tokenizer,
-    /// None where nothing is ever dropped.
-    model: Option<&'a BPE>,
+    model: &'a BPE,
     /// Whether a character, by its code point, is known not to be dropped.
     known: Vec<bool>,
     /// The texts of added tokens: these are found before the model reads what is between them.
@@ -51,24 +50,21 @@ pub(crate) struct Dropped<'a> {
 }
 
 impl<'a> Dropped<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+    /// None where nothing is ever dropped.
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Option<Self> {
         let model = match tokenizer.get_model() {
-            ModelWrapper::BPE(model) if model.unk_token.is_none() => Some(model),
-            _ => None,
+            ModelWrapper::BPE(model) if model.unk_token.is_none() => model,
+            _ => return None,
         };
         let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
-        Self { tokenizer, model, known: vec![false; char::MAX as usize + 1], added: added.collect() }
+        Some(Self { tokenizer, model, known: vec![false; char::MAX as usize + 1], added: added.collect() })
     }
 
-    /// The first character of `text` that is left out, and its place, from 0.
-    pub(crate) fn first(&mut self, text: &str) -> Option<(usize, char)> {
-        let model = self.model?;
-        let dropped = text.char_indices().enumerate().find(|&(_, (byte, character))| {
-            let place = character as usize;
-            self.known[place] = self.known[place] || !self.is_dropped(model, character);
-            !self.known[place] && !self.is_of_added(text, byte, character)
-        });
-        dropped.map(|(index, (_, character))| (index, character))
+    /// Whether the `character` at this byte of the text is left out.
+    pub(super) fn is_dropped(&mut self, text: &str, byte: usize, character: char) -> bool {
+        let place = character as usize;
+        self.known[place] = self.known[place] || !self.is_without_token(character);
+        !self.known[place] && !self.is_of_added(text, byte, character)
     }
 
     /// Whether the `character` at this byte of the text stands within an added token.
@@ -82,7 +78,7 @@ impl<'a> Dropped<'a> {
     }
 
     /// Whether the model has no token for something that normalizer and pre-tokenizer leave of it.
-    fn is_dropped(&self, model: &BPE, character: char) -> bool {
+    fn is_without_token(&self, character: char) -> bool {
         let mut text = NormalizedString::from(character.to_string());
         let normalizer = self.tokenizer.get_normalizer();
         if normalizer.is_some_and(|normalizer| normalizer.normalize(&mut text).is_err()) {
@@ -97,8 +93,31 @@ impl<'a> Dropped<'a> {
         // Three of them: as the beginning, the middle and the end of a word.
         let is_unknown = |part: char| {
             let word = part.to_string().repeat(3);
-            model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
+            self.model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
         };
         words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
+    }
+}
+
+/// What a byte-level tokenizer means by the name of a token, in which a printable character stands for each
+/// byte (as in GPT-2): the text as far as it is one, and the other bytes as `\xe2`.
+pub(super) fn bytes_shown(tokenizer: &Tokenizer, name: &str) -> Option<String> {
+    let is_byte_level = |decoder: &DecoderWrapper| matches!(decoder, DecoderWrapper::ByteLevel(_));
+    tokenizer.get_decoder().filter(|decoder| is_byte_level(decoder))?;
+    let bytes: Vec<u8> = name.chars().map(byte).collect::<Option<_>>()?;
+    let mut shown = String::new();
+    for chunk in bytes.utf8_chunks() {
+        shown.push_str(&super::coding::visible(chunk.valid()));
+        chunk.invalid().iter().for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+    }
+    Some(shown)
+}
+
+/// The byte that a character stands for: printable bytes stand for themselves, the others count from 256.
+fn byte(character: char) -> Option<u8> {
+    let is_printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    match u8::try_from(character) {
+        Ok(byte) => Some(byte).filter(is_printable),
+        Err(_) => (0..=u8::MAX).filter(|byte| !is_printable(byte)).nth(character as usize - 256),
     }
 }
