@@ -7,20 +7,20 @@ use super::config::Source;
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Role {
-    /// Fills the batch where a sequence has ended; counted nowhere.
+    /// Fills the batch behind the end of a sequence; it is counted nowhere.
     Padding = 0,
-    /// Counted; even a perfect model can be surprised by it.
+    /// Is counted; even a perfect model can be surprised by it.
     Undetermined = 1,
-    /// Counted; a perfect model knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
+    /// Is counted; a perfect model knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
     Determined = 2,
-    /// Counted; whether a perfect model knows it cannot be said, since no rule of a task decides it: what
-    /// follows in texts, tables, and inputs of a user's.
+    /// Is counted; whether a perfect model knows it cannot be said, because no rule of a task decides it. All
+    /// targets of texts, of tables and of a user's inputs have this role.
     Unknown = 3,
 }
 
 impl Role {
-    /// The role in data from `source`, where a file says it that was made before [`Role::Unknown`] was: texts
-    /// and tables had [`Role::Undetermined`] for it.
+    /// The role of a target from `source` as a file of an earlier version says it, which had
+    /// [`Role::Undetermined`] for all targets of texts and tables.
     #[must_use]
     pub fn of(self, source: Source) -> Self {
         match (self, source) {

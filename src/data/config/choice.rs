@@ -21,7 +21,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// What reads the file or folder at `path`: as its name says, or else as text; none reads nothing.
+    /// The source that reads the file or folder at `path`: a table by its extension, or else a text. An empty
+    /// path reads no file and leaves the task.
     pub fn of(path: &Path) -> Self {
         if path.as_os_str().is_empty() {
             return Source::Sequences;
@@ -135,10 +136,10 @@ impl From<Tokens> for String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Values {
-    /// As the first value reads.
+    /// Integers or symbols, as the first value reads.
     #[default]
     Auto,
-    /// Ids that stand for themselves.
+    /// Integers, each of which is its own id.
     Integers,
     /// Names, each of which gets an id.
     Symbols,
@@ -148,11 +149,11 @@ pub enum Values {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected the shortest and the longest, as [8, 16], or \"auto\"")]
 pub enum Periods {
-    /// As the length suggests. Written `"auto"`.
+    /// A quarter and half of the length. Written `"auto"`.
     #[default]
     #[serde(with = "auto")]
     Auto,
-    /// These.
+    /// From the first to the second.
     Of([usize; 2]),
 }
 
@@ -174,11 +175,11 @@ pub enum Column {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected an integer or \"auto\"")]
 pub enum Count {
-    /// Written `"auto"`.
+    /// The number that suits the data. Written `"auto"`.
     #[default]
     #[serde(with = "auto")]
     Auto,
-    /// Written as an integer.
+    /// This number.
     Of(usize),
 }
 

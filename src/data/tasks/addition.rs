@@ -22,10 +22,10 @@
 use rand::RngExt;
 
 use super::SequenceTask;
-use crate::data::config::DataConfig;
+use crate::data::config::{DataConfig, in_range};
 use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
@@ -42,10 +42,8 @@ impl Addition {
     /// # Errors
     /// When there are no digits, or more than 1000.
     pub fn new(config: &DataConfig) -> Result<Self> {
-        match config.digits {
-            digits @ 1..=1000 => Ok(Addition { digits }),
-            digits => Err(Error::key("data.digits", digits, "must be from 1 to 1000")),
-        }
+        in_range("data.digits", config.digits, 1, 1000)?;
+        Ok(Addition { digits: config.digits })
     }
 }
 
@@ -80,11 +78,6 @@ impl SequenceTask for Addition {
         // Target t is token t + 1: the first number without its first digit, and the second.
         probabilities[..n - 1].fill(0.1);
         probabilities[n..2 * n].fill(0.1);
-    }
-
-    fn expected_floor(&self) -> f64 {
-        let n = self.digits as f64;
-        (2.0 * n - 1.0) * 10f64.ln() / (3.0 * n + 2.0)
     }
 }
 

@@ -78,10 +78,6 @@ impl SequenceTask for CopyGap {
         free.fill(1.0 / self.vocab as f64);
         copies.fill(1.0);
     }
-
-    fn expected_floor(&self) -> f64 {
-        (self.gap as f64 - 1.0) * (self.vocab as f64).ln() / self.length as f64
-    }
 }
 
 #[cfg(test)]

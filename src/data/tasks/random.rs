@@ -19,7 +19,6 @@ use super::SequenceTask;
 use crate::data::config::DataConfig;
 use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
-use crate::error::Result;
 
 /// The task `random`.
 #[derive(Debug, Clone)]
@@ -30,11 +29,8 @@ pub struct Random {
 
 impl Random {
     /// `data.length` targets below `data.vocab`.
-    ///
-    /// # Errors
-    /// None: every vocabulary and length that a config can have will do.
-    pub fn new(config: &DataConfig) -> Result<Self> {
-        Ok(Random { vocab: config.symbols(), length: config.length })
+    pub fn new(config: &DataConfig) -> Self {
+        Random { vocab: config.symbols(), length: config.length }
     }
 }
 
@@ -54,10 +50,6 @@ impl SequenceTask for Random {
     fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
         probabilities.fill(1.0 / self.vocab as f64);
     }
-
-    fn expected_floor(&self) -> f64 {
-        (self.vocab as f64).ln()
-    }
 }
 
 #[cfg(test)]
@@ -71,6 +63,6 @@ mod tests {
         let config = DataConfig { vocab: Count::Of(3), length: 4, ..DataConfig::default() };
         let all = all_sequences(3, 5);
         let p = 1.0 / all.len() as f64;
-        agrees(&Random::new(&config).unwrap(), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
+        agrees(&Random::new(&config), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
     }
 }

@@ -94,13 +94,6 @@ impl SequenceTask for Recall {
             *probability = 1.0 / choices as f64;
         }
     }
-
-    fn expected_floor(&self) -> f64 {
-        let keys: f64 = (1..self.pairs).map(|shown| ((self.keys - shown) as f64).ln()).sum();
-        let values = self.pairs as f64 * (self.values() as f64).ln();
-        let questions = (self.tokens - 2 * self.pairs).div_ceil(2) as f64 * (self.pairs as f64).ln();
-        (keys + values + questions) / (self.tokens - 1) as f64
-    }
 }
 
 #[cfg(test)]

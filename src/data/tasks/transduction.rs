@@ -82,10 +82,6 @@ impl SequenceTask for Transduction {
         prefix.fill(1.0 / self.symbols as f64);
         rest.fill(1.0);
     }
-
-    fn expected_floor(&self) -> f64 {
-        (self.prefix as f64 - 1.0) * (self.symbols as f64).ln() / (2 * self.prefix) as f64
-    }
 }
 
 /// Draws the sets for an encoder-decoder: sources and what `answer` makes of them.
