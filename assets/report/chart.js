@@ -8,7 +8,8 @@ function ticks([low, high], most) {
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const values = [];
   for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9; i++) values.push(i * step || 0); // never minus zero
-  const label = (value) => (value === 0 ? "0" : digits > 3 ? significant(value) : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−"));
+  const longest = Math.max(Math.abs(low), Math.abs(high)) >= 1e6;
+  const label = (value) => (value === 0 ? "0" : digits > 3 || longest ? significant(value) : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−"));
   return values.map((value) => ({ value, label: label(value) }));
 }
 
@@ -24,7 +25,7 @@ function nearest(values, x) {
 }
 
 /** Both charts of the run's course have one time axis: the same borders, the same steps. */
-const BORDER = { left: 52, right: 58, top: 8, bottom: 42 };
+const BORDER = { left: 68, right: 58, top: 8, bottom: 44 };
 
 /**
  * Draws a chart into an SVG element. `spec` has the ranges `x` and `y`, the `title` of the y axis and
@@ -57,7 +58,7 @@ function drawChart(svg, spec) {
     svg.append(shape("text", { x, y: bottom + 18, "text-anchor": "middle" }, label));
   }
   svg.append(shape("line", { class: "axis", x1: BORDER.left, x2: BORDER.left + inner.width, y1: bottom, y2: bottom }));
-  svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 36, "text-anchor": "middle" }, spec.xTitle ?? "step"));
+  svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 39, "text-anchor": "middle" }, spec.xTitle ?? "step"));
   const turned = `translate(12 ${BORDER.top + inner.height / 2}) rotate(-90)`;
   svg.append(shape("text", { transform: turned, "text-anchor": "middle" }, spec.title));
 

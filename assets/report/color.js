@@ -1,6 +1,8 @@
-// The colours of attention weights, and the scale that all heads of a sequence share.
+// Colours: of the theme, of attention weights, of layers.
 
-const points = data.colors.map((code) => [1, 3, 5].map((from) => parseInt(code.slice(from, from + 2), 16)));
+/** Red, green and blue of `#rrggbb`. */
+const channels = (code) => [1, 3, 5].map((from) => parseInt(code.slice(from, from + 2), 16));
+const points = data.colors.map((code) => channels(code));
 
 /** Red, green and blue at a fraction of the scale. */
 function color(fraction) {
@@ -9,11 +11,28 @@ function color(fraction) {
   return points[below].map((from, channel) => Math.round(from + (points[below + 1][channel] - from) * (place - below)));
 }
 
-/** The colour of a layer's lines: neither the darkest nor the brightest, which some ground would hide. */
+/** Relative luminance and contrast, as WCAG defines them. */
+function luminance(rgb) {
+  const linear = rgb.map((channel) => (channel <= 10 ? channel / 255 / 12.92 : ((channel / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+}
+function contrast(a, b) {
+  const [low, high] = [luminance(a), luminance(b)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/** `from` moved to `to` by a share. */
+const mix = (from, to, share) => from.map((channel, i) => Math.round(channel + (to[i] - channel) * share));
+
+/** The colour of a layer's lines: moved away from the ground until it can be seen on it. */
 function layerColor(layer) {
-  const dark = matches("dark");
+  const paper = channels(themed("paper"));
+  const away = matches("dark") ? [255, 255, 255] : [0, 0, 0];
   const share = data.layers.length > 1 ? layer / (data.layers.length - 1) : 0.4;
-  return `rgb(${color((dark ? 0.35 : 0.12) + share * (dark ? 0.6 : 0.7)).join(",")})`;
+  const start = color(0.1 + share * 0.8);
+  let moved = 0;
+  while (contrast(mix(start, away, moved), paper) < 3.1) moved += 0.02;
+  return `rgb(${mix(start, away, moved).join(",")})`;
 }
 
 /** Whether the page is drawn light or dark. */
@@ -54,52 +73,4 @@ function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   const factor = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((factor) => factor * power >= value * 0.9999);
   return Number((factor * power).toPrecision(3));
-}
-
-/**
- * The weight of the last colour, the same for all heads of a sequence: the largest one of most
- * later queries. The first ones have few keys to choose from, and the very first always weighs 1.
- */
-function scaleTop(sample) {
-  const map = maps(sample);
-  if (map.top === null) {
-    let typical = 0;
-    data.layers.forEach((heads, layer) => {
-      for (let head = 0; head < heads; head++) {
-        const largest = [];
-        for (let query = Math.floor(map.time / 2); query < map.time; query++) {
-          let most = 0;
-          for (let key = 0; key < map.time; key++) most = Math.max(most, map.weight(layer, head, query, key) ?? 0);
-          largest.push(most);
-        }
-        largest.sort((a, b) => a - b);
-        typical = Math.max(typical, largest[Math.min(Math.floor((largest.length * 19) / 20), largest.length - 1)]);
-      }
-    });
-    map.top = typical > 0.5 ? 1 : roundUp(typical);
-  }
-  return map.top;
-}
-
-/** The colours of the scale as pixels, finely enough that no step is seen. */
-const palette = new Uint32Array(1024).map((_, i, all) => {
-  const [red, green, blue] = color(i / (all.length - 1));
-  return new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
-});
-
-/** A head's map as a picture of one pixel a cell, transparent where a query sees nothing. */
-function mapImage(sample, layer, head) {
-  const { time, weight } = maps(sample);
-  const finest = (palette.length - 1) / scaleTop(sample);
-  const image = new ImageData(time, time);
-  const pixels = new Uint32Array(image.data.buffer);
-  for (let query = 0; query < time; query++) {
-    for (let key = 0; key < time; key++) {
-      const value = weight(layer, head, query, key);
-      if (value !== null) pixels[query * time + key] = palette[Math.min(Math.round(value * finest), palette.length - 1)];
-    }
-  }
-  const canvas = element("canvas", { width: time, height: time });
-  canvas.getContext("2d").putImageData(image, 0, 0);
-  return canvas;
 }

@@ -1,17 +1,30 @@
 // The course of the run: the loss, and below it on the same time axis the scores of all heads.
 
-const { loss, history } = data;
-const lossSteps = [...new Set([...loss.training.x, ...loss.validation.x, ...loss.learning_rate.x])].sort((a, b) => a - b);
+const { history } = data;
+/** A list of points as the places and values of a curve. */
+const series = (points) => ({ x: points.map(({ step }) => step), y: points.map(({ value }) => value) });
+const loss = {
+  training: series(data.loss.training),
+  smoothed: series(data.smoothed),
+  validation: series(data.loss.validation),
+  rate: series(data.loss.learning_rate),
+  floor: data.loss.floor,
+  diverged: data.loss.diverged ?? null,
+};
+const scoredSteps = history.map(({ step }) => step);
+const lossSteps = [...new Set([loss.training, loss.validation, loss.rate].flatMap(({ x }) => x))].sort((a, b) => a - b);
+loss.end = Math.max(1, lossSteps.at(-1) ?? 1, scoredSteps.at(-1) ?? 1, loss.diverged ?? 1, ...data.loss.epoch_ends.slice(-1));
 let lossPlace = null;
 let historyPlace = null;
 
 /** The series of the loss chart, as the legend and the reading name them. */
 function lossSeries() {
-  const noisy = loss.smoothed !== null;
+  const noisy = loss.smoothed.x.length > 0;
+  const top = roundUp(loss.rate.y.reduce((most, rate) => Math.max(most, rate), 0) * 1.08);
   return [
-    { name: "learning rate", key: "learningRate", ...loss.learning_rate, color: "var(--purple)", width: 1.25, right: [0, loss.learning_rate_top] },
+    { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, top] },
     { name: noisy ? "training, single steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
-    ...(noisy ? [{ name: "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
+    ...(noisy ? [{ name: data.window ? `smoothed over ${whole(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },
   ].filter((series) => series.x.length > 0);
 }
@@ -19,8 +32,9 @@ function lossSeries() {
 function drawLoss() {
   const floor = loss.floor === null ? [] : [{ x: [0, loss.end], y: [loss.floor, loss.floor], color: "var(--green)", width: 1.5, dash: "6 4" }];
   const faint = (series) => (series.faint ? `color-mix(in srgb, ${series.color} 40%, transparent)` : series.color);
-  const curves = [...floor, ...lossSeries().map((series) => ({ ...series, color: faint(series) }))];
-  lossPlace = drawChart(at("loss-chart"), { x: [0, loss.end], y: loss.range, title: "loss (nats a token)", curves });
+  const diverged = loss.diverged === null ? [] : [{ x: [loss.diverged, loss.diverged], y: data.loss_range, color: "var(--muted)", width: 1.5, dash: "6 4" }];
+  const curves = [...floor, ...diverged, ...lossSeries().map((series) => ({ ...series, color: faint(series) }))];
+  lossPlace = drawChart(at("loss-chart"), { x: [0, loss.end], y: data.loss_range, title: "loss (nats per token)", curves });
   const entry = (color, text, kind = "", attributes = {}) => {
     const line = element("i", { class: kind });
     line.style.color = color;
@@ -30,6 +44,7 @@ function drawLoss() {
   at("loss-legend").replaceChildren(
     ...left.map((series) => entry(faint(series), series.name)),
     ...floor.map(() => entry("var(--green)", `floor ${fixed(loss.floor, 4)} nats`, "dashed", { id: "floor", "data-value": loss.floor })),
+    ...diverged.map(() => entry("var(--muted)", `diverged at step ${whole(loss.diverged)}`, "dashed", { id: "diverged", "data-step": loss.diverged })),
     ...right.map((series) => entry(series.color, `${series.name} (right axis)`)),
   );
 }
@@ -51,43 +66,53 @@ function readLoss() {
   drawCursor(at("loss-chart"), lossPlace, step, values.map(({ value, color, right }) => ({ value, color, range: right })));
 }
 
-/** The score whose course is drawn. */
-const historyScore = () => history.scores.find((score) => score.key === state.score);
+const about = (key) => data.scores.find((score) => score.key === key);
+/** The scores that are known along the run. */
+const courseScores = data.scores.filter(({ key }) => history.some(({ heads }) => heads.flat().some((head) => head[key] !== null)));
+
+/** The range that shows values of a score: from 0 or below, shares of attention up to 1 where one is half of it. */
+function scoreRange(score, values) {
+  const known = values.filter((value) => value !== null);
+  const [low, high] = [Math.min(0, ...known), known.reduce((most, value) => Math.max(most, value), 0)];
+  const start = low < 0 ? -roundUp(-low) : 0;
+  return [start, score.is_weight && high > 0.5 ? Math.max(high, 1) : high === 0 && start < 0 ? 0 : roundUp(high)];
+}
 
 const allHeads = data.layers.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => ({ layer, head })));
 
 function drawHistory() {
-  if (history.steps.length === 0) return;
-  const score = historyScore();
+  if (courseScores.length === 0) return;
+  const score = about(state.score);
   const chosen = ({ layer, head }) => layer === state.layer && head === state.head;
   const ordered = [...allHeads].sort((a, b) => chosen(a) - chosen(b));
   const curves = ordered.map((place) => ({
-    x: history.steps,
-    y: score.values.map((grid) => grid[place.layer][place.head]),
+    x: scoredSteps,
+    y: history.map(({ heads }) => heads[place.layer][place.head][score.key]),
     color: layerColor(place.layer),
     width: chosen(place) ? 3.5 : allHeads.length > 24 ? 0.8 : 1.4,
   }));
-  historyPlace = drawChart(at("history-chart"), { x: [0, loss.end], y: score.range, title: `${score.name} (${score.unit})`, curves });
+  const range = scoreRange(score, curves.flatMap(({ y }) => y));
+  historyPlace = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
 }
 
 /** Reads the pointed head at the scored step nearest to the cursor. */
 function readHistory() {
-  if (history.steps.length === 0) return;
-  const score = historyScore();
-  const i = nearest(history.steps, state.step ?? loss.end);
+  if (courseScores.length === 0) return;
+  const score = about(state.score);
+  const i = nearest(scoredSteps, state.step ?? loss.end);
   const { layer, head } = state.pointed ?? state;
-  const value = score.values[i][layer][head];
+  const value = history[i].heads[layer][head][score.key];
   const reading = at("history-reading");
-  Object.assign(reading.dataset, { step: history.steps[i], layer, head, value });
-  reading.replaceChildren(`step ${whole(history.steps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`);
-  drawCursor(at("history-chart"), historyPlace, history.steps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
+  Object.assign(reading.dataset, { step: scoredSteps[i], layer, head, value });
+  reading.replaceChildren(`step ${whole(scoredSteps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`);
+  drawCursor(at("history-chart"), historyPlace, scoredSteps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
 }
 
 /** The head whose curve is nearest to a place of the chart. */
 function headAt(x, y) {
-  const score = historyScore();
-  const grid = score.values[nearest(history.steps, historyPlace.step(x))];
-  const away = ({ layer, head }) => (grid[layer][head] === null ? Infinity : Math.abs(historyPlace.y(grid[layer][head]) - y));
+  const { heads } = history[nearest(scoredSteps, historyPlace.step(x))];
+  const value = ({ layer, head }) => heads[layer][head][state.score];
+  const away = (place) => (value(place) === null ? Infinity : Math.abs(historyPlace.y(value(place)) - y));
   return allHeads.reduce((best, head) => (away(head) < away(best) ? head : best));
 }
 
@@ -97,9 +122,9 @@ function startCourse() {
   lossChart.addEventListener("pointerdown", (event) => update({ step: lossPlace.step(offset(event, lossChart).x) }));
   lossChart.addEventListener("keydown", (event) => moveStep(event, lossSteps));
 
-  at("history").hidden = history.steps.length === 0;
-  if (history.steps.length === 0) return;
-  at("score").append(...history.scores.map((score) => element("option", { value: score.key }, score.name)));
+  at("history").hidden = courseScores.length === 0;
+  if (courseScores.length === 0) return;
+  at("score").append(...courseScores.map((score) => element("option", { value: score.key }, score.name)));
   at("score").addEventListener("change", (event) => update({ score: event.target.value }));
   const chart = at("history-chart");
   const point = (event) => {
@@ -113,7 +138,7 @@ function startCourse() {
     update({ ...headAt(x, y), pointed: null });
   });
   chart.addEventListener("keydown", (event) => {
-    if (moveStep(event, history.steps)) return;
+    if (moveStep(event, scoredSteps)) return;
     const { layer, head } = state.pointed ?? state;
     const now = allHeads.findIndex((place) => place.layer === layer && place.head === head);
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];

@@ -1,9 +1,20 @@
-// The run's data as the program embedded them, and how tokens and numbers read.
-
-const data = JSON.parse(document.getElementById("data").textContent);
+// The data as the program embedded them, and how tokens and numbers read.
 
 /** The element of an id. */
 const at = (id) => document.getElementById(id);
+
+/** The data of the page: JSON as it stands, or a length, so much JSON and bytes, all deflated. */
+async function embedded() {
+  const text = at("data").textContent;
+  if (at("data").type === "application/json") return [JSON.parse(text), null];
+  const deflated = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const all = await new Response(stream).arrayBuffer();
+  const length = new DataView(all).getUint32(0, true);
+  return [JSON.parse(new TextDecoder().decode(new Uint8Array(all, 4, length))), new Uint8Array(all, 4 + length)];
+}
+
+const [data, bytes] = await embedded();
 
 /** A new element: text and elements as children, never markup. */
 function element(tag, attributes = {}, ...children) {
@@ -29,21 +40,24 @@ function visible(token) {
     if (signs[character]) return signs[character];
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    const silent = (code >= 0x80 && code <= 0xa0) || code === 0xad || (code >= 0x200b && code <= 0x200f) ||
+    const silent = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
       (code >= 0x2028 && code <= 0x202f) || (code >= 0x2060 && code <= 0x206f) || code === 0x3000 || code === 0xfeff;
     return silent ? "·" : character;
   }).join("");
 }
 
-/** The same, cut for an axis. */
-function short(token, most = 8) {
+/** The same, cut where it is long. */
+function short(token, most = 10) {
   const shown = Array.from(visible(token));
   return shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
 }
 
+/** Text that keeps its direction to itself, for lines of plain text. */
+const isolated = (text) => `\u2068${text}\u2069`;
+
 /** A token in an element of its own. */
 function tokenElement(token, attributes = {}) {
-  return element("span", { ...attributes, class: `token ${attributes.class ?? ""}`.trim(), dir: "ltr" }, visible(token));
+  return element("span", { ...attributes, class: `token ${attributes.class ?? ""}`.trim(), dir: "ltr" }, short(token, 60));
 }
 
 const whole = (number) => number.toLocaleString("en-US");
@@ -62,35 +76,4 @@ function significant(number) {
     ? number.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e")
     : String(Number(number.toPrecision(4)));
   return number < 0 ? text.replace("-", "−") : text;
-}
-
-/** The text of a token of a sample's inputs. */
-const inputToken = (sample, position) => data.tokens[data.samples[sample].inputs[position]];
-
-const STEPS = 65535; // a weight is kept as so many steps of 1 / 65,535
-const decoded = new Map();
-
-/** The maps of a sample, decoded when they are first looked at. */
-function maps(index) {
-  if (!decoded.has(index)) {
-    const { time, causal, weights } = data.samples[index];
-    const bytes = atob(weights);
-    const values = new Uint16Array(bytes.length / 2);
-    for (let i = 0; i < values.length; i++) values[i] = bytes.charCodeAt(2 * i) | (bytes.charCodeAt(2 * i + 1) << 8);
-    const size = causal ? (time * (time + 1)) / 2 : time * time;
-    const offsets = [];
-    let heads = 0;
-    for (const count of data.layers) {
-      offsets.push(Array.from({ length: count }, (_, head) => (heads + head) * size));
-      heads += count;
-    }
-    // A query of a causal map sees the keys up to itself; the rest is not kept.
-    const weight = (layer, head, query, key) => {
-      if (causal && key > query) return null;
-      const place = causal ? (query * (query + 1)) / 2 + key : query * time + key;
-      return values[offsets[layer][head] + place] / STEPS;
-    };
-    decoded.set(index, { time, causal, weight, top: null });
-  }
-  return decoded.get(index);
 }

@@ -1,38 +1,41 @@
 // All heads: their maps as thumbnails, and their scores, in the order of any of them.
 
-const scoreOf = (key) => data.scores.find((score) => score.key === key);
-
-/** All heads, the highest of the chosen score first; those without one last. */
+/** All heads in the order of the chosen score, the highest or the lowest first; those without one last. */
 function sortedHeads() {
-  const score = scoreOf(state.sort);
-  if (!score) return allHeads;
-  const value = ({ layer, head }) => score.values[layer][head] ?? -Infinity;
-  return [...allHeads].sort((a, b) => value(b) - value(a) || a.layer - b.layer || a.head - b.head);
+  if (!about(state.sort)) return allHeads;
+  const value = ({ layer, head }) => data.heads[layer][head][state.sort];
+  const order = (a, b) => {
+    if (value(a) === null || value(b) === null) return (value(a) === null) - (value(b) === null);
+    return state.ascending ? value(a) - value(b) : value(b) - value(a);
+  };
+  return [...allHeads].sort((a, b) => order(a, b) || a.layer - b.layer || a.head - b.head);
 }
 
 const thumbnails = new Map();
 
 /** Makes the thumbnails of a sample; their order is another matter. */
 function drawThumbnails() {
-  const { time } = maps(state.sample);
+  const { keys } = maps();
+  const widest = Math.max(...data.layers);
+  at("thumbnails").style.setProperty("--heads", widest);
+  at("thumbnails").classList.toggle("many", widest > 8);
   thumbnails.clear();
-  at("thumbnails").classList.toggle("many", allHeads.length > 48);
   for (const { layer, head } of allHeads) {
-    const canvas = mapImage(state.sample, layer, head);
+    const canvas = mapImage(layer, head);
     canvas.setAttribute("aria-hidden", "true");
-    canvas.classList.toggle("coarse", time <= 160);
-    const value = element("span", { class: "value" });
-    const button = element("button", { type: "button", "data-layer": layer, "data-head": head }, canvas, layerHead(layer, head), value);
+    canvas.classList.toggle("coarse", keys.length <= 160);
+    const name = widest > 8 ? `L${layer} H${head}` : layerHead(layer, head);
+    const button = element("button", { type: "button", "data-layer": layer, "data-head": head, title: layerHead(layer, head) }, canvas, name, element("span", { class: "value" }));
     button.addEventListener("click", () => update({ layer, head }));
     thumbnails.set(`${layer} ${head}`, button);
   }
 }
 
 function orderThumbnails() {
-  const score = scoreOf(state.sort);
+  const score = about(state.sort);
   const ordered = sortedHeads().map(({ layer, head }) => {
     const button = thumbnails.get(`${layer} ${head}`);
-    const value = score ? score.values[layer][head] : null;
+    const value = score ? data.heads[layer][head][score.key] : null;
     button.dataset.value = value ?? "";
     button.querySelector(".value").replaceChildren(score ? `${score.name} ${fixed(value, score.digits)}` : "");
     return button;
@@ -50,40 +53,54 @@ function markThumbnail() {
   }
 }
 
+/** Sorts by a score: the highest first, and when it is asked for again, the lowest. */
+function sortBy(key) {
+  update({ sort: key, ascending: state.sort === key && !state.ascending });
+}
+
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
-  at("measured").replaceChildren(`Measured on ${data.measured_on}. A heading sorts, here and above.`);
+  at("measured").replaceChildren(`Measured on ${data.measured_on}. A heading sorts, here and above; once more, the other way round.`);
+  // The button that was pressed is made anew: it keeps the focus.
+  const focused = document.activeElement?.closest("#scores button")?.dataset;
   const heading = data.scores.map((score) => {
+    const sorted = score.key !== state.sort ? "none" : state.ascending ? "ascending" : "descending";
     const button = element("button", { type: "button", title: score.meaning, "data-score": score.key }, score.name);
-    button.addEventListener("click", () => update({ sort: score.key }));
-    const cell = element("th", { scope: "col", "aria-sort": score.key === state.sort ? "descending" : "none" }, button);
-    return cell;
+    return element("th", { scope: "col", "aria-sort": sorted }, button);
   });
   const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "head"), ...heading));
   const rows = sortedHeads().map(({ layer, head }) => {
-    const button = element("button", { type: "button" }, layerHead(layer, head));
-    button.addEventListener("click", () => update({ layer, head }));
-    const cells = data.scores.map((score) => element("td", {}, fixed(score.values[layer][head], score.digits)));
+    const button = element("button", { type: "button", "data-layer": layer, "data-head": head }, layerHead(layer, head));
+    const cells = data.scores.map((score) => element("td", {}, fixed(data.heads[layer][head][score.key], score.digits)));
     const row = element("tr", {}, element("th", { scope: "row" }, button), ...cells);
     row.classList.toggle("chosen", layer === state.layer && head === state.head);
     return row;
   });
   at("scores").replaceChildren(head, element("tbody", {}, ...rows));
+  if (!focused) return;
+  const again = focused.score ? `[data-score="${focused.score}"]` : `[data-layer="${focused.layer}"][data-head="${focused.head}"]`;
+  at("scores").querySelector(`button${again}`)?.focus();
 }
 
-/** Names the chosen head and lists its scores. */
+/** Names the chosen head and lists its scores, which are of the decoder's self-attention. */
 function drawChosen() {
   at("chosen").replaceChildren(layerHead(state.layer, state.head));
+  at("head-scores").hidden = state.kind !== "decoder";
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [
     element("dt", { title: score.meaning }, score.name),
-    element("dd", { "data-score": score.key }, fixed(score.values[state.layer][state.head], score.digits)),
+    element("dd", { "data-score": score.key }, fixed(data.heads[state.layer][state.head][score.key], score.digits)),
   ]));
 }
 
 function startHeads() {
   at("sort").append(element("option", { value: "" }, "layer and head"));
   at("sort").append(...data.scores.map((score) => element("option", { value: score.key }, score.name)));
-  at("sort").addEventListener("change", (event) => update({ sort: event.target.value }));
+  at("sort").addEventListener("change", (event) => update({ sort: event.target.value, ascending: false }));
+  at("scores").addEventListener("click", (event) => {
+    const chosen = event.target.closest("button")?.dataset;
+    if (chosen?.score) sortBy(chosen.score);
+    else if (chosen) update({ layer: Number(chosen.layer), head: Number(chosen.head) });
+  });
   at("thumbnails").addEventListener("keydown", (event) => {
     const list = at("thumbnails");
     const now = Array.from(list.children).indexOf(document.activeElement);

@@ -1,21 +1,22 @@
 // The page of a run. Everything shown follows from `state`; every control calls `update`.
 //
 // What a test can hold on to. Ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort`
-// and `score` (selects, by number and by key of a score); radio buttons named `layer`, `head`, `view`
-// (`matrix`, `tokens`) and `direction` (`to`, `by`). What they show:
+// and `score` (selects, by number and by key of a score); radio buttons named `kind` (`decoder`, `cross`,
+// `encoder`), `layer`, `head`, `view` (`matrix`, `tokens`) and `direction` (`to`, `by`). What they show:
 //
 // - `html[data-ready="true"]` once all is drawn; `html[data-theme]` where the theme is not the system's.
-// - `#matrix`: `data-left`, `data-top` and `data-cell` say in CSS pixels where its cells lie, `data-time`
-//   how many there are on an axis. `#reading` tells of the link under the cursor: `data-sample`,
-//   `data-layer`, `data-head`, `data-query`, `data-key`, `data-query-token`, `data-key-token` and
+// - `#matrix`: `data-left`, `data-top` and `data-cell` say in CSS pixels where its cells lie, `data-queries`
+//   and `data-keys` how many there are. `#reading` tells of the link under the cursor: `data-sample`,
+//   `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`, `data-query-token`, `data-key-token` and
 //   `data-weight`, which is empty where the query cannot see the key.
-// - `#tokens > [data-index]`: a token each, with `data-token` and the `data-weight` that lights it.
+// - `#tokens > [data-index]`: a token each, with `data-token` and the `data-weight` that lights it; where keys
+//   are other tokens than queries, those that are lit stand in `#lit`.
 // - `#thumbnails > button`: a head each in its order, with `data-layer`, `data-head`, `data-value` (of
 //   the score sorted by) and `aria-pressed`. `#scores` is the table, `#head-scores` the chosen head's.
 // - `#loss-chart` with `#loss-reading`: `data-step`, `data-training`, `data-validation` and
 //   `data-learning-rate` as far as they were logged; `#floor` with `data-value`.
 // - `#history-chart` with `#history-reading`: `data-step`, `data-layer`, `data-head`, `data-value`.
-// - `#predictions > [data-index]`, their class `hit`, `miss` or `unknowable`; `#prediction` tells of one:
+// - `#predictions > [data-index]`, their class `hit`, `miss`, `unknowable` or `open`; `#prediction` tells of one:
 //   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
 //   `data-probability`.
 //
@@ -23,14 +24,16 @@
 
 const state = {
   sample: 0,
+  kind: "decoder",
   layer: data.layers.length - 1,
-  head: 0,
+  head: data.shown.at(-1),
   query: 0,
   key: 0,
   view: "matrix",
   direction: "to",
-  sort: "",
-  score: (history.scores.find((score) => score.key === "induction") ?? history.scores[0])?.key ?? "",
+  sort: "", // by a score; by layer and head before one is chosen
+  ascending: false,
+  score: (courseScores.find((score) => score.key === "induction") ?? courseScores[0])?.key ?? "",
   step: null, // the cursor of both charts; none before it is moved
   pointed: null, // the head whose curve is pointed at
   position: 0, // of the prediction that is read
@@ -42,32 +45,35 @@ const views = [
   [["theme", "size", "step"], readLoss],
   [["theme", "size", "score", "layer", "head"], drawHistory],
   [["theme", "size", "score", "layer", "head", "step", "pointed"], readHistory],
-  [["sample"], drawControls],
-  [["layer", "head", "sample", "sort", "view", "score", "direction"], markControls],
+  [["sample", "kind"], drawControls],
+  [["layer", "head", "sample", "kind", "sort", "view", "score", "direction"], markControls],
   [["sample"], drawPredictions],
   [["sample", "position"], readPrediction],
-  [["layer", "head"], drawChosen],
-  [["sort", "layer", "head"], drawScoreTable],
+  [["layer", "head", "kind"], drawChosen],
+  [["sort", "ascending", "layer", "head"], drawScoreTable],
 ];
 
 /** The same for what shows maps; a sample without them is passed by. */
 const mapViews = [
-  [["sample"], drawThumbnails],
-  [["sample", "sort"], orderThumbnails],
+  [["sample", "kind"], drawThumbnails],
+  [["sample", "kind", "sort", "ascending"], orderThumbnails],
   [["layer", "head"], markThumbnail],
-  [["sample"], drawTokens],
-  [["theme", "size", "view", "sample", "layer", "head", "query", "key"], () => state.view === "matrix" && drawMatrix()],
-  [["sample", "layer", "head", "query", "key", "view", "direction"], readCell],
-  [["sample", "layer", "head", "query", "direction", "view"], () => state.view === "tokens" && lightTokens()],
+  [["sample", "kind", "direction"], drawTokens],
+  [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key"], () => state.view === "matrix" && drawMatrix()],
+  [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
+  [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && lightTokens()],
 ];
 
 /** Changes the state and draws what depends on it. */
 function update(changes) {
   const next = { ...state, ...changes };
-  if (next.layer !== state.layer) next.head = Math.min(next.head, data.layers[next.layer] - 1);
-  if (next.sample !== state.sample) {
-    const last = Math.max(data.samples[next.sample].time - 1, 0);
-    Object.assign(next, { query: Math.min(next.query, last), key: Math.min(next.key, last), position: 0 });
+  // A layer opens on its head that is worth most.
+  if (next.layer !== state.layer && changes.head === undefined) next.head = data.shown[next.layer];
+  if (next.sample !== state.sample) next.position = 0;
+  if (next.sample !== state.sample || next.kind !== state.kind) {
+    const { queries, keys } = maps(next.sample, next.kind);
+    const within = (position, places) => Math.max(Math.min(position, places.length - 1), 0);
+    Object.assign(next, { query: within(next.query, queries), key: within(next.key, keys) });
   }
   const changed = Object.keys(next).filter((part) => JSON.stringify(next[part]) !== JSON.stringify(state[part]));
   Object.assign(state, next);
@@ -77,23 +83,24 @@ function update(changes) {
 function draw(changed) {
   const touched = ([parts]) => parts.some((part) => changed.includes(part));
   for (const [, view] of views.filter(touched)) view();
-  if (data.samples[state.sample].time > 0) for (const [, view] of mapViews.filter(touched)) view();
+  if (maps().bin > 0) for (const [, view] of mapViews.filter(touched)) view();
 }
 
 /** Says what the explorer shows of a sample, and hides it where its maps are left out. */
 function drawControls() {
-  const { time, inputs } = data.samples[state.sample];
-  for (const id of ["explorer", "thumbnails"]) at(id).hidden = time === 0;
+  const { bin } = maps();
+  for (const id of ["explorer", "thumbnails"]) at(id).hidden = bin === 0;
   const note = at("maps-note");
-  note.hidden = time === inputs.length;
-  note.replaceChildren(time === 0
+  note.hidden = bin === 1;
+  note.replaceChildren(bin === 0
     ? "The maps of this sequence are left out, to keep the page small; its predictions stand below."
-    : `The maps show the first ${whole(time)} of ${whole(inputs.length)} tokens, to keep the page small.`);
+    : `To keep the page small, ${bin} neighbouring tokens stand together: a cell is the weight that a query of its row puts on all keys of its column, in the mean.`);
 }
 
 /** Brings the controls in line with the state. */
 function markControls() {
   for (const id of ["sample", "predicted-sample"]) at(id).value = state.sample;
+  for (const input of at("kinds").querySelectorAll("input")) input.checked = input.value === state.kind;
   at("sort").value = state.sort;
   at("score").value = state.score;
   choices("layers", "layer", data.layers.length, state.layer);
@@ -115,9 +122,23 @@ function choices(id, name, count, chosen) {
   box.querySelectorAll("input")[chosen].checked = true;
 }
 
+/** A sequence as it is chosen, with what is left out of it. */
+function sampleName(sample) {
+  const { bin } = data.maps[sample][0];
+  const without = bin === 0 ? " (predictions alone)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
+  return isolated(data.samples[sample].name) + without;
+}
+
 function startControls() {
+  const kinds = data.maps[0].map(({ kind }) => kind);
+  at("kinds").hidden = kinds.length < 2;
+  at("kinds").append(...kinds.map((kind) =>
+    element("label", {}, element("input", { type: "radio", name: "kind", value: kind }), element("span", {}, KINDS[kind].name))));
+  at("kinds").addEventListener("change", (event) => update({ kind: event.target.value }));
+  at("left-out").hidden = data.left_out === 0;
+  at("left-out").replaceChildren(`${whole(data.left_out)} more sequences are left out, to keep the page small.`);
   for (const id of ["sample", "predicted-sample"]) {
-    at(id).append(...data.samples.map((sample, i) => element("option", { value: i }, sample.name)));
+    at(id).append(...data.samples.map((sample, i) => element("option", { value: i }, sampleName(i))));
     at(id).addEventListener("change", (event) => update({ sample: Number(event.target.value) }));
   }
   for (const id of ["layers", "heads"]) {
@@ -125,8 +146,7 @@ function startControls() {
   }
   at("views").addEventListener("change", (event) => {
     // The token view reads the strongest link of its token.
-    const key = event.target.value === "tokens" ? strongestKey(state.sample, state.layer, state.head, state.query) : state.key;
-    update({ view: event.target.value, key });
+    update({ view: event.target.value, ...(event.target.value === "tokens" ? strongest() : {}) });
   });
   followTheme(() => draw(["theme"]));
 }
@@ -139,19 +159,18 @@ function drawSummary() {
   // The page of an input alone has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
-  if (data.samples.some((sample) => sample.source !== undefined)) at("attention-title").replaceChildren("The decoder's self-attention");
+  at("diverged-note").hidden = loss.diverged === null;
+  at("diverged-note").replaceChildren(`The run diverged at step ${whole(loss.diverged ?? 0)}. ${data.loss.best_step
+    ? `What follows shows the weights of step ${whole(data.loss.best_step)}, the best validation before.`
+    : "What follows shows the last weights that were kept before."}`);
   at("config").append(data.config);
-  at("precision").append(`Weights are kept to the nearest ${data.steps}th, other numbers with seven digits. Colours of a sequence's maps have one scale.`);
+  at("precision").append("Weights are kept in a byte each, to 0.004 or better, other numbers with seven digits. Colours of a sequence's maps have one scale.");
 }
 
-// The head with the highest induction score is what most look for first.
-const inductive = scoreOf("induction");
-if (inductive) {
-  const value = ({ layer, head }) => inductive.values[layer][head] ?? -Infinity;
-  Object.assign(state, allHeads.reduce((best, place) => (value(place) > value(best) ? place : best)));
+if (maps().bin > 0) {
+  state.query = maps().queries.length - 1;
+  state.key = strongestKey(state.layer, state.head, state.query);
 }
-state.query = data.samples[state.sample].time - 1;
-state.key = strongestKey(state.sample, state.layer, state.head, state.query);
 
 drawSummary();
 startCourse();

@@ -179,7 +179,11 @@ function drawTable() {
     head.append(element("th", { scope: "col", "aria-sort": sort }, button));
   }
   const rows = sorted().map((trial) => {
-    const cells = columns.map((column, i) => element(i === 0 ? "th" : "td", i === 0 ? { scope: "row" } : {}, shown(column, column.of(trial))));
+    const cells = columns.map((column, i) => {
+      const text = shown(column, column.of(trial));
+      // The folder of the trial, which is a run's.
+      return i === 0 ? element("th", { scope: "row" }, element("a", { href: `trials/${text}/` }, text)) : element("td", {}, text);
+    });
     return element("tr", { "data-trial": trial.trial, tabindex: 0 }, ...cells);
   });
   at("trials").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));

@@ -1,38 +1,42 @@
 // The token view: pointing at a token lights what it attends to, or what attends to it.
 
-/** The weight between the current token and another one, in the chosen direction. */
-function linkWeight(position) {
-  const { weight } = maps(state.sample);
-  return state.direction === "to"
-    ? weight(state.layer, state.head, state.query, position)
-    : weight(state.layer, state.head, position, state.query);
-}
+/** Whether queries and keys are the same tokens, so that one list shows both. */
+const isSelf = () => KINDS[state.kind].sides[0] === KINDS[state.kind].sides[1];
+const isBy = () => state.direction === "by";
+/** The place in the pointed list. */
+const pointed = () => (isBy() ? state.key : state.query);
 
-/** Puts a sample's tokens there; what they are lit with is drawn apart. */
+/** Puts the tokens there: those to point at, and where others are lit, these too. What they are lit with is drawn apart. */
 function drawTokens() {
-  const { time } = maps(state.sample);
-  at("tokens").replaceChildren(...Array.from({ length: time }, (_, position) => {
-    const token = inputToken(state.sample, position);
-    return tokenElement(token, { role: "option", id: `token-${position}`, "data-index": position, "data-token": token });
-  }));
+  const { queries, keys } = maps();
+  const options = (places, name) => places.map((place, i) =>
+    tokenElement(place.text, { role: "option", id: `${name}-${i}`, "data-index": i, "data-token": place.text, title: `at ${place.at}` }));
+  at("tokens").replaceChildren(...options(isBy() ? keys : queries, "token"));
+  at("lit").hidden = isSelf();
+  at("lit").replaceChildren(...(isSelf() ? [] : options(isBy() ? queries : keys, "lit")));
+  at("tokens-title").replaceChildren(isSelf() ? "" : `Point at a ${isBy() ? "key" : "query"}; below are the ${isBy() ? "queries" : "keys"}.`);
 }
 
 function lightTokens() {
-  const list = at("tokens");
-  const weights = Array.from(list.children, (_, position) => linkWeight(position));
+  const { weight } = maps();
+  const { layer, head } = state;
+  const lit = Array.from((isSelf() ? at("tokens") : at("lit")).children);
+  const weights = lit.map((_, i) => (isBy() ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i)));
   const most = Math.max(...weights.map((weight) => weight ?? 0), 1e-9);
-  Array.from(list.children).forEach((token, position) => {
-    const weight = weights[position];
+  const [paper, blue] = [channels(themed("paper")), channels(themed("blue"))];
+  lit.forEach((token, i) => {
+    const weight = weights[i];
     // Light is relative to the strongest link, so that an even spread is seen as well.
     const share = (weight ?? 0) / most;
-    token.style.background = share > 0.01 ? `color-mix(in srgb, var(--blue) ${(share * 100).toFixed(1)}%, transparent)` : "";
-    token.style.color = share > 0.55 ? "var(--on-accent)" : "";
+    const ground = mix(paper, blue, share);
+    token.style.background = share > 0.01 ? `rgb(${ground.join(",")})` : "";
+    token.style.color = share > 0.01 ? (contrast(ground, [0, 0, 0]) > contrast(ground, [255, 255, 255]) ? "#000" : "#fff") : "";
     token.classList.toggle("unseen", weight === null);
     token.dataset.weight = weight ?? "";
     token.dataset.shown = weight !== null && weight >= 0.005 ? fixed(weight, 2) : "";
-    token.setAttribute("aria-selected", position === state.query);
   });
-  list.setAttribute("aria-activedescendant", `token-${state.query}`);
+  Array.from(at("tokens").children).forEach((token, i) => token.setAttribute("aria-selected", i === pointed()));
+  at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);
 }
 
 /** Lets pointers and arrow keys choose among the options of a list. */
@@ -69,9 +73,18 @@ function above(list, now, direction) {
     Math.abs(middle(option.box) - middle(from)) < Math.abs(middle(best.box) - middle(from)) ? option : best).i;
 }
 
+/** The link that the token view reads of its pointed token: the strongest. */
+function strongest(changes = {}) {
+  const next = { ...state, ...changes };
+  return next.direction === "by" ? {} : { key: strongestKey(next.layer, next.head, next.query) };
+}
+
 function startTokens() {
-  // The reading tells the strongest link of the token.
-  choosable(at("tokens"), () => state.query, (query) =>
-    update({ query, key: strongestKey(state.sample, state.layer, state.head, query) }));
-  at("directions").addEventListener("change", (event) => update({ direction: event.target.value }));
+  choosable(at("tokens"), pointed, (place) => update(isBy() ? { key: place } : { query: place, ...strongest({ query: place }) }));
+  at("directions").addEventListener("change", (event) => {
+    // The pointed token stays where both lists are one.
+    const place = pointed();
+    const direction = event.target.value;
+    update({ direction, ...(isSelf() ? { query: place, key: place } : {}), ...(direction === "to" ? strongest({ direction, query: isSelf() ? place : state.query }) : {}) });
+  });
 }

@@ -7,6 +7,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::score::{HeadScores, Score};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
@@ -15,7 +17,7 @@ use crate::files::write_atomically;
 const PLACE: [&str; 3] = ["step", "layer", "head"];
 
 /// The scores of all heads at one step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoredStep {
     /// Steps done.
     pub step: usize,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Batch, Loader, Order, Role, Sequences, SourceBatch};
+use crate::data::{Batch, Loader, Order, Role, Sequences, Source, SourceBatch};
 use crate::error::{Error, Result};
 
 /// The most attention weights that are looked at together: 64 MB of them, and as much again for each
@@ -96,15 +96,18 @@ impl Sample {
         batch
     }
 
-    /// The samples in the file at `path`, of a vocabulary of `vocab` tokens.
+    /// The samples in the file at `path`, which came from `source`, of a vocabulary of `vocab` tokens.
     ///
     /// # Errors
     /// If the file cannot be read, or holds what no model with these tokens reads.
-    pub fn read(path: &Path, vocab: usize) -> Result<Vec<Self>> {
+    pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        let samples: Vec<Self> = serde_json::from_slice(&bytes).map_err(|error| {
+        let mut samples: Vec<Self> = serde_json::from_slice(&bytes).map_err(|error| {
             Error::file(path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
         })?;
+        for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
+            *role = role.of(source);
+        }
         match samples.iter().position(|sample| !sample.is_whole(vocab)) {
             None => Ok(samples),
             Some(index) => {

@@ -2,13 +2,15 @@
 
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::model::{Inputs, Model};
 use crate::ops;
 
 /// Which attention a map is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AttentionKind {
     /// The causal self-attention of a decoder.
     Decoder,

@@ -108,10 +108,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     create(&out)?;
     let style = Style { format: args.format.into(), color_map: args.colors.into(), ..Style::default() };
     let reading = Reading::of_sample(folder.name(), "the given input".to_string(), sample, view, &vocabulary);
-    let mut made = reading.draw(&scores, args.head.or(config.analysis.head), &out, &style)?;
+    let head = args.head.or(config.analysis.head);
+    let mut made = reading.draw(&scores, head, &out, &style)?;
     made.push(reading.head_scores(&scores).save(&out, &style)?);
     made.push(out.join("report.html"));
-    reading.page(&scores, &config, &style).write(&out.join("report.html"))?;
+    reading.page(&scores, head, &config, &style).write(&out.join("report.html"))?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));
     }

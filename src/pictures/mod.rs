@@ -70,7 +70,7 @@ impl Story {
                 folder.path().display()
             )));
         }
-        let samples = Sample::read(&folder.samples(), vocabulary.size())?;
+        let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source)?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
         }

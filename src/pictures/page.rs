@@ -1,15 +1,14 @@
 //! The run as a page to explore.
 
 use super::Story;
-use super::reading::{Reading, head_values};
-use crate::analysis::{HeadScores, Score};
+use super::reading::Reading;
+use crate::analysis::{HeadScores, shown_head};
 use crate::config::Config;
 use crate::report::{LossCurve, Page, Style};
 use crate::terminal::{clock, thousands};
 
 /// The page of a whole run.
 pub(super) fn of_run(story: &Story, style: &Style) -> Page {
-    let (scored_steps, score_history) = story.score_history(&Score::ALL);
     Page {
         run: story.folder.name(),
         summary: summary(story),
@@ -17,27 +16,39 @@ pub(super) fn of_run(story: &Story, style: &Style) -> Page {
         loss: story.loss_curve(),
         samples: story.readings.iter().map(Reading::page_sample).collect(),
         measured_on: story.measured_on.clone(),
-        scores: head_values(&story.heads),
-        scored_steps,
-        score_history,
+        shown: shown_heads(&story.heads, story.config.analysis.head),
+        heads: story.heads.clone(),
+        history: story.history.steps().to_vec(),
         color_map: style.color_map,
     }
 }
 
 impl Reading {
-    /// The page of this sequence alone, its heads by their `scores`.
-    pub fn page(&self, scores: &[Vec<HeadScores>], config: &Config, style: &Style) -> Page {
+    /// The page of this sequence alone, its heads by their `scores`; `head` is the one to show in every layer.
+    pub fn page(
+        &self,
+        scores: &[Vec<HeadScores>],
+        head: Option<usize>,
+        config: &Config,
+        style: &Style,
+    ) -> Page {
         Page {
             run: self.run.clone(),
             config: config.to_toml(),
             loss: LossCurve { run: self.run.clone(), ..LossCurve::default() },
             samples: vec![self.page_sample()],
             measured_on: self.sequence.clone(),
-            scores: head_values(scores),
+            shown: shown_heads(scores, head),
+            heads: scores.to_vec(),
             color_map: style.color_map,
             ..Page::default()
         }
     }
+}
+
+/// The head of each layer that is shown first: `head` where one is asked for.
+fn shown_heads(scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<usize> {
+    scores.iter().map(|layer| head.unwrap_or_else(|| shown_head(layer))).collect()
 }
 
 fn summary(story: &Story) -> Vec<(String, String)> {
@@ -56,7 +67,7 @@ fn summary(story: &Story) -> Vec<(String, String)> {
         ("steps", thousands(summary.steps as f64)),
         ("tokens", thousands(summary.tokens as f64)),
         ("time", clock(summary.seconds)),
-        ("tokens a second", thousands(summary.tokens_per_second)),
+        ("tokens per second", thousands(summary.tokens_per_second)),
         ("backend", summary.backend.clone()),
         ("device", summary.device.clone()),
         ("seed", summary.seed.to_string()),

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::analysis::{HeadScores, Sample, Score, View, shown_head};
+use crate::analysis::{AttentionKind, HeadScores, Sample, Score, View, shown_head};
 use crate::data::{Role, Vocabulary};
 use crate::generation::sampling;
 use crate::report::{
-    AllHeads, AttentionMaps, HeadMap, HeadValues, PagePrediction, PageSample, PredictedToken, Predictions,
-    TokenProbability,
+    AllHeads, AttentionMaps, HeadMap, HeadValues, PageMaps, PagePrediction, PageSample, PredictedToken,
+    Predictions, TokenProbability,
 };
 
 /// The likeliest tokens that a page shows at each position.
@@ -39,8 +39,8 @@ pub struct Target {
     pub text: String,
     /// The probability that the model gave it.
     pub probability: f64,
-    /// Whether the tokens before it determine it.
-    pub determined: bool,
+    /// Whether the tokens before it determine it; none where no rule says so.
+    pub determined: Option<bool>,
 }
 
 impl Reading {
@@ -57,7 +57,7 @@ impl Reading {
             (role != Role::Padding).then(|| Target {
                 text: vocabulary.token(target),
                 probability: f64::from(probabilities[target as usize]),
-                determined: role == Role::Determined,
+                determined: (role != Role::Unknown).then_some(role == Role::Determined),
             })
         });
         let likeliest = view.probabilities.iter().map(|probabilities| {
@@ -119,7 +119,7 @@ impl Reading {
             Some(PredictedToken {
                 truth: target.text.clone(),
                 predicted: likeliest[0].token.clone(),
-                determined: target.determined,
+                determined: target.determined.unwrap_or(false),
             })
         });
         Predictions { run: self.run.clone(), sequence: self.sequence.clone(), steps: steps.collect() }
@@ -130,7 +130,7 @@ impl Reading {
             self.targets.iter().zip(&self.likeliest).map(|(target, likeliest)| PagePrediction {
                 truth: target.as_ref().map(|target| target.text.clone()),
                 truth_probability: target.as_ref().map(|target| target.probability),
-                determined: target.as_ref().is_some_and(|target| target.determined),
+                determined: target.as_ref().and_then(|target| target.determined),
                 probable: likeliest.clone(),
             });
         PageSample {
@@ -138,7 +138,11 @@ impl Reading {
             source: self.source.clone(),
             inputs: self.inputs.clone(),
             predictions: predictions.collect(),
-            attention: self.view.attention.clone(),
+            attention: AttentionKind::ALL
+                .into_iter()
+                .filter(|&kind| !self.view.maps(kind).is_empty())
+                .map(|kind| PageMaps { kind, weights: self.view.maps(kind).to_vec() })
+                .collect(),
         }
     }
 }

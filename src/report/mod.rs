@@ -80,7 +80,7 @@ pub use gradients::GradientCurve;
 pub use head_scores::HeadScoreGrid;
 pub use heads::AllHeads;
 pub use loss::LossCurve;
-pub use page::{Page, PagePrediction, PageSample, TokenProbability};
+pub use page::{Page, PageMaps, PagePrediction, PageSample, TokenProbability};
 pub use picture::{Format, Picture, Style};
 pub use positions::LossByPosition;
 pub use prediction::{PredictedToken, Predictions};

@@ -34,9 +34,6 @@ pub(crate) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> 
     Range { start, end }
 }
 
-/// A value for each head, `[layer][head]`.
-pub(crate) type Grid = Vec<Vec<Option<f64>>>;
-
 /// The values of one score, head by head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadValues {

@@ -4,15 +4,15 @@
 //
 // EXPECTED.json is the `Page` that the report was written from, as serde writes it. Read are
 // `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
-// `{step, value}`) and `floor`; `samples`, each with `name`, `inputs` (texts), `predictions`
-// (`{truth, truth_probability, determined, probable: [{token, probability}]}`) and `attention`
-// (`[layer][head]`, each `[query, key]` row by row); `scores` (`{score, values: [layer][head]}`);
-// `scored_steps` and `score_history` (`{score, values: [step][layer][head]}`).
+// `{step, value}`), `floor` and `diverged`; `samples`, each with `name`, `source`, `inputs` (texts),
+// `predictions` (`{truth, truth_probability, determined, probable: [{token, probability}]}`) and
+// `attention` (`{kind, weights: [layer][head]}`, each `[query, key]` row by row); `heads` (`[layer][head]`,
+// each a value by the key of its score), `shown` (the head of each layer); `history` (`{step, heads}`).
 //
 // The predictions of every sample are read, and every layer and head of the first two and the last is
 // visited by clicks; thumbnails are sorted by every score; cells, tokens, predictions and curves are
-// pointed at with mouse and keyboard, in light and dark, at the width of a screen and of a phone. Weights must agree within half a step of
-// 16 bits, all other numbers within seven digits.
+// pointed at with mouse and keyboard, in light and dark, at the width of a screen and of a phone, and
+// printed. Roots of weights must agree within half a step of 8 bits, all other numbers within seven digits.
 //
 // Ends with code 0 and one line of what was checked; with code 1 and a line for each failure, among
 // them every console message of a warning or error, every exception and dialog, and every request
@@ -29,7 +29,8 @@ if (!expectedPath) {
   process.exit(2);
 }
 const expected = JSON.parse(readFileSync(expectedPath, "utf8"));
-const WEIGHT_STEP = 1 / 65535;
+/** The scores that are known of any head. */
+const scores = Object.keys(expected.heads[0]?.[0] ?? {}).filter((score) => expected.heads.flat().some((head) => head[score] !== null));
 /** Of the samples whose maps are explored, these and the last. */
 const FIRST_SAMPLES = 2;
 
@@ -88,51 +89,63 @@ const radio = (name, option) => `label:has(> input[name="${name}"][value="${opti
 /** Positions to point at: the ends, and some between. */
 const some = (length) => [...new Set([0, 1, Math.floor(length / 3), Math.floor((2 * length) / 3), length - 1])].filter((i) => i >= 0 && i < length);
 
+/** The tokens of queries and keys of a kind of attention, and its weight between two of them. */
+function expectedMaps(sample, kind) {
+  const { inputs, source, attention } = expected.samples[sample];
+  const [queries, keys] = { decoder: [inputs, inputs], cross: [inputs, source], encoder: [source, source] }[kind];
+  const { weights } = attention.find((maps) => maps.kind === kind);
+  return { queries, keys, weight: (layer, head, query, key) => weights[layer][head][query * keys.length + key] };
+}
+/** Whether a weight is as near as a byte can tell. */
+const near = (found, wanted) => found !== "" && Math.abs(Math.sqrt(Number(found)) - Math.sqrt(wanted)) <= 0.501 / 255;
+
 /** What the page must say of a cell. */
-async function checkReading(sample, layer, head, query, key_, what) {
+async function checkReading({ sample, kind, layer, head }, query, key_, what) {
   const found = await dataset("reading");
-  const { inputs, attention } = expected.samples[sample];
-  const place = `${what} of sample ${sample}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
-  for (const [name, wanted] of Object.entries({ sample, layer, head, query, key: key_ })) same(found[name], String(wanted), `${place}: ${name}`);
-  same(found.queryToken, inputs[query], `${place}: query token`);
-  same(found.keyToken, inputs[key_], `${place}: key token`);
-  const wanted = attention[layer][head][query * inputs.length + key_];
-  if (key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that cannot be seen`);
-  check(found.weight !== "" && Math.abs(Number(found.weight) - wanted) <= WEIGHT_STEP * 0.501 + 1e-7, `${place}: weight ${found.weight}, expected ${wanted}`);
+  const { queries, keys, weight } = expectedMaps(sample, kind);
+  const place = `${what} of sample ${sample}, ${kind}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
+  for (const [name, wanted] of Object.entries({ sample, kind, layer, head, query, key: key_ })) same(found[name], String(wanted), `${place}: ${name}`);
+  same(found.queryToken, queries[query], `${place}: query token`);
+  same(found.keyToken, keys[key_], `${place}: key token`);
+  const wanted = weight(layer, head, query, key_);
+  if (kind === "decoder" && key_ > query && found.weight === "") return same(wanted, 0, `${place}: a key that cannot be seen`);
+  check(near(found.weight, wanted), `${place}: weight ${found.weight}, expected ${wanted}`);
 }
 
-async function exploreMatrix(sample, layer, head) {
+async function exploreMatrix(place) {
   await middle("#matrix");
-  const { left, top, cell, time } = await dataset("matrix");
-  const length = Number(time);
-  for (const query of some(length)) {
-    for (const key_ of new Set([0, Math.floor(query / 2), query, length - 1])) {
+  const { left, top, cell, queries, keys } = await dataset("matrix");
+  const expectedSides = expectedMaps(place.sample, place.kind);
+  same(`${queries} ${keys}`, `${expectedSides.queries.length} ${expectedSides.keys.length}`, "queries and keys of the matrix");
+  for (const query of some(Number(queries))) {
+    for (const key_ of new Set([0, Math.floor(query / 2), query, keys - 1].map((key_) => Math.min(key_, keys - 1)))) {
       const box = await value(`(() => { const { left, top } = document.getElementById("matrix").getBoundingClientRect(); return { left, top }; })()`);
       const [x, y] = [Number(left) + (key_ + 0.5) * cell, Number(top) + (query + 0.5) * cell];
       if (box.top + y < 0 || box.top + y > (await value("innerHeight"))) continue;
       await move(box.left + x, box.top + y);
-      await checkReading(sample, layer, head, query, key_, "matrix");
+      await checkReading(place, query, key_, "matrix");
     }
   }
-  return length;
 }
 
 /** Compares every token's light with the weights of the pointed one. */
-async function exploreTokens(sample, layer, head, length) {
-  const { inputs, attention } = expected.samples[sample];
+async function exploreTokens({ sample, kind, layer, head }) {
+  const { queries, keys, weight } = expectedMaps(sample, kind);
+  const lit = kind === "cross" ? "lit" : "tokens";
   for (const direction of ["to", "by"]) {
     await press(radio("direction", direction));
-    for (const position of some(length)) {
+    const [pointed, others] = direction === "to" ? [queries, keys] : [keys, queries];
+    for (const position of some(pointed.length)) {
       await point(`#token-${position}`);
-      const tokens = await value(`Array.from(document.getElementById("tokens").children, (token) => ({ ...token.dataset, chosen: token.ariaSelected }))`);
-      same(tokens.length, length, "tokens");
+      same(await value(`document.querySelector('#tokens > [aria-selected="true"]').id`), `token-${position}`, "the pointed token is chosen");
+      const tokens = await value(`Array.from(document.getElementById("${lit}").children, (token) => ({ ...token.dataset }))`);
+      same(tokens.length, others.length, "tokens");
       tokens.forEach((token, other) => {
         const [query, key_] = direction === "to" ? [position, other] : [other, position];
-        const wanted = attention[layer][head][query * inputs.length + key_];
-        const place = `tokens, ${direction} ${position}, token ${other} of sample ${sample}, layer ${layer}, head ${head}`;
-        same(token.token, inputs[other], place);
-        check(Math.abs(Number(token.weight) - wanted) <= WEIGHT_STEP * 0.501 + 1e-7, `${place}: weight ${token.weight}, expected ${wanted}`);
-        same(token.chosen, String(other === position), `${place}: chosen`);
+        const wanted = weight(layer, head, query, key_);
+        const place = `tokens, ${direction} ${position}, token ${other} of sample ${sample}, ${kind}, layer ${layer}, head ${head}`;
+        same(token.token, others[other], place);
+        check(token.weight === "" ? wanted === 0 : near(token.weight, wanted), `${place}: weight ${token.weight}, expected ${wanted}`);
       });
     }
   }
@@ -144,9 +157,11 @@ async function explorePredictions(sample) {
   same(cells.length, predictions.length, `predictions of sample ${sample}`);
   cells.forEach((kind, position) => {
     const { truth, determined, probable } = predictions[position];
-    const wanted = truth === null || !determined ? "unknowable" : probable[0]?.token === truth ? "hit" : "miss";
+    const wanted = truth === null ? "open" : determined === false ? "unknowable" : probable[0]?.token === truth ? "hit" : "miss";
     same(kind, wanted, `prediction ${position} of sample ${sample}`);
   });
+  const count = await value(`document.getElementById("predictions-count").textContent`);
+  if (predictions.every(({ determined }) => determined === null)) check(!count.includes("known"), `of what nothing decides, the page says: ${count}`);
   for (const position of some(predictions.length)) {
     await point(`#prediction-${position}`);
     const found = await dataset("prediction");
@@ -162,7 +177,7 @@ async function explorePredictions(sample) {
 }
 
 async function exploreSamples() {
-  const layers = expected.samples[0].attention.map((heads) => heads.length);
+  const kinds = expected.samples[0].attention;
   for (const sample of expected.samples.keys()) {
     await choose("sample", sample);
     same(await value(`document.getElementById("predicted-sample").value`), String(sample), "both lists of samples agree");
@@ -172,40 +187,54 @@ async function exploreSamples() {
       continue;
     }
     if (sample >= FIRST_SAMPLES && sample < expected.samples.length - 1) continue;
-    for (const [layer, heads] of layers.entries()) {
-      await press(radio("layer", layer));
-      for (let head = 0; head < heads; head++) {
-        await press(radio("head", head));
-        await press(radio("view", "matrix"));
-        const length = await exploreMatrix(sample, layer, head);
-        if (head === 0) {
-          await press(radio("view", "tokens"));
-          await exploreTokens(sample, layer, head, length);
+    for (const { kind, weights } of kinds) {
+      if (kinds.length > 1) await press(radio("kind", kind));
+      for (const [layer, heads] of weights.entries()) {
+        await press(radio("layer", layer));
+        for (let head = 0; head < heads.length; head++) {
+          await press(radio("head", head));
+          await press(radio("view", "matrix"));
+          await exploreMatrix({ sample, kind, layer, head });
+          if (head === 0) {
+            await press(radio("view", "tokens"));
+            await exploreTokens({ sample, kind, layer, head });
+          }
         }
       }
     }
   }
+  if (kinds.length > 1) await press(radio("kind", "decoder"));
   await press(radio("view", "matrix"));
 }
 
 async function exploreThumbnails() {
   await choose("sample", 0);
-  for (const { score, values } of expected.scores) {
+  const values = (score) => expected.heads.map((heads) => heads.map((head) => head[score]));
+  const rows = await value(`new Set(Array.from(document.getElementById("thumbnails").children, (button) => button.offsetTop)).size`);
+  same(rows, expected.heads.length || rows, "a layer a row");
+  for (const score of scores) {
     await choose("sort", score);
     const found = await value(`Array.from(document.getElementById("thumbnails").children, ({ dataset }) => ({ ...dataset }))`);
-    same(found.length, values.flat().length, `thumbnails by ${score}`);
-    found.forEach(({ layer, head, value: shown }) => close(shown, values[layer][head], `${score} of layer ${layer}, head ${head}`));
-    const order = found.map(({ layer, head }) => values[layer][head] ?? -Infinity);
+    same(found.length, values(score).flat().length, `thumbnails by ${score}`);
+    found.forEach(({ layer, head, value: shown }) => close(shown, values(score)[layer][head], `${score} of layer ${layer}, head ${head}`));
+    const order = found.map(({ layer, head }) => values(score)[layer][head] ?? -Infinity);
     check(order.every((value, i) => i === 0 || order[i - 1] >= value), `thumbnails are not in the order of ${score}: ${order}`);
     await press("#thumbnails > button:last-child");
     const { layer, head } = await dataset("reading");
     same(`${layer} ${head}`, `${found.at(-1).layer} ${found.at(-1).head}`, `a click on the last thumbnail by ${score}`);
     same(await value(`document.querySelector('#thumbnails > [aria-pressed="true"]').dataset.head`), head, "the chosen thumbnail is marked");
   }
-  if (expected.scores.length > 0) {
+  if (scores.length > 0) {
     await press("#score-table > summary");
-    await press(`#scores button[data-score="${expected.scores[0].score}"]`);
-    same(await value(`document.getElementById("sort").value`), expected.scores[0].score, "a heading of the table sorts");
+    await choose("sort", "");
+    for (const direction of ["descending", "ascending"]) {
+      await press(`#scores button[data-score="${scores[0]}"]`);
+      same(await value(`document.getElementById("sort").value`), scores[0], "a heading of the table sorts");
+      same(await value(`document.querySelector("#scores [aria-sort$=ending]").ariaSort`), direction, "and once more the other way round");
+      same(await value(`document.activeElement.dataset.score`), scores[0], "and keeps the focus");
+      const order = (await value(`Array.from(document.getElementById("thumbnails").children, ({ dataset }) => dataset.value)`)).filter((text) => text !== "").map(Number);
+      check(order.every((value, i) => i === 0 || (direction === "ascending" ? order[i - 1] <= value : order[i - 1] >= value)), `${direction}: ${order}`);
+    }
     await press("#score-table > summary");
   }
 }
@@ -218,7 +247,7 @@ async function exploreCharts() {
   const box = await middle("#loss-chart");
   const seen = new Set();
   for (let i = 1; i < 24; i++) {
-    await move(box.left + 52 + ((box.width - 110) * i) / 24, box.top + box.height / 2);
+    await move(box.left + 68 + ((box.width - 126) * i) / 24, box.top + box.height / 2);
     const found = await dataset("loss-reading");
     if (found.step === undefined) break;
     seen.add(found.step);
@@ -228,19 +257,21 @@ async function exploreCharts() {
     }
   }
   check(seen.size > 1 || loss.training.length < 3, `pointing at the loss reads steps: ${[...seen]}`);
-  if (expected.scored_steps.length === 0) return;
-  for (const { score, values } of expected.score_history) {
+  if (loss.diverged) same((await dataset("diverged")).step, String(loss.diverged), "the step at which the run diverged");
+  if (expected.history.length === 0) return;
+  const known = scores.filter((score) => expected.history.some(({ heads }) => heads.flat().some((head) => head[score] !== null)));
+  for (const score of known) {
     await choose("score", score);
     const chart = await middle("#history-chart");
     for (let i = 1; i < 8; i++) {
-      await move(chart.left + 52 + ((chart.width - 110) * i) / 8, chart.top + 20 + ((chart.height - 70) * i) / 8);
+      await move(chart.left + 68 + ((chart.width - 126) * i) / 8, chart.top + 20 + ((chart.height - 70) * i) / 8);
       const { step, layer, head, value: shown } = await dataset("history-reading");
-      const index = expected.scored_steps.indexOf(Number(step));
-      check(index >= 0, `${score}: step ${step} was not scored`);
-      close(shown, values[index]?.[layer][head], `${score} of layer ${layer}, head ${head} at step ${step}`);
+      const scored = expected.history.find((scored) => scored.step === Number(step));
+      check(scored !== undefined, `${score}: step ${step} was not scored`);
+      close(shown, scored?.heads[layer][head][score], `${score} of layer ${layer}, head ${head} at step ${step}`);
     }
     const { layer, head } = await dataset("history-reading");
-    await click(chart.left + 52 + ((chart.width - 110) * 7) / 8, chart.top + 20 + ((chart.height - 70) * 7) / 8);
+    await click(chart.left + 68 + ((chart.width - 126) * 7) / 8, chart.top + 20 + ((chart.height - 70) * 7) / 8);
     const chosen = await value(`document.getElementById("chosen").textContent`);
     same(chosen, `layer ${layer}, head ${head}`, `a click on a curve of ${score} chooses its head`);
   }
@@ -251,17 +282,18 @@ async function exploreKeyboard() {
   await choose("sample", 0);
   await press(radio("view", "matrix"));
   const focus = (id) => value(`document.getElementById("${id}").focus()`);
-  const { time } = await dataset("matrix");
+  const time = Number((await dataset("matrix")).queries);
   await focus("matrix");
-  for (let i = 0; i < Number(time); i++) await key("ArrowUp");
-  for (let i = 0; i < Number(time); i++) await key("ArrowLeft");
-  const { layer, head } = await dataset("reading");
-  await checkReading(0, Number(layer), Number(head), 0, 0, "arrow keys");
-  if (Number(time) > 1) {
+  for (let i = 0; i < time; i++) await key("ArrowUp");
+  for (let i = 0; i < time; i++) await key("ArrowLeft");
+  const { kind, layer, head } = await dataset("reading");
+  const place = { sample: 0, kind, layer: Number(layer), head: Number(head) };
+  await checkReading(place, 0, 0, "arrow keys");
+  if (time > 1) {
     await key("ArrowDown");
-    await checkReading(0, Number(layer), Number(head), 1, 0, "arrow keys");
+    await checkReading(place, 1, 0, "arrow keys");
     await key("ArrowRight");
-    await checkReading(0, Number(layer), Number(head), 1, 1, "arrow keys");
+    await checkReading(place, 1, 1, "arrow keys");
   }
   await focus("predictions");
   await key("End");
@@ -293,6 +325,7 @@ async function exploreTexts() {
   same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
   const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
   same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
+  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.length - 1}, head ${expected.shown.at(-1)}`, "the head that is shown first");
   same(await value("document.scripts.length"), 2, "scripts");
   same(await value("document.images.length"), 0, "images");
   same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");
@@ -300,6 +333,17 @@ async function exploreTexts() {
 
 /** Colours and widths. */
 async function exploreLooks() {
+  for (const theme of ["light", "dark"]) {
+    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
+    await exploreContrast(theme);
+  }
+  await page.send("Emulation.setEmulatedMedia", { media: "print" });
+  const [side, matrix] = await value(`["side", "stage"].map((id) => { const { left, right, top, bottom } = document.getElementById(id).getBoundingClientRect(); return { left, right, top, bottom }; })`);
+  check(side.top >= matrix.bottom || side.left >= matrix.right, "on paper the side panel covers the matrix");
+  await screenshot("print");
+  await page.send("Emulation.setEmulatedMedia", { media: "", features: [] });
+  const wide = await value(`document.documentElement.scrollWidth - innerWidth`);
+  check(wide <= 0, `the page is ${wide} pixels wider than the window`);
   const paper = () => value(`getComputedStyle(document.body).backgroundColor`);
   const papers = {};
   for (const theme of ["light", "dark"]) {
@@ -324,6 +368,25 @@ async function exploreLooks() {
     check(outside.length === 0, `at 360 pixels these reach beyond the edge: ${outside}`);
   }
   await screenshot("phone");
+}
+
+/** Text of tokens stands out from its ground, and lines of layers from theirs. */
+async function exploreContrast(theme) {
+  await press(radio("view", "tokens"));
+  const lowest = await value(`(() => {
+    const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+    const ground = (element) => { for (; element; element = element.parentElement) { const color = parts(getComputedStyle(element).backgroundColor); if (color.length < 4 || color[3] === 1) return color; } return [255, 255, 255]; };
+    const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const contrast = (a, b) => { const [low, high] = [light(a), light(b)].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); };
+    const least = (elements, color) => Math.min(99, ...Array.from(elements, (element) => contrast(parts(color(element)), ground(element))));
+    return {
+      tokens: least(document.querySelectorAll(".token"), (element) => getComputedStyle(element).color),
+      lines: least(document.querySelectorAll("#history-chart .curve"), (element) => getComputedStyle(element).stroke),
+    };
+  })()`);
+  check(lowest.tokens >= 4.5, `tokens have a contrast of ${lowest.tokens} (${theme})`);
+  check(lowest.lines >= 3, `lines of heads have a contrast of ${lowest.lines} (${theme})`);
+  await press(radio("view", "matrix"));
 }
 
 async function screenshot(name) {

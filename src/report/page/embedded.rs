@@ -1,164 +1,184 @@
-//! The data of a page as its script reads them: tokens named by number, weights as 16-bit shares of
-//! one, curves thinned to what a screen can show.
-
-use std::collections::HashMap;
+//! The data of a page as its script reads them: a length of four bytes, so much JSON, and all weights a
+//! byte each, deflated together and in base64. Long curves are thinned and long maps binned before.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{Page, PageSample, harmless};
+use super::{Page, PageMaps, PageSample};
+use crate::analysis::{AttentionKind, HeadScores, Score};
 use crate::error::{Error, Result};
-use crate::report::formation::ScoreHistory;
-use crate::report::range::{Range, round_up};
-use crate::report::score::{self, Grid, HeadValues};
-use crate::report::series::{FEWEST_TO_SMOOTH, Point, smooth, sorted};
+use crate::report::series::{FEWEST_TO_SMOOTH, Point, smooth};
 
-/// A weight is kept as a multiple of one over this number.
-const STEPS: f64 = u16::MAX as f64;
-/// So many weights are kept, 11 MB of text. Of what is more, whole samples are left out, then the end
-/// of the first one: with a causal mask, what is kept of it is what a shorter input would have given.
-const MOST_WEIGHTS: usize = 4_000_000;
+/// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
+/// sequence has many of, and large ones are off by 0.004 at most.
+const STEPS: f32 = 255.0;
+/// So many bytes of weights are kept of the first sequence, and of all others together.
+const MOST_BYTES: usize = 1 << 20;
+/// Maps whose bins would hold more positions than this are left out.
+const WIDEST_BIN: usize = 16;
 /// A curve is thinned to about so many points.
 const MOST_POINTS: usize = 4_000;
-/// Scores along the run are kept at no more than so many steps.
-const MOST_SCORED: usize = 400;
+/// Scores along the run are kept of so many heads at most, all steps counted.
+const MOST_SCORED: usize = 10_000;
+/// So many positions of predictions are kept; of what is more, whole sequences are left out.
+const MOST_PREDICTIONS: usize = 10_000;
 
+/// A page with what follows from it.
 #[derive(Serialize)]
-struct Data<'a> {
-    run: &'a str,
-    summary: &'a [(String, String)],
-    config: &'a str,
-    steps: u16,
+struct Embedded<'a> {
+    #[serde(flatten)]
+    page: &'a Page,
     colors: Vec<String>,
-    loss: Loss,
+    scores: Vec<About>,
+    loss_range: [f64; 2],
+    smoothed: Vec<Point>,
     layers: Vec<usize>,
-    tokens: Vec<&'a str>,
-    samples: Vec<Sample<'a>>,
-    measured_on: &'a str,
-    scores: Vec<Score<Grid>>,
-    history: History,
+    /// `[sample][kind]`.
+    maps: Vec<Vec<Packed>>,
+    /// Sequences that are left out.
+    left_out: usize,
 }
 
+/// What a score is.
 #[derive(Serialize)]
-struct Loss {
-    range: [f64; 2],
-    end: f64,
-    floor: Option<f64>,
-    training: Curve,
-    smoothed: Option<Curve>,
-    validation: Curve,
-    learning_rate: Curve,
-    learning_rate_top: f64,
-}
-
-#[derive(Serialize, Default)]
-struct Curve {
-    x: Vec<u64>,
-    y: Vec<Option<f64>>,
-}
-
-#[derive(Serialize)]
-struct Sample<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Vec<usize>>,
-    inputs: Vec<usize>,
-    predictions: Vec<Prediction>,
-    /// The tokens whose maps are kept; 0 where none are.
-    time: usize,
-    /// Whether only keys up to the query are kept.
-    causal: bool,
-    weights: String,
-}
-
-#[derive(Serialize)]
-struct Prediction {
-    truth: Option<usize>,
-    truth_probability: Option<f64>,
-    determined: bool,
-    probable: Vec<(usize, Option<f64>)>,
-}
-
-#[derive(Serialize)]
-struct Score<V> {
+struct About {
     key: &'static str,
     name: &'static str,
     unit: &'static str,
     meaning: &'static str,
     digits: usize,
-    range: [f64; 2],
-    values: V,
+    is_weight: bool,
 }
 
+/// Where the maps of one kind lie among the bytes.
 #[derive(Serialize)]
-struct History {
-    steps: Vec<u64>,
-    scores: Vec<Score<Vec<Grid>>>,
+struct Packed {
+    kind: AttentionKind,
+    /// The first byte.
+    start: usize,
+    /// Positions in a bin of either axis; 0 where the maps are left out.
+    bin: usize,
+    /// Whether only keys up to the query are kept.
+    causal: bool,
 }
 
-/// The data as JSON that can stand in a script element.
-pub(super) fn data(page: &Page) -> Result<String> {
-    let mut tokens = Tokens::default();
-    let layers = page.layers();
-    let heads: usize = layers.iter().sum();
-    let mut room = MOST_WEIGHTS;
-    let samples = page.samples.iter().enumerate().map(|(i, sample)| {
-        let causal = is_causal(sample);
-        let weights = |time: usize| heads * if causal { time * (time + 1) / 2 } else { time * time };
-        let fits = |time: &usize| weights(*time) <= room;
-        let all = sample.inputs.len();
-        let time = match i {
-            0 => (1..=all).rev().find(fits).unwrap_or(1),
-            _ => Some(all).filter(fits).unwrap_or(0),
-        };
-        room = room.saturating_sub(weights(time));
-        Sample {
-            name: &sample.name,
-            source: sample
-                .source
-                .as_ref()
-                .map(|source| source.iter().map(|token| tokens.number(token)).collect()),
-            inputs: sample.inputs.iter().map(|token| tokens.number(token)).collect(),
-            predictions: predictions(sample, &mut tokens),
-            time,
-            causal,
-            weights: pack(sample, time, causal),
-        }
+/// The data as base64.
+///
+/// # Errors
+/// If the maps do not fit the tokens.
+pub(super) fn data(mut page: Page) -> Result<String> {
+    let layers = page.samples.first().and_then(|sample| sample.attention.first());
+    let layers: Vec<usize> = layers.map_or_else(Vec::new, |maps| maps.weights.iter().map(Vec::len).collect());
+    if layers.is_empty() || layers.contains(&0) {
+        return Err(Error::Shape("a page needs the attention of at least one sample and head".to_string()));
+    }
+    let all = page.samples.len();
+    let mut positions = 0;
+    page.samples.retain(|sample| {
+        positions += sample.inputs.len();
+        positions <= MOST_PREDICTIONS || positions == sample.inputs.len()
     });
-    let samples = samples.collect();
-    let data = Data {
-        run: &page.run,
-        summary: &page.summary,
-        config: &page.config,
-        steps: u16::MAX,
-        colors: page.color_map.control_points().map(|point| format!("#{point:06x}")).to_vec(),
-        loss: loss(page),
-        layers,
-        tokens: tokens.texts,
-        samples,
-        measured_on: &page.measured_on,
-        scores: page.scores.iter().map(scores).collect(),
-        history: history(page),
+    let mut bytes = Vec::new();
+    let others = MOST_BYTES / page.samples.len().saturating_sub(1).max(1);
+    let mut maps = Vec::new();
+    for (index, sample) in page.samples.iter_mut().enumerate() {
+        let most = if index == 0 { MOST_BYTES } else { others };
+        maps.push(pack_sample(sample, &layers, most, &mut bytes)?);
+    }
+    let range = page.loss.losses();
+    let smoothed = smooth(&page.loss.training, range.end);
+    let smoothed = if smoothed.len() >= FEWEST_TO_SMOOTH { thinned(&smoothed) } else { Vec::new() };
+    for curve in [&mut page.loss.training, &mut page.loss.validation, &mut page.loss.learning_rate] {
+        *curve = thinned(curve);
+    }
+    thin_history(&mut page);
+    let is_known = |score: &Score| page.heads.iter().flatten().any(|head| head[*score].is_some());
+    let about = |score: Score| About {
+        key: score.key(),
+        name: score.name(),
+        unit: score.unit(),
+        meaning: score.meaning(),
+        digits: score.digits(),
+        is_weight: score.is_weight(),
     };
-    let json = serde_json::to_string(&data)
+    let embedded = Embedded {
+        colors: page.color_map.control_points().map(|point| format!("#{point:06x}")).to_vec(),
+        scores: Score::ALL.into_iter().filter(is_known).map(about).collect(),
+        loss_range: [range.start, range.end],
+        smoothed,
+        layers,
+        maps,
+        left_out: all - page.samples.len(),
+        page: &page,
+    };
+    let json = serde_json::to_vec(&embedded)
         .map_err(|error| Error::Failed(format!("cannot write the data of the page: {error}")))?;
-    Ok(harmless(json))
+    let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
+    Ok(STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6)))
 }
 
-/// Every text once, the rest by number.
-#[derive(Default)]
-struct Tokens<'a> {
-    texts: Vec<&'a str>,
-    numbers: HashMap<&'a str, usize>,
+/// Moves the maps of a sample to `bytes`, no more than `most` of them.
+fn pack_sample(
+    sample: &mut PageSample,
+    layers: &[usize],
+    most: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<Vec<Packed>> {
+    let PageSample { name, source, inputs, attention, predictions } = sample;
+    for step in predictions {
+        step.truth_probability = step.truth_probability.and_then(rounded);
+        step.probable.iter_mut().for_each(|next| next.probability = rounded(next.probability).unwrap_or(0.0));
+    }
+    let kinds = attention.len().max(1);
+    let source = source.as_deref().unwrap_or_default();
+    let pack = |PageMaps { kind, weights }: &mut PageMaps| {
+        let sides = kind.tokens(inputs, source).map(<[String]>::len);
+        let weights = std::mem::take(weights);
+        let found: Vec<usize> = weights.iter().map(Vec::len).collect();
+        let [queries, keys] = sides;
+        if found != layers || weights.iter().flatten().any(|map| map.len() != queries * keys || keys == 0) {
+            return Err(Error::Shape(format!(
+                "{name}: the maps of {} do not fit heads by layer {layers:?}, {queries} queries and {keys} keys",
+                kind.name()
+            )));
+        }
+        let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
+        let causal = *kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
+        let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(sides, bin, causal) <= most / kinds);
+        let packed = Packed { kind: *kind, start: bytes.len(), bin: bin.unwrap_or(0), causal };
+        for map in bin.map_or(&[][..], |_| &maps) {
+            pack_map(map, sides, packed.bin, causal, bytes);
+        }
+        Ok(packed)
+    };
+    attention.iter_mut().map(pack).collect()
 }
 
-impl<'a> Tokens<'a> {
-    fn number(&mut self, text: &'a str) -> usize {
-        *self.numbers.entry(text).or_insert_with(|| {
-            self.texts.push(text);
-            self.texts.len() - 1
-        })
+/// Whether no query puts weight on a key behind it.
+fn is_causal(map: &[f32], keys: usize) -> bool {
+    let mut rows = map.chunks_exact(keys).enumerate();
+    rows.all(|(query, row)| row.iter().skip(query + 1).all(|&weight| weight == 0.0))
+}
+
+/// The cells of a binned map.
+fn cells(sides: [usize; 2], bin: usize, causal: bool) -> usize {
+    let [queries, keys] = sides.map(|side| side.div_ceil(bin));
+    if causal { queries * (queries + 1) / 2 } else { queries * keys }
+}
+
+/// Bins a map and writes it row by row: the weight that a query of a bin puts on all keys of a bin, in
+/// the mean of its queries.
+fn pack_map(map: &[f32], [queries, keys]: [usize; 2], bin: usize, causal: bool, bytes: &mut Vec<u8>) {
+    for (row, rows) in map.chunks(keys * bin).enumerate() {
+        let mut sums = vec![0.0; keys.div_ceil(bin)];
+        for (place, &weight) in rows.iter().enumerate() {
+            sums[place % keys / bin] += weight;
+        }
+        let together = bin.min(queries - row * bin) as f32;
+        let seen = if causal { row + 1 } else { sums.len() };
+        let byte = |sum: &f32| ((sum / together).clamp(0.0, 1.0).sqrt() * STEPS).round() as u8;
+        bytes.extend(sums[..seen].iter().map(byte));
     }
 }
 
@@ -167,121 +187,36 @@ fn rounded(value: f64) -> Option<f64> {
     format!("{value:.6e}").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-fn predictions<'a>(sample: &'a PageSample, tokens: &mut Tokens<'a>) -> Vec<Prediction> {
-    let steps = sample.predictions.iter().map(|step| Prediction {
-        truth: step.truth.as_deref().map(|token| tokens.number(token)),
-        truth_probability: step.truth_probability.and_then(rounded),
-        determined: step.determined,
-        probable: step
-            .probable
-            .iter()
-            .map(|likely| (tokens.number(&likely.token), rounded(likely.probability)))
-            .collect(),
-    });
-    steps.collect()
-}
-
-/// Whether no query of the sample puts weight on a key behind it.
-fn is_causal(sample: &PageSample) -> bool {
-    let time = sample.inputs.len();
-    let rows = sample.attention.iter().flatten().flat_map(|map| map.chunks_exact(time).enumerate());
-    rows.into_iter().all(|(query, row)| row[query + 1..].iter().all(|&weight| weight == 0.0))
-}
-
-/// The first `time` tokens' weights, layer by layer and head by head, as little-endian 16-bit
-/// multiples of 1 / 65,535 in base64.
-fn pack(sample: &PageSample, time: usize, causal: bool) -> String {
-    let mut bytes = Vec::new();
-    for map in sample.attention.iter().flatten() {
-        for (query, row) in map.chunks_exact(sample.inputs.len()).take(time).enumerate() {
-            let seen = if causal { query + 1 } else { time };
-            let steps =
-                row[..seen].iter().map(|&weight| (f64::from(weight).clamp(0.0, 1.0) * STEPS).round() as u16);
-            bytes.extend(steps.flat_map(u16::to_le_bytes));
-        }
-    }
-    STANDARD.encode(bytes)
-}
-
-fn loss(page: &Page) -> Loss {
-    let loss = &page.loss;
-    let losses = loss.losses();
-    let steps = loss.steps();
-    let end = page.scored_steps.last().map_or(steps.end, |&step| steps.end.max(step as f64));
-    let smoothed = smooth(&loss.training, losses.end);
-    let highest = sorted(loss.learning_rate.iter()).last().copied().unwrap_or(1.0);
-    Loss {
-        range: bounds(losses),
-        end,
-        floor: loss.floor.and_then(rounded),
-        training: curve(&loss.training),
-        smoothed: (smoothed.len() >= FEWEST_TO_SMOOTH).then(|| curve(&smoothed)),
-        validation: curve(&loss.validation),
-        learning_rate: curve(&loss.learning_rate),
-        learning_rate_top: round_up(highest * 1.08),
-    }
-}
-
-fn bounds(range: Range) -> [f64; 2] {
-    [range.start, range.end]
-}
-
 /// The points of a curve; of many in a row the first, the lowest and the highest.
-fn curve(points: &[Point]) -> Curve {
-    let mut kept = Curve::default();
-    let size = if points.len() <= MOST_POINTS { 1 } else { points.len().div_ceil(MOST_POINTS / 3) };
-    for (i, group) in points.chunks(size).enumerate() {
-        let by_value = |a: &usize, b: &usize| group[*a].value.total_cmp(&group[*b].value);
-        let lowest = (0..group.len()).min_by(by_value).unwrap_or(0);
-        let highest = (0..group.len()).max_by(by_value).unwrap_or(0);
-        let mut chosen = vec![0, lowest.min(highest), lowest.max(highest)];
-        if (i + 1) * size >= points.len() {
-            chosen.push(group.len() - 1);
-        }
-        chosen.dedup();
-        for point in chosen.into_iter().map(|place| group[place]) {
-            kept.x.push(point.step);
-            kept.y.push(rounded(point.value));
-        }
+fn thinned(points: &[Point]) -> Vec<Point> {
+    if points.len() <= MOST_POINTS {
+        return points.to_vec();
     }
+    let mut kept = Vec::new();
+    for group in points.chunks(points.len().div_ceil(MOST_POINTS / 3)) {
+        let by_value = |a: &&Point, b: &&Point| a.value.total_cmp(&b.value);
+        let chosen = [group.first(), group.iter().min_by(by_value), group.iter().max_by(by_value)];
+        let mut chosen: Vec<Point> = chosen.into_iter().flatten().copied().collect();
+        chosen.sort_by_key(|point| point.step);
+        chosen.dedup_by_key(|point| point.step);
+        kept.extend(chosen);
+    }
+    kept.extend(points.last().filter(|last| kept.last().is_some_and(|point| point.step < last.step)));
     kept
 }
 
-fn grid(values: &[Vec<Option<f64>>]) -> Grid {
-    values.iter().map(|heads| heads.iter().map(|value| value.and_then(rounded)).collect()).collect()
-}
-
-fn scores(scores: &HeadValues) -> Score<Grid> {
-    let range = score::range(scores.score, scores.known().map(|(.., value)| value));
-    described(scores.score, range, grid(&scores.values))
-}
-
-fn described<V>(score: crate::analysis::Score, range: Range, values: V) -> Score<V> {
-    Score {
-        key: score.key(),
-        name: score.name(),
-        unit: score.unit(),
-        meaning: score.meaning(),
-        digits: score.digits(),
-        range: bounds(range),
-        values,
+/// Keeps the scores of every so many steps, and of the last.
+fn thin_history(page: &mut Page) {
+    let heads: usize = page.heads.iter().map(Vec::len).sum();
+    let every = (page.history.len() * heads.max(1)).div_ceil(MOST_SCORED).max(1);
+    let last = page.history.len().saturating_sub(1);
+    let mut index = 0..;
+    page.history
+        .retain(|_| index.next().is_some_and(|index: usize| index.is_multiple_of(every) || index == last));
+    for head in page.history.iter_mut().flat_map(|step| &mut step.heads).flatten() {
+        *head = HeadScores::new(|score| head[score].and_then(rounded));
     }
 }
 
-fn history(page: &Page) -> History {
-    let every = page.scored_steps.len().div_ceil(MOST_SCORED).max(1);
-    let last = page.scored_steps.len().saturating_sub(1);
-    let kept = |i: &usize| i.is_multiple_of(every) || *i == last;
-    let course = |history: &ScoreHistory| {
-        let values: Vec<_> = (0..=last).filter(kept).map(|i| grid(&history.values[i])).collect();
-        let range = score::range(history.score, values.iter().flatten().flatten().flatten().copied());
-        described(history.score, range, values)
-    };
-    // Without a step there is nothing to show.
-    let histories = if page.scored_steps.is_empty() { &[] } else { &page.score_history[..] };
-    let steps = (0..page.scored_steps.len()).filter(kept).map(|i| page.scored_steps[i]).collect();
-    History { scores: histories.iter().map(course).collect(), steps }
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,16 +4,24 @@ use super::*;
 use crate::analysis::Score;
 use crate::report::series::Point;
 
-/// A page of a few samples; weights fall off with the distance, evenly where `sharpness` is 0.
-pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> Page {
-    let map = |sharpness: f64| -> Vec<f32> {
-        let row = move |query: usize| {
-            let weight = move |key: usize| (-sharpness * (query - key) as f64).exp();
-            let sum: f64 = (0..=query).map(weight).sum();
-            (0..time).map(move |key| if key <= query { (weight(key) / sum) as f32 } else { 0.0 })
-        };
-        (0..time).flat_map(row).collect()
+/// A map whose weights fall off with the distance, evenly where `sharpness` is 0.
+fn map(sharpness: f64, time: usize) -> Vec<f32> {
+    let row = |query: usize| {
+        let weight = move |key: usize| (-sharpness * (query - key) as f64).exp();
+        let sum: f64 = (0..=query).map(weight).sum();
+        (0..time).map(move |key| if key <= query { (weight(key) / sum) as f32 } else { 0.0 })
     };
+    (0..time).flat_map(row).collect()
+}
+
+pub(super) fn decoder(layers: usize, heads: usize, time: usize) -> PageMaps {
+    let head = |layer: usize, head: usize| map((layer * heads + head) as f64 / 3.0, time);
+    let weights = (0..layers).map(|layer| (0..heads).map(|index| head(layer, index)).collect());
+    PageMaps { kind: AttentionKind::Decoder, weights: weights.collect() }
+}
+
+/// A page of a few samples.
+pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> Page {
     let sample = |index: usize| PageSample {
         name: format!("validation sequence {index}"),
         source: None,
@@ -22,15 +30,14 @@ pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> 
             .map(|i| PagePrediction {
                 truth: Some(((i * 5 + 5 + index) % 7).to_string()),
                 truth_probability: Some(0.123_456_789),
-                determined: i > 2,
-                probable: vec![TokenProbability { token: (i % 7).to_string(), probability: 0.9 }],
+                determined: Some(i > 2),
+                probable: vec![TokenProbability { token: (i % 7).to_string(), probability: 0.9 }; 5],
             })
             .collect(),
-        attention: (0..layers)
-            .map(|layer| (0..heads).map(|head| map((layer * heads + head) as f64 / 3.0)).collect())
-            .collect(),
+        attention: vec![decoder(layers, heads, time)],
     };
-    let grid = vec![vec![Some(0.25); heads]; layers];
+    let induction = HeadScores::new(|score| (score == Score::Induction).then_some(0.25));
+    let scores = vec![vec![induction; heads]; layers];
     Page {
         run: "golden".to_string(),
         summary: vec![("loss".to_string(), "0.5 nats".to_string())],
@@ -41,22 +48,22 @@ pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> 
         },
         samples: (0..samples).map(sample).collect(),
         measured_on: "3 sequences".to_string(),
-        scores: vec![HeadValues { score: Score::Induction, values: grid.clone() }],
-        scored_steps: vec![10, 100],
-        score_history: vec![ScoreHistory { score: Score::Induction, values: vec![grid; 2] }],
+        shown: vec![0; layers],
+        history: [10, 100].map(|step| ScoredStep { step, heads: scores.clone() }).to_vec(),
+        heads: scores,
         color_map: ColorMap::default(),
     }
 }
 
-/// The data element of a page, as its script reads it.
-fn data(html: &str) -> serde_json::Value {
-    let (_, rest) = html.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
-    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
-}
-
 #[test]
-fn a_page_of_the_usual_size_is_below_three_megabytes() {
-    assert!(page(2, 4, 64, 8).html().unwrap().len() < 3_000_000);
+fn pages_of_long_sequences_and_many_heads_are_below_three_megabytes() {
+    for (layers, heads, time) in [(2, 4, 64), (2, 4, 512), (12, 12, 128)] {
+        let mut page = page(layers, heads, time, 8);
+        let step = page.history[0].clone();
+        page.history = vec![step; 500];
+        let size = page.html().unwrap().len();
+        assert!(size < 3_000_000, "{layers} layers of {heads} heads over {time} tokens: {size} bytes");
+    }
 }
 
 #[test]
@@ -89,18 +96,15 @@ fn text_of_a_run_is_data_and_never_markup() {
     assert!(
         html.contains("<title>&lt;/title&gt;&lt;script&gt;alert(2)&lt;/script&gt;{{data}}&amp;amp;</title>")
     );
-    let data = data(&html);
-    let token = |position: usize| {
-        let number = data["samples"][0]["inputs"][position].as_u64().unwrap();
-        data["tokens"][number as usize].as_str().unwrap()
-    };
-    assert_eq!([0, 1, 2, 3, 4].map(token), texts);
-    assert_eq!(data["run"].as_str().unwrap(), hostile.run);
-    assert_eq!(data["config"].as_str().unwrap(), hostile.config);
+    let (_, rest) = html.split_once("<script id=\"data\" type=\"text/plain\">").unwrap();
+    let (data, _) = embedded::tests::unpacked(rest.split_once("</script>").unwrap().0);
+    assert_eq!(data["samples"][0]["inputs"], serde_json::json!(texts));
+    assert_eq!(data["run"].as_str().unwrap(), "</title><script>alert(2)</script>{{data}}&amp;");
+    assert_eq!(data["config"].as_str().unwrap(), "# </script><img src=x>");
 }
 
 #[test]
-fn data_that_contradict_themselves_are_refused_in_one_line() {
+fn maps_that_do_not_fit_are_refused_in_one_line() {
     let refused = |change: fn(&mut Page)| {
         let mut page = page(2, 3, 5, 2);
         change(&mut page);
@@ -110,19 +114,16 @@ fn data_that_contradict_themselves_are_refused_in_one_line() {
         refused(|page| page.samples.clear()),
         "a page needs the attention of at least one sample and head"
     );
-    assert_eq!(
-        refused(|page| page.samples[1].attention[1][2].truncate(24)),
-        "validation sequence 1, layer 1, head 2: 24 weights do not fit 5 tokens, which need [5, 5]"
-    );
-    assert_eq!(
-        refused(|page| drop(page.samples[1].predictions.pop())),
-        "validation sequence 1: 4 predictions do not fit 5 tokens"
-    );
-    assert!(
-        refused(|page| drop(page.samples[1].attention.pop())).starts_with("validation sequence 1: 5 tokens")
-    );
-    assert!(refused(|page| drop(page.scores[0].values.pop())).starts_with("the values of induction"));
-    assert_eq!(refused(|page| page.scored_steps = vec![1]), "2 values of induction do not fit 1 steps");
+    for change in [
+        |page: &mut Page| page.samples[1].attention[0].weights[1][2].truncate(24),
+        |page: &mut Page| drop(page.samples[1].attention[0].weights.pop()),
+    ] {
+        let message = refused(change);
+        assert!(
+            message.starts_with("validation sequence 1: the maps of decoder self-attention"),
+            "{message}"
+        );
+    }
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn a_page_is_written_or_says_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
     let page = page(1, 1, 1, 1);
-    page.write(&path).unwrap();
+    page.clone().write(&path).unwrap();
     assert!(fs::read_to_string(&path).unwrap().ends_with("</html>\n"));
     let message = page.write(folder.path()).unwrap_err().to_string();
     assert!(message.starts_with("cannot write `"), "{message}");

@@ -1,78 +1,117 @@
 //! What a page embeds.
 
-use super::super::tests::page;
+use super::super::tests::{decoder, page};
 use super::*;
+use crate::analysis::ScoredStep;
 
-fn read(page: &Page) -> serde_json::Value {
-    serde_json::from_str(&data(page).unwrap()).unwrap()
+/// The JSON and the bytes behind it.
+pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
+    let all = miniz_oxide::inflate::decompress_to_vec_zlib(&STANDARD.decode(data).unwrap()).unwrap();
+    let (length, rest) = all.split_first_chunk().unwrap();
+    let (json, bytes) = rest.split_at(u32::from_le_bytes(*length) as usize);
+    (serde_json::from_slice(json).unwrap(), bytes.to_vec())
 }
 
-/// The weights of a sample, in the order in which they are kept.
-fn weights(sample: &serde_json::Value) -> Vec<f64> {
-    let bytes = STANDARD.decode(sample["weights"].as_str().unwrap()).unwrap();
-    bytes.chunks_exact(2).map(|two| f64::from(u16::from_le_bytes([two[0], two[1]])) / STEPS).collect()
+fn read(page: Page) -> (serde_json::Value, Vec<u8>) {
+    unpacked(&data(page).unwrap())
+}
+
+fn weight(byte: u8) -> f32 {
+    (f32::from(byte) / STEPS).powi(2)
 }
 
 #[test]
-fn weights_are_kept_to_half_a_step_layer_by_layer() {
+fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
     let page = page(2, 3, 11, 2);
-    let data = read(&page);
-    for (sample, kept) in page.samples.iter().zip(data["samples"].as_array().unwrap()) {
-        assert_eq!(kept["causal"], true);
-        let seen =
-            sample.attention.iter().flatten().flat_map(|map| {
-                map.chunks_exact(11).enumerate().flat_map(|(query, row)| row[..=query].to_vec())
-            });
-        let found = weights(kept);
-        assert_eq!(found.len(), 2 * 3 * 11 * 12 / 2);
-        for (found, weight) in found.into_iter().zip(seen) {
-            assert!((found - f64::from(weight)).abs() <= 0.5 / STEPS + 1e-12, "{found}, {weight}");
+    let (data, bytes) = read(page.clone());
+    let cells = 2 * 3 * 11 * 12 / 2;
+    assert_eq!(bytes.len(), 2 * cells);
+    for (index, sample) in page.samples.iter().enumerate() {
+        let maps = &data["maps"][index][0];
+        assert_eq!(maps["kind"], "decoder");
+        assert_eq!((&maps["causal"], &maps["bin"]), (&true.into(), &1.into()));
+        assert_eq!(maps["start"], index * cells);
+        let maps = sample.attention[0].weights.iter().flatten();
+        let seen = maps
+            .flat_map(|map| map.chunks_exact(11).enumerate().flat_map(|(query, row)| row[..=query].to_vec()));
+        for (byte, expected) in bytes[index * cells..].iter().zip(seen) {
+            assert!(
+                (weight(*byte).sqrt() - expected.sqrt()).abs() <= 0.5 / STEPS + 1e-6,
+                "{byte}, {expected}"
+            );
         }
     }
+    assert_eq!(data["samples"][0]["attention"][0]["weights"], serde_json::json!([]), "and nowhere else");
 }
 
 #[test]
-fn maps_that_see_the_future_are_kept_whole() {
-    let mut page = page(1, 1, 3, 1);
-    page.samples[0].attention[0][0] = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
-    let data = read(&page);
-    assert_eq!(data["samples"][0]["causal"], false);
-    let expected = [0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
-    assert!(weights(&data["samples"][0]).iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5));
+fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
+    let mut page = page(1, 1, 2, 1);
+    page.samples[0].source = Some(["a", "b", "c"].map(str::to_string).to_vec());
+    let cross = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8];
+    let encoder = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
+    for (kind, map) in [(AttentionKind::Cross, &cross), (AttentionKind::Encoder, &encoder)] {
+        page.samples[0].attention.push(PageMaps { kind, weights: vec![vec![map.clone()]] });
+    }
+    let (data, bytes) = read(page);
+    assert_eq!(
+        data["maps"][0][1],
+        serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "causal": false})
+    );
+    assert_eq!(data["maps"][0][2]["start"], 9);
+    assert!(bytes[3..].iter().zip(cross.iter().chain(&encoder)).all(|(a, b)| (weight(*a) - b).abs() < 4e-3));
 }
 
 #[test]
-fn what_is_too_large_keeps_the_first_tokens_of_the_first_sample() {
-    let long = 2_900;
-    let mut page = page(1, 1, 101, 2);
-    page.samples[0].inputs = vec!["7".to_string(); long];
+fn long_maps_are_binned_the_first_sample_most_finely() {
+    let mut page = page(1, 1, 101, 3);
+    page.samples[0].inputs = vec!["7".to_string(); 2_900];
     page.samples[0].predictions.clear();
-    page.samples[0].attention[0][0] =
-        (0..long * long).map(|i| if i % long == i / long { 1.0 } else { 0.0 }).collect();
-    let data = read(&page);
-    let time = data["samples"][0]["time"].as_u64().unwrap() as usize;
-    assert!(time * (time + 1) / 2 <= MOST_WEIGHTS && (time + 1) * (time + 2) / 2 > MOST_WEIGHTS);
-    assert_eq!(weights(&data["samples"][0]).len(), time * (time + 1) / 2);
-    assert_eq!(data["samples"][0]["inputs"].as_array().unwrap().len(), long);
-    // There is no room left for the second one, whose predictions stay.
-    assert_eq!((&data["samples"][1]["time"], &data["samples"][1]["weights"]), (&0.into(), &"".into()));
-    assert_eq!(data["samples"][1]["predictions"].as_array().unwrap().len(), 101);
+    let mut long = decoder(1, 1, 1);
+    long.weights[0][0] = (0..2_900 * 2_900).map(|i| if i % 2_900 == i / 2_900 { 1.0 } else { 0.0 }).collect();
+    page.samples[0].attention = vec![long];
+    let (data, bytes) = read(page);
+    assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
+    let bins = 2_900_usize.div_ceil(3);
+    assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
+    assert_eq!(bytes[..3], [255, 0, 255], "each query of a bin puts all its weight on the bin itself");
+}
+
+#[test]
+fn a_bin_holds_the_mean_over_its_queries_of_the_weight_on_its_keys() {
+    #[rustfmt::skip]
+    let map = [
+        1.0, 0.0, 0.0, 0.0, 0.0,
+        0.5, 0.5, 0.0, 0.0, 0.0,
+        0.2, 0.2, 0.6, 0.0, 0.0,
+        0.1, 0.1, 0.2, 0.6, 0.0,
+        0.1, 0.1, 0.1, 0.2, 0.5,
+    ];
+    let mut bytes = Vec::new();
+    pack_map(&map, [5, 5], 2, true, &mut bytes);
+    let expected = [1.0, 0.3, 0.7, 0.2, 0.3, 0.5];
+    assert_eq!(bytes.len(), expected.len());
+    assert!(bytes.iter().zip(expected).all(|(byte, b)| (weight(*byte) - b).abs() < 4e-3), "{bytes:?}");
+}
+
+#[test]
+fn of_very_many_sequences_the_last_are_left_out_and_counted() {
+    let (data, _) = read(page(1, 1, 100, 150));
+    assert_eq!(data["samples"].as_array().unwrap().len(), 100);
+    assert_eq!(data["left_out"], 50);
 }
 
 #[test]
 fn curves_of_very_many_points_keep_their_ends_and_extremes() {
     let value = |step: u64| if step == 70_001 { 9.0 } else { 1.0 + (step % 7) as f64 / 100.0 };
     let points: Vec<Point> = (1..=100_000).map(|step| Point { step, value: value(step) }).collect();
-    let kept = curve(&points);
-    assert!(kept.x.len() <= MOST_POINTS + 1, "{}", kept.x.len());
-    assert_eq!((kept.x[0], kept.x[kept.x.len() - 1]), (1, 100_000));
-    assert!(kept.x.windows(2).all(|pair| pair[0] < pair[1]));
-    for (&step, kept) in kept.x.iter().zip(&kept.y) {
-        assert_eq!(*kept, Some(value(step)));
-    }
-    assert!(kept.x.contains(&70_001));
-    let few = curve(&points[..MOST_POINTS]);
-    assert_eq!(few.x.len(), MOST_POINTS, "few enough points are all kept");
+    let kept = thinned(&points);
+    assert!(kept.len() <= MOST_POINTS + 1, "{}", kept.len());
+    assert_eq!((kept[0].step, kept[kept.len() - 1].step), (1, 100_000));
+    assert!(kept.windows(2).all(|pair| pair[0].step < pair[1].step));
+    assert!(kept.iter().all(|point| point.value == value(point.step)));
+    assert!(kept.iter().any(|point| point.step == 70_001));
+    assert_eq!(thinned(&points[..MOST_POINTS]).len(), MOST_POINTS, "few enough points are all kept");
 }
 
 #[test]
@@ -83,16 +122,15 @@ fn numbers_keep_seven_digits_and_what_is_no_number_is_none() {
 }
 
 #[test]
-fn scores_at_very_many_steps_are_thinned_with_their_steps() {
+fn scores_at_very_many_steps_are_thinned() {
     let mut page = page(1, 1, 3, 1);
-    page.scored_steps = (0..1_001).map(|step| step * 10).collect();
-    page.score_history[0].values = (0..1_001).map(|step| vec![vec![Some(f64::from(step))]]).collect();
-    let data = read(&page);
-    let steps = data["history"]["steps"].as_array().unwrap();
-    let values = data["history"]["scores"][0]["values"].as_array().unwrap();
-    assert!(steps.len() <= MOST_SCORED + 1 && steps.len() == values.len());
-    for (step, value) in steps.iter().zip(values) {
-        assert_eq!(step.as_f64().unwrap(), value[0][0].as_f64().unwrap() * 10.0);
+    let scores = |step: usize| vec![vec![HeadScores::new(|_| Some(step as f64 / 10.0))]];
+    page.history = (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
+    let (data, _) = read(page);
+    let steps = data["history"].as_array().unwrap();
+    assert!(steps.len() <= MOST_SCORED + 1, "{}", steps.len());
+    for step in steps {
+        assert_eq!(step["step"].as_f64().unwrap(), step["heads"][0][0]["first"].as_f64().unwrap() * 10.0);
     }
-    assert_eq!(steps.last().unwrap(), 10_000);
+    assert_eq!(steps.last().unwrap()["step"], 300_000);
 }

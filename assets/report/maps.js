@@ -1,0 +1,111 @@
+// The attention maps: unpacked when they are looked at, each kind of attention with its own tokens.
+
+const KINDS = {
+  decoder: { name: "Decoder self-attention", sides: ["inputs", "inputs"] },
+  cross: { name: "Cross-attention", sides: ["inputs", "source"] },
+  encoder: { name: "Encoder self-attention", sides: ["source", "source"] },
+};
+
+/** The positions along an axis, `bin` of them in a place. */
+function places(tokens, bin) {
+  return Array.from({ length: Math.ceil(tokens.length / bin) }, (_, i) => {
+    const from = i * bin;
+    const within = tokens.slice(from, from + bin);
+    return { text: within.join(""), at: within.length > 1 ? `${from}–${from + within.length - 1}` : String(from), from };
+  });
+}
+
+const unpacked = new Map();
+
+/** The maps of a sample and a kind; their `bin` is 0 where they are left out. */
+function maps(sample = state.sample, kind = state.kind) {
+  const name = `${sample} ${kind}`;
+  if (!unpacked.has(name)) {
+    const { start, bin, causal } = data.maps[sample].find((maps) => maps.kind === kind);
+    const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.samples[sample][side], bin) : []));
+    const size = causal ? (queries.length * (queries.length + 1)) / 2 : queries.length * keys.length;
+    const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
+    /** The byte of a cell; null where a query cannot see the key. */
+    const byte = (layer, head, query, key) => {
+      if (causal && key > query) return null;
+      const place = causal ? (query * (query + 1)) / 2 + key : query * keys.length + key;
+      return bytes[start + (before[layer] + head) * size + place];
+    };
+    const weight = (...place) => weightOf(byte(...place));
+    unpacked.set(name, { queries, keys, bin, causal, byte, weight, top: null });
+  }
+  return unpacked.get(name);
+}
+
+/** A byte is the square root of a weight in 255 steps. */
+const weightOf = (byte) => (byte === null ? null : (byte / 255) ** 2);
+
+/** The weight of a share of all in order of size, from how often each byte occurs. */
+function quantile(counts, share) {
+  const place = Math.floor(counts.reduce((sum, count) => sum + count, 0) * share);
+  let seen = 0;
+  return weightOf(Math.max(counts.findIndex((count) => (seen += count) > place), 0));
+}
+
+/**
+ * The weight of the last colour, the same for all heads of a sequence: the largest one of most later
+ * queries, for the first have few keys to choose from and the very first always weighs 1; and above
+ * nearly all cells, so that no head is of one colour because it spreads evenly.
+ */
+function scaleTop(shown = maps()) {
+  if (shown.top === null) {
+    let largest = 0;
+    for (const { layer, head } of allHeads) {
+      const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
+      shown.queries.forEach((_, query) => {
+        let most = 0;
+        shown.keys.forEach((_, key) => {
+          const byte = shown.byte(layer, head, query, key);
+          if (byte === null) return;
+          cells[byte] += 1;
+          most = Math.max(most, byte);
+        });
+        if (query >= Math.floor(shown.queries.length / 2)) rows[most] += 1;
+      });
+      largest = Math.max(largest, quantile(cells, 0.98), quantile(rows, 0.95));
+    }
+    shown.top = largest > 0.5 ? 1 : roundUp(largest);
+  }
+  return shown.top;
+}
+
+/** The colours of the scale as pixels, finely enough that no step is seen. */
+const palette = new Uint32Array(1024).map((_, i, all) => {
+  const [red, green, blue] = color(i / (all.length - 1));
+  return new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
+});
+
+/** A head's map as a picture of one pixel a cell, transparent where a query sees nothing. */
+function mapImage(layer, head) {
+  const shown = maps();
+  const finest = (palette.length - 1) / scaleTop(shown);
+  const [width, height] = [shown.keys.length, shown.queries.length];
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let query = 0; query < height; query++) {
+    for (let key = 0; key < width; key++) {
+      const value = shown.weight(layer, head, query, key);
+      if (value !== null) pixels[query * width + key] = palette[Math.min(Math.round(value * finest), palette.length - 1)];
+    }
+  }
+  const canvas = element("canvas", { width, height });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** The key on which a query puts most weight. */
+function strongestKey(layer, head, query, shown = maps()) {
+  let strongest = 0;
+  shown.keys.forEach((_, key) => {
+    if ((shown.weight(layer, head, query, key) ?? 0) > (shown.weight(layer, head, query, strongest) ?? 0)) strongest = key;
+  });
+  return strongest;
+}
+
+/** A place of an axis in words: its tokens, and where they stand. */
+const placeInWords = (place) => [tokenElement(place.text), ` at ${place.at}`];
