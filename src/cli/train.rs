@@ -10,13 +10,13 @@ use super::signals;
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
 use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, warn};
 use crate::training::{
-    Control, Ended, Outcome, Place, Plan, RunFolder, Start, Target, check_precision, dataset, launch,
+    Control, Ended, Outcome, Place, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -37,6 +37,9 @@ pub struct Args {
     /// that run too.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
+    /// Pauses after so many steps of the run, whose schedule still spans all of them: --resume goes on.
+    #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..))]
+    until: Option<u64>,
     /// Prints what the run would take, and trains nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
@@ -74,6 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 None => Config::load(Some(&folder.config()), &args.set)?,
             };
             config.check_resumes(&made_with, folder.path())?;
+            check_until(args.until, &folder)?;
             (config, Place::Old(folder))
         }
     };
@@ -87,10 +91,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
-    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: None };
+    let until = args.until.map(|step| usize::try_from(step).unwrap_or(usize::MAX));
+    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until };
     let signal = control.signal.clone();
     keep_working_unread();
     let outcome = launch(&config, place, &control)?;
+    // A run that only pauses is drawn when it ends.
+    if outcome.summary.ended == Ended::Paused {
+        tell(&outcome, &[]);
+        return Ok(ExitCode::SUCCESS);
+    }
     // The run is saved: whatever becomes of its pictures, it ended as it did.
     let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
         let run = outcome.folder.path().display();
@@ -104,6 +114,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Refuses to pause a run where it has been already.
+fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
+    match (until, Summary::read(folder)) {
+        (Some(until), Ok(summary)) if summary.steps as u64 >= until => Err(Error::Input(format!(
+            "--until {until}: the run `{}` has done {} steps already: name a later one, or leave it out",
+            folder.path().display(),
+            summary.steps
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Draws what the run shows, and writes its page.

@@ -17,7 +17,7 @@ pub enum Ended {
     Interrupted,
     /// `training.max_minutes` were over.
     TimeLimit,
-    /// A study stopped it at a rung, where others did better or are waited for.
+    /// It has done the steps that it was to pause after.
     Paused,
     /// A loss or gradient was not finite.
     Diverged,
@@ -31,7 +31,7 @@ impl Ended {
             Self::EarlyStopped => "stopped early: the monitored metric no longer improves",
             Self::Interrupted => "interrupted: `train --resume` goes on from here",
             Self::TimeLimit => "stopped at the time limit: `train --resume` with a longer one goes on",
-            Self::Paused => "paused by a study: `train --resume` goes on from here",
+            Self::Paused => "paused: `train --resume` goes on from here",
             Self::Diverged => "diverged",
         }
     }

@@ -355,6 +355,25 @@ fn a_run_that_was_killed_while_it_was_drawn_is_drawn_when_it_is_resumed() {
 }
 
 #[test]
+fn a_run_that_is_paused_goes_on_to_the_end_of_the_undisturbed_one() {
+    let place = TempDir::new().unwrap();
+    let undisturbed = growing_run(place.path(), "undisturbed", 80);
+    let keys = [&SMALL[..], &GROWING[..], &["training.steps=80"]].concat();
+    let output = train(place.path(), &keys, &["--run", "run", "--until", "33"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("paused: `train --resume` goes on from here"));
+    let run = place.path().join("run");
+    let paused = summary(&run);
+    assert_eq!((paused["ended"].as_str(), paused["steps"].as_u64()), (Some("paused"), Some(33)));
+    assert!(!run.join("report.html").exists(), "it is drawn when it ends");
+    let refused = resume(place.path(), "run").args(["--until", "33"]).output().unwrap();
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("has done 33 steps already"), "{said}");
+    goes_on(place.path(), &[]);
+    assert_same_end(&run, &undisturbed);
+}
+
+#[test]
 fn another_optimizer_begins_anew_and_says_so() {
     let place = TempDir::new().unwrap();
     let run = small_run(place.path(), &["training.optimizer=sgd", "training.steps=12"], "run");
