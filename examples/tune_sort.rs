@@ -10,12 +10,10 @@
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
-use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
-use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Target, dataset};
-use causal_attention::tuning::{Outline, Study, StudyProgress, Trial, Workers, ranked, setting_shown};
+use causal_attention::tuning::{Outline, Study, Trial, ranked, setting_shown};
 use causal_attention::{Error, Result};
 
 const STUDY: &str = r#"
@@ -50,7 +48,7 @@ const NEAR: f64 = 0.02;
 
 fn main() {
     // The studies start this very program for their trials.
-    if std::env::args().nth(1).as_deref() == Some("trial") {
+    if std::env::args().nth(1).as_deref() == Some("train") {
         causal_attention::cli::main();
         return;
     }
@@ -81,11 +79,9 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
     let outline = Outline::new(&config, &dataset(&config)?)?;
     let target = Target::Folder(folder.join(method));
-    let mut study = Study::create(&config, outline, &target)?;
-    let mut progress = StudyProgress::new(ProgressKind::None, &study);
-    let workers = Workers::new(backend::choose(Asked::default())?, 1)?;
-    study.conduct(&workers, &AtomicUsize::new(0), &mut progress)?;
-    let trials = study.trials();
+    let (mut study, runner) = Study::create(&config, outline, &target, 1)?;
+    study.conduct(&runner, &AtomicUsize::new(0), |_, _| {})?;
+    let trials = study.results().trials().cloned().collect::<Vec<_>>();
     let ranked = ranked(&trials);
     let steps = trials.iter().map(|trial| trial.steps).sum::<usize>();
     say(&format!("{method}: {} trials, {steps} steps", trials.len()));

@@ -14,7 +14,6 @@ mod report;
 mod score;
 mod signals;
 mod train;
-mod trial;
 mod tune;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,8 +37,6 @@ struct Cli {
 enum Command {
     Train(train::Args),
     Tune(tune::Args),
-    #[command(hide = true)]
-    Trial(trial::Args),
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Report(report::Args),
@@ -100,7 +97,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Train(args) => train::run(args),
         Command::Tune(args) => tune::run(args),
-        Command::Trial(args) => trial::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Plot(args) => plot::run(args),
         Command::Report(args) => report::run(args),

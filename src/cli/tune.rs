@@ -1,29 +1,28 @@
 //! `tune`: searches hyper-parameters, and leaves a study folder with its trials, table and pictures.
 
 mod find_rate;
-mod told;
+mod print;
+mod progress;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::signals;
-use crate::backend::{self, Device, Job, Memory};
+use crate::backend::{self, Device, Job};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::draw_study;
 use crate::report::Style;
-use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say};
-use crate::training::{Start, Target, check_precision, dataset};
-use crate::tuning::{
-    Baseline, Candidate, Errand, Happened, Outline, Space, Study, StudyFolder, StudyProgress, TrialEnd,
-    Workers, check_baseline, check_resumes, ranked,
-};
-use find_rate::{FindRate, find_rate};
-use told::{tell, tell_baseline, tell_outline};
+use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
+use crate::training::{Target, check_precision, dataset};
+use crate::tuning::{Candidate, Outline, OverfitCheck, Space, Study, StudyFolder, TrialEnd, overfit, ranked};
+use find_rate::find_rate;
+use print::{print_outline, print_overfit_check, print_study};
+use progress::StudyProgress;
 
 /// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
 #[derive(Debug, clap::Args)]
@@ -63,97 +62,98 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let resumed = args.resume.as_ref().map(StudyFolder::open).transpose()?;
+    let path = args.config.clone().or(resumed.as_ref().map(StudyFolder::config));
     let search = |config: &Config| Space::new(config).map(drop);
-    let mut config = match (&resumed, &args.config) {
-        (Some(folder), None) => Config::load_checked(Some(&folder.config()), &args.set, search)?,
-        (_, path) => Config::load_checked(path.as_deref(), &args.set, search)?,
-    };
+    let mut config = Config::load_checked(path.as_deref(), &args.set, search)?;
     // Trials are made with what is asked for here, and so is what goes on with them.
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if let Some(folder) = &resumed {
-        check_resumes(&config, &Config::load(Some(&folder.config()), &[])?, folder)?;
+        folder.check_resumes(&config)?;
     }
-    let experiment = config.clone();
-    let dataset = dataset(&experiment)?;
+    let dataset = dataset(&config)?;
     if args.find_rate {
-        return find_rate(&args, &config, &device, FindRate { experiment, dataset, on: &device });
+        return find_rate(&args, &config, &device, dataset);
     }
     let outline = Outline::new(&config, &dataset)?;
+    let (too_large, of, refused) = match resumed {
+        Some(_) => (0, 0, None),
+        None => outline.too_large(&dataset, &device)?,
+    };
     if args.dry_run {
-        tell_outline(&config.name(), &outline);
+        print_outline(&config.name(), &outline);
+        if let Some(refused) = refused {
+            warn(&format!(
+                "warning: {too_large} of {of} trials cannot be trained here, as the first of them: {refused}"
+            ));
+        }
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(refused) = refused.filter(|_| too_large == of) {
+        return Err(refused);
     }
     let kind = args.progress.unwrap_or(match args.json {
         true => ProgressKind::None,
         false => ProgressKind::automatic(),
     });
     // A check that is still to come a signal may end at once: there is nothing yet that it could cost.
-    let checks = config.tune.as_ref().is_none_or(|tune| tune.baseline)
-        && resumed.as_ref().is_none_or(|folder| !folder.baseline().exists());
+    let checks = config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
+        && resumed.as_ref().is_none_or(|folder| !folder.overfit_check().exists());
     let watched = (!checks).then(signals::watch).transpose()?;
     let is_new = resumed.is_none();
     keep_working_unread();
-    let mut study = match resumed {
-        Some(folder) => {
-            Errand::check_folder(folder.path())?;
-            Study::resume(outline, folder)?
-        }
+    let (mut study, runner) = match resumed {
+        Some(folder) => Study::resume(outline, folder, args.jobs.into())?,
         None => {
             let name = format!("{}-study", config.name());
             let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
             target.check()?;
-            Errand::check_folder(args.run.as_deref().unwrap_or(Path::new(".")))?;
             // Refused before it leaves a trace.
             backend::run(&device, CheckPrecision { training: &config.training, on: &device })?;
-            Study::create(&config, outline, &target)?
+            Study::create(&config, outline, &target, args.jobs.into())?
         }
     };
     if checks {
-        let (candidates, rates) = study.baseline()?;
-        let check = CheckBaseline { candidates, dataset, rates, on: &device };
-        let found = match backend::run(&device, check) {
-            Ok(found) => found,
+        match check_overfit(&study, dataset, &device) {
+            Ok(Some(found)) => {
+                study.write_overfit_check(&found)?;
+                if !args.json {
+                    print_overfit_check(&found);
+                }
+            }
+            Ok(None) => {}
             Err(error) if is_new => {
                 study.discard()?;
                 return Err(error);
             }
             Err(error) => return Err(error),
-        };
-        if let Some(found) = found {
-            study.keep_baseline(&found)?;
-            if !args.json {
-                tell_baseline(&found);
-            }
         }
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
     let mut progress = StudyProgress::new(kind, &study);
-    let workers = Workers::new(device, args.jobs.into())?;
-    let happened = study.conduct(&workers, &signal, &mut progress);
+    let outcome = study.conduct(&runner, &signal, |study, run| progress.ended(study, run));
     progress.finish();
-    let happened = happened.map_err(|error| {
+    let complete = outcome.map_err(|error| {
         // What is there is drawn if the disk lets it: the error is what counts.
         let _ = draw_study(&study, &Style::default());
         with_remedy(error, &study)
     })?;
     let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
-    let trials = study.trials();
-    if args.json {
-        print_json_line(&ranked(&trials));
-    } else {
-        tell(&study, &trials, &pictures);
+    let trials = ranked(study.results().trials());
+    match args.json {
+        true => print_json_line(&trials),
+        false => print_study(&study, &trials, &pictures),
     }
-    if happened == Happened::Interrupted && !args.json {
+    if !complete && !args.json {
         say(&format!("interrupted: `tune --resume {}` goes on from here", study.folder().path().display()));
     }
     if let (Some(why), true) =
-        (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
+        (study.results().first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
     {
         return Err(Error::Failed(format!("every trial failed: {why}")));
     }
-    Ok(match happened {
-        Happened::Done => ExitCode::SUCCESS,
-        Happened::Interrupted => ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed))),
+    Ok(match complete {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed))),
     })
 }
 
@@ -170,32 +170,23 @@ impl Job for CheckPrecision<'_> {
     }
 }
 
-struct CheckBaseline<'a> {
-    candidates: Vec<Candidate>,
-    dataset: Dataset,
-    rates: Vec<f64>,
-    on: &'a Device,
-}
+/// The overfit check of a study; none where the memory holds none of its models.
+fn check_overfit(study: &Study, dataset: Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
+    struct CheckOverfit<'a>(Vec<Candidate>, Dataset, &'a Device);
 
-impl Job for CheckBaseline<'_> {
-    type Output = Option<Baseline>;
+    impl Job for CheckOverfit<'_> {
+        type Output = Option<OverfitCheck>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<Baseline>> {
-        let Self { mut candidates, dataset, rates, on } = self;
-        let Some(first) = candidates.first() else { return Ok(None) };
-        // All of them start from the same.
-        let start = Start::of(&first.experiment)?;
-        // What this machine cannot train is recorded as failed when its trial comes, and takes no study along.
-        candidates.retain(|Candidate { experiment, .. }| {
-            let fits = || {
-                let sizes = start.sizes(experiment, &dataset)?;
-                Memory::of(experiment, &dataset, on).check(experiment, sizes, on)
-            };
-            check_precision::<B>(&experiment.training, on, &device).is_ok() && fits().is_ok()
-        });
-        drop(start);
-        check_baseline::<B>(&candidates, &dataset, &rates, &device)
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<OverfitCheck>> {
+            let Self(mut candidates, dataset, on) = self;
+            candidates
+                .retain(|candidate| check_precision::<B>(&candidate.config.training, on, &device).is_ok());
+            overfit::<B>(&candidates, &dataset, &device)
+        }
     }
+
+    let candidates = study.outline().candidates(&dataset, on)?;
+    backend::run(on, CheckOverfit(candidates, dataset, on))
 }
 
 /// Says how to go on after an error, which costs no trial that is done.

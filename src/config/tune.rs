@@ -32,8 +32,9 @@ pub struct TuneConfig {
     /// 3 (Li et al., 2018, section 3), for the recipe 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<usize>,
-    /// Whether a few sequences must be overfitted first.
-    pub baseline: bool,
+    /// Whether a model must overfit one batch first.
+    #[serde(alias = "baseline")]
+    pub overfit_check: bool,
     /// The values that keys may take: `"training.batch_size" = [16, 32, 64]`, or
     /// `"training.learning_rate" = { min = 1e-4, max = 1e-2, scale = "log" }`.
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
@@ -65,7 +66,7 @@ impl Default for TuneConfig {
             steps: None,
             rungs: None,
             eta: None,
-            baseline: true,
+            overfit_check: true,
             search: toml::Table::new(),
         }
     }

@@ -13,8 +13,8 @@ use crate::tuning::{RateSweep, Study, Trial, TrialEnd, Verdict, ranked};
 
 /// What the report draws of a study; `None` where no trial has a loss yet.
 pub fn of_study(study: &Study) -> Option<StudyResult> {
-    let trials = study.trials();
-    let keys = study.keys();
+    let trials = study.results().trials().cloned().collect::<Vec<_>>();
+    let keys = study.outline().proposer().keys();
     trials.iter().any(|trial| trial.loss.is_some()).then(|| StudyResult {
         study: study.folder().name(),
         trials: ranked(&trials).into_iter().map(|trial| of_trial(trial, &keys)).collect(),
@@ -50,7 +50,7 @@ fn of_trial(trial: &Trial, keys: &[String]) -> StudyTrial {
         parameters: trial.parameters,
         steps: trial.steps,
         seconds: trial.seconds,
-        operations: trial.operations(),
+        operations: trial.operations,
         curve: trial.curve.clone(),
     }
 }
@@ -83,7 +83,7 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
 }
 
 fn summary(study: &Study) -> Vec<(String, String)> {
-    let trials = study.trials();
+    let trials = study.results().trials().cloned().collect::<Vec<_>>();
     let count = |ended: TrialEnd| trials.iter().filter(|trial| trial.ended == ended).count();
     let mut lines = Vec::new();
     if let Some(best) = ranked(&trials).first() {

@@ -2,10 +2,10 @@
 
 use rand::RngExt;
 
-use super::space::MOST_COMBINATIONS;
-use super::table::shown;
 use crate::data::seed::ChaCha8Rng;
 
+/// Combinations that are looked at one by one; of more, some are drawn.
+pub(super) const MOST_COMBINATIONS: usize = 10_000;
 /// Points of a range in a grid, where it names no number.
 const POINTS: usize = 5;
 
@@ -84,7 +84,19 @@ impl Dimension {
     }
 }
 
-fn number(value: &toml::Value) -> Option<f64> {
+/// A value as a table shows it: text without its quotes.
+pub fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Float(number) if *number != 0.0 && !(1e-2..1e6).contains(&number.abs()) => {
+            format!("{number:e}")
+        }
+        value => value.to_string(),
+    }
+}
+
+/// A value as a number, where it is one.
+pub fn number(value: &toml::Value) -> Option<f64> {
     value.as_float().or(value.as_integer().map(|whole| whole as f64))
 }
 

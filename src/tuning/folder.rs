@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
 use crate::training::{Lock, RunFolder};
 
@@ -79,9 +80,10 @@ impl StudyFolder {
         self.path().join("best.toml")
     }
 
-    /// `baseline.json`: what the check before the first trial found.
-    pub fn baseline(&self) -> PathBuf {
-        self.path().join("baseline.json")
+    /// `overfit_check.json`: what the check before the first trial found; `baseline.json` in a study of old.
+    pub fn overfit_check(&self) -> PathBuf {
+        let old = self.path().join("baseline.json");
+        if old.exists() { old } else { self.path().join("overfit_check.json") }
     }
 
     /// `plots/`: the pictures.
@@ -92,5 +94,37 @@ impl StudyFolder {
     /// `report.html`: the page to explore.
     pub fn report(&self) -> PathBuf {
         self.0.report()
+    }
+
+    /// A study goes on with the config that it was made with.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for the first key that differs.
+    pub fn check_resumes(&self, config: &Config) -> Result<()> {
+        let made_with = Config::load(Some(&self.config()), &[])?;
+        let sections = ["run", "data", "model", "training", "analysis", "tune"];
+        match config.difference(&made_with, &sections) {
+            None => Ok(()),
+            Some(difference) => Err(difference.refused(
+                &format!("the study `{}` was made with", self.path().display()),
+                "leave that out to go on with it, or begin another with --run DIR",
+            )),
+        }
+    }
+
+    /// A run in the place of a trial must be that trial's.
+    ///
+    /// # Errors
+    /// If it has another config than `expected`.
+    pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
+        let made_with = Config::load(Some(&run.config()), &[])?;
+        match made_with.difference(expected, &["run", "data", "model", "training"]) {
+            None => Ok(()),
+            Some(Difference { key, here, there }) => Err(Error::Input(format!(
+                "`{}` stands where the study has a trial of `{key}` = {there}, but has {here}: restore it, or remove \
+                 its folder to train it again",
+                run.path().display()
+            ))),
+        }
     }
 }

@@ -7,47 +7,41 @@
 //! | `proposal` | which trial comes next, a pure function of the results so far |
 //! | `training_set`, `budget` | what steps see of the data; how long trials are, and where they are compared |
 //! | `outline` | what a study would do, before any trial runs |
-//! | `folder`, `study`, `resuming` | the folder of a study, what it amounts to, and what lets it go on |
-//! | `record`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
+//! | `overfit` | the overfit check: whether one batch can be learned by heart |
+//! | `runs` | trials as ordinary runs, several at once |
+//! | `trial`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
 //! | `results` | what is known of all runs, and what follows from it |
-//! | `progress` | what a person sees |
-//! | `errand`, `worker` | runs in processes of their own: what they are told, and what becomes of them |
-//! | `baseline` | whether a few sequences can be learned by heart |
+//! | `folder`, `study` | the folder of a study, and what it amounts to |
 //! | `rate` | a sweep over learning rates |
 
-mod baseline;
 mod budget;
 mod dimension;
-mod errand;
 mod folder;
 mod outline;
-mod progress;
+mod overfit;
 mod proposal;
 mod rate;
 mod recipe;
-mod record;
 mod results;
-mod resuming;
+mod runs;
 mod space;
 mod statistics;
 mod study;
 mod table;
 mod training_set;
-mod worker;
+mod trial;
 
-pub use baseline::{Baseline, Candidate, check as check_baseline};
-pub use errand::Errand;
+pub use dimension::shown;
 pub use folder::StudyFolder;
 pub use outline::Outline;
-pub use progress::StudyProgress;
+pub use overfit::{Candidate, OverfitCheck, overfit};
 pub use proposal::{Agenda, Due, Proposed, Proposer};
 pub use rate::{RatePoint, RateSweep, Verdict, sweep};
-pub use record::{Record, Trial, TrialEnd, ranked};
-pub use resuming::check_resumes;
-pub use space::{Setting, Space};
-pub use study::{DueRun, Study};
-pub use table::{setting_shown, shown};
-pub use worker::{CANNOT_BE_TRAINED, Happened, Workers};
+pub use results::{Results, Run};
+pub use runs::{Runner, TrialRun};
+pub use space::{Setting, Space, setting_shown};
+pub use study::{Findings, Study};
+pub use trial::{Record, Trial, TrialEnd, ranked};
 
 #[cfg(test)]
 mod testing {

@@ -1,14 +1,16 @@
 //! What a study would do: its method, its trials' config and their budget, before any of them runs.
 
-use super::baseline::Candidate;
 use super::budget::Budget;
-use super::proposal::{Agenda, Proposed, Proposer};
+use super::overfit::Candidate;
+use super::proposal::{Agenda, Proposer};
 use super::recipe;
 use super::space::{Setting, Space, configured, keeps_its_shape};
 use super::training_set::TrainingSet;
+use crate::backend::{Device, Memory};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
+use crate::training::Start;
 
 /// Steps of the longest trial.
 const MOST_STEPS: usize = 1_000_000_000;
@@ -83,42 +85,43 @@ impl Outline {
         self.proposer.agenda(|_, _| None)
     }
 
-    /// What the check before the search judges: the first trials that are proposed, as far as they differ in
-    /// more than the learning rate, for the config's own value of a searched key may be none that is tried;
-    /// and a few of the learning rates that are proposed with them.
+    /// A few of the trials that are proposed first, for the overfit check: evenly spread over all of them, and
+    /// only such as the memory of `device` holds. None of the models fits where there are none.
     ///
     /// # Errors
-    /// As [`Self::config`].
-    pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
+    /// Where no setting makes a config, or the run that trials start from cannot be read.
+    pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
         const MOST: usize = 8;
-        const RATES: usize = 5;
-        const RATE: &str = "training.learning_rate";
         let proposed = self.first().trials;
-        let mut seen: Vec<Setting> = Vec::new();
         let mut candidates = Vec::new();
-        for (trial, Proposed { setting, .. }) in proposed.iter().enumerate() {
-            let mut rest = setting.clone();
-            rest.remove(RATE);
-            if candidates.len() == MOST || seen.contains(&rest) {
-                continue;
-            }
-            seen.push(rest);
-            let config = configured(&self.base, setting)?;
+        for place in 0..MOST.min(proposed.len()) {
+            let trial = place * proposed.len() / MOST.min(proposed.len());
+            let setting = proposed[trial].setting.clone();
+            let config = configured(&self.base, &setting)?;
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
-            let setting = if is_own { Setting::new() } else { setting.clone() };
-            candidates.push(Candidate { trial, setting, experiment: config.clone() });
+            let setting = if is_own { Setting::new() } else { setting };
+            candidates.push(Candidate { trial, setting, config });
         }
-        let rate = |trial: &Proposed| {
-            let value = trial.setting.get(RATE)?;
-            value.as_float().or(value.as_integer().map(|whole| whole as f64))
-        };
-        let mut rates = proposed.iter().filter_map(rate).collect::<Vec<_>>();
-        rates.sort_by(f64::total_cmp);
-        rates.dedup();
-        let few = (1..=RATES).map(|share| rates.get((2 * share - 1) * rates.len() / (2 * RATES)).copied());
-        let mut few = few.flatten().collect::<Vec<_>>();
-        few.dedup();
-        Ok((candidates, few))
+        let start = Start::of(&self.base)?;
+        candidates.retain(|candidate| fits(&start, &candidate.config, dataset, device).is_ok());
+        Ok(candidates)
+    }
+
+    /// How many of the trials that are proposed first the memory of `device` does not hold, of how many, and what
+    /// is said of the first of them.
+    ///
+    /// # Errors
+    /// If the run that trials start from cannot be read.
+    pub fn too_large(&self, dataset: &Dataset, device: &Device) -> Result<(usize, usize, Option<Error>)> {
+        let start = Start::of(&self.base)?;
+        let proposed = self.first().trials;
+        let refused = proposed.iter().filter_map(|trial| {
+            let config = configured(&self.base, &trial.setting).ok()?;
+            fits(&start, &config, dataset, device).err()
+        });
+        let mut refused = refused.collect::<Vec<_>>();
+        let count = refused.len();
+        Ok((count, proposed.len(), (count > 0).then(|| refused.swap_remove(0))))
     }
 
     /// The method with what it chooses from.
@@ -208,6 +211,12 @@ impl Outline {
     }
 }
 
+/// Whether the memory of a device holds the run of a trial's config.
+fn fits(start: &Start, config: &Config, dataset: &Dataset, device: &Device) -> Result<()> {
+    let sizes = start.sizes(config, dataset)?;
+    Memory::of(config, dataset, device).check(config, sizes, device)
+}
+
 /// Weights that trials start from fit the model of their run alone. `train` and the rate finder, which let a
 /// search stand, do not ask.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
@@ -228,6 +237,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::BackendName;
+    use crate::training::dataset;
 
     fn outline_of(text: &str) -> Result<Outline> {
         let config = Config::parse(text, Path::new("study.toml"), &[])?;
@@ -248,18 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn trials_that_differ_in_their_rate_alone_are_one_candidate_of_the_baseline() {
+    fn the_overfit_check_has_a_few_trials_from_all_over_the_search_that_the_memory_holds() {
+        let candidates = |text: &str| {
+            let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
+            let dataset = dataset(&config).unwrap();
+            let outline = Outline::new(&config, &dataset).unwrap();
+            let device = Device::processor(BackendName::Ndarray);
+            let (too_large, of, why) = outline.too_large(&dataset, &device).unwrap();
+            let told = why.map(|why| why.to_string()).unwrap_or_default();
+            (outline.candidates(&dataset, &device).unwrap(), too_large, of, told)
+        };
         let text = "[model]\nd_model = 24\n[tune]\nmethod = \"grid\"\n[tune.search]\n\
-                    \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 32, 48]\n\
-                    \"model.dropout\" = [0.0, 0.1, 0.2]";
-        let (candidates, rates) = outline_of(text).unwrap().baseline().unwrap();
-        let widths = candidates.iter().map(|candidate| candidate.experiment.model.d_model);
-        assert_eq!(widths.collect::<Vec<_>>(), [16, 16, 16, 32, 32, 32, 48, 48], "eight of nine");
-        assert_eq!(candidates[3].trial, 9);
-        assert!(candidates.iter().all(|candidate| candidate.setting.len() == 3));
-        assert_eq!(rates, [1e-4, 1e-3, 1e-2]);
+                    \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 65536, 48]\n\
+                    \"model.layers\" = [1, 512]";
+        let (found, too_large, of, told) = candidates(text);
+        assert_eq!(found.iter().map(|candidate| candidate.trial).collect::<Vec<_>>(), [0, 2, 4, 13, 15]);
+        assert_eq!((too_large, of), (6, 18));
+        assert!(told.starts_with("`model.d_model` = 65536"), "{told}");
         // The recipe begins with the config's own values.
-        let (candidates, _) = outline_of("").unwrap().baseline().unwrap();
-        assert!(candidates[0].setting.is_empty() && !candidates[1].setting.is_empty());
+        let (found, ..) = candidates("");
+        assert!(found[0].setting.is_empty() && !found[1].setting.is_empty());
     }
 }

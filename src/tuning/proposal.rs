@@ -1,9 +1,9 @@
 //! Which trial comes next: a pure function of the config, the seed and the results so far.
 //!
-//! A method is a story that is told from the beginning each time. Where it needs a result that is not
-//! there yet, it breaks off with the trials that are due; when they are done, it is told again and gets
-//! further. So a study that was killed proposes what it would have proposed, and how many trials run at
-//! once changes nothing: what is due together depends only on what was due before.
+//! A method is followed from its beginning each time. Where it needs a result that is not there yet, it
+//! stops with the trials that are due; when they are done, it is followed anew and gets further. So a study
+//! that was killed proposes what it would have proposed, and how many trials run at once changes nothing:
+//! what is due together depends only on what was due before.
 //!
 //! Trials race in rungs (successive halving: Jamieson and Talwalkar, 2016). All of them run to the
 //! first rung, the better ones go on to the next, which is `eta` times as far; the last rung is the end.
@@ -32,15 +32,6 @@ pub struct Due {
     pub trial: usize,
     /// The rung, counted from 0.
     pub rung: usize,
-}
-
-/// How a trial stands at a rung.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Standing {
-    /// Its validation loss in nats a token.
-    Loss(f64),
-    /// A loss or gradient was not finite, or it could not be trained at all.
-    Diverged,
 }
 
 /// What a study proposes, as far as results go.
@@ -151,18 +142,13 @@ impl Proposer {
         }
     }
 
-    /// Tells the story as far as the results go. `standing` is how a trial stands at a rung; none where
-    /// that is not known yet.
-    pub fn agenda(&self, standing: impl Fn(&[Proposed], Due) -> Option<Standing>) -> Agenda {
-        let mut race = Race {
-            rungs: self.rungs,
-            eta: self.eta,
-            standing: &standing,
-            trials: Vec::new(),
-            racing: Vec::new(),
-            reached: Vec::new(),
-        };
-        let told = match &self.candidates {
+    /// What the study proposes as far as the results go. `loss` is a trial's validation loss at a rung, infinite
+    /// where it diverged or could not be trained; none where that is not known yet.
+    pub fn agenda(&self, loss: impl Fn(&[Proposed], Due) -> Option<f64>) -> Agenda {
+        let (rungs, eta) = (self.rungs, self.eta);
+        let (trials, racing, reached) = Default::default();
+        let mut race = Race { rungs, eta, loss: &loss, trials, racing, reached };
+        let outcome = match &self.candidates {
             Candidates::Settings(settings) => {
                 // No two of them are alike.
                 let racing = settings.iter().map(|setting| race.add(setting.clone(), None)).collect();
@@ -180,7 +166,7 @@ impl Proposer {
                 .map(drop),
         };
         Agenda {
-            due: told.err().unwrap_or_default(),
+            due: outcome.err().unwrap_or_default(),
             trials: race.trials,
             racing: race.racing,
             rungs: race.reached,
@@ -197,11 +183,11 @@ fn most_rungs(trials: usize, steps: usize, eta: usize) -> usize {
     rungs
 }
 
-/// A story being told.
+/// A study followed from its beginning as far as the results go.
 struct Race<'a> {
     rungs: usize,
     eta: usize,
-    standing: &'a dyn Fn(&[Proposed], Due) -> Option<Standing>,
+    loss: &'a dyn Fn(&[Proposed], Due) -> Option<f64>,
     trials: Vec<Proposed>,
     /// Those that still race; none between two races.
     racing: Vec<usize>,
@@ -252,9 +238,9 @@ impl Race<'_> {
     fn losses(&self, rung: usize) -> Result<Vec<(usize, f64)>, Vec<Due>> {
         let (mut losses, mut due) = (Vec::new(), Vec::new());
         for &trial in &self.racing {
-            match (self.standing)(&self.trials, Due { trial, rung }) {
-                Some(Standing::Loss(loss)) => losses.push((trial, loss)),
-                Some(Standing::Diverged) => {}
+            match (self.loss)(&self.trials, Due { trial, rung }) {
+                Some(loss) if loss.is_finite() => losses.push((trial, loss)),
+                Some(_) => {}
                 None => due.push(Due { trial, rung }),
             }
         }

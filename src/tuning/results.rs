@@ -1,4 +1,4 @@
-//! What is known of a study's runs, and what follows from it: its trials, how they stand, and what is due.
+//! What is known of a study's runs, and what follows from it: its trials, their losses, and what is due.
 //!
 //! A study may have ten thousand trials. So what follows is worked out once after each run, and anew only for
 //! the trials that it concerns.
@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::outline::Outline;
-use super::proposal::{Agenda, Due, Standing};
-use super::record::{Record, Trial, standing};
+use super::proposal::{Agenda, Due};
+use super::statistics::mean;
+use super::trial::{Record, Trial};
 use crate::config::Config;
 use crate::error::Result;
 
@@ -24,15 +25,15 @@ pub struct Results {
     agenda: Agenda,
     /// The config of each trial's setting.
     configs: Vec<Config>,
-    told: BTreeMap<usize, Told>,
+    trials: BTreeMap<usize, Known>,
 }
 
-/// A trial that was beaten, or not, at a rung.
+/// A trial as it is known at a rung.
 #[derive(Debug)]
-struct Told {
+struct Known {
     rung: usize,
     given_up: bool,
-    /// None where it has nothing to tell yet.
+    /// None where no run of it has come to a pause.
     trial: Option<Trial>,
 }
 
@@ -43,8 +44,8 @@ impl Results {
     /// As [`Self::work_out`].
     pub fn new(outline: Outline) -> Result<Self> {
         let agenda = outline.first();
-        let (records, failures, configs, told) = Default::default();
-        let mut results = Self { outline, records, failures, agenda, configs, told };
+        let (records, failures, configs, trials) = Default::default();
+        let mut results = Self { outline, records, failures, agenda, configs, trials };
         results.work_out()?;
         Ok(results)
     }
@@ -70,7 +71,7 @@ impl Results {
     }
 
     /// What a run says, as far as it got.
-    pub fn record(&self, run: Run) -> Option<&Record> {
+    pub fn run(&self, run: Run) -> Option<&Record> {
         self.records.get(&run)
     }
 
@@ -84,9 +85,9 @@ impl Results {
         self.failures.values().next().map(String::as_str)
     }
 
-    /// The trials that have something to tell, by their numbers.
+    /// The trials that have come to a pause, by their numbers.
     pub fn trials(&self) -> impl Iterator<Item = &Trial> {
-        self.told.values().filter_map(|told| told.trial.as_ref())
+        self.trials.values().filter_map(|known| known.trial.as_ref())
     }
 
     /// Training sequences that all runs have seen.
@@ -97,19 +98,19 @@ impl Results {
         self.records.iter().filter_map(seen).sum()
     }
 
-    /// Takes in what a run says now, and why it failed; what follows is to be worked out.
-    pub fn take_in(&mut self, run: Run, record: Option<Record>, failure: Option<String>) {
-        self.told.remove(&run.0);
+    /// Records what a run says now, and why it failed; what follows is to be worked out.
+    pub fn record(&mut self, run: Run, record: Option<Record>, failure: Option<String>) {
+        self.trials.remove(&run.0);
         self.records.extend(record.map(|record| (run, record)));
         self.failures.extend(failure.map(|why| (run, why)));
     }
 
-    /// Works out what follows from what was taken in.
+    /// Works out what follows from what was recorded.
     ///
     /// # Errors
     /// If a proposed setting cannot be used, which the search has ruled out.
     pub fn work_out(&mut self) -> Result<()> {
-        self.agenda = self.outline.proposer.agenda(|_, due| self.standing(due));
+        self.agenda = self.outline.proposer.agenda(|_, due| self.loss(due));
         let Agenda { trials, racing, rungs, .. } = &self.agenda;
         for proposed in trials.iter().skip(self.configs.len()) {
             self.configs.push(self.outline.config(&proposed.setting)?);
@@ -118,8 +119,8 @@ impl Results {
         racing.iter().for_each(|&trial| given_up[trial] = false);
         for (number, proposed) in trials.iter().enumerate() {
             let (rung, given_up) = (rungs[number], given_up[number]);
-            let known = self.told.get(&number);
-            if known.is_some_and(|told| (told.rung, told.given_up) == (rung, given_up)) {
+            let known = self.trials.get(&number);
+            if known.is_some_and(|known| (known.rung, known.given_up) == (rung, given_up)) {
                 continue;
             }
             let (step, _) = self.outline.rung(&self.configs[number], rung);
@@ -130,19 +131,21 @@ impl Results {
             let failed = seeds.clone().any(|seed| self.failures.contains_key(&(number, seed)));
             let named = (number, proposed.stage, proposed.setting.clone());
             let trial = Trial::new(named, &runs, failed, given_up);
-            self.told.insert(number, Told { rung, given_up, trial });
+            self.trials.insert(number, Known { rung, given_up, trial });
         }
         Ok(())
     }
 
-    fn standing(&self, Due { trial, rung }: Due) -> Option<Standing> {
+    /// The loss of a trial at a rung, the mean of its runs there: infinite where one of them diverged or could
+    /// not be trained.
+    fn loss(&self, Due { trial, rung }: Due) -> Option<f64> {
         // Of a trial that was never proposed before, nothing is known.
         let (step, _) = self.outline.rung(self.configs.get(trial)?, rung);
-        let runs = (0..self.outline.seeds()).map(|seed| match self.failures.contains_key(&(trial, seed)) {
-            true => Some(Standing::Diverged),
-            false => self.records.get(&(trial, seed))?.at(step),
+        let losses = (0..self.outline.seeds()).map(|seed| match self.failures.contains_key(&(trial, seed)) {
+            true => Some(f64::INFINITY),
+            false => self.records.get(&(trial, seed))?.loss_at(step),
         });
-        standing(&runs.collect::<Vec<_>>())
+        losses.collect::<Option<Vec<_>>>().map(|losses| mean(&losses))
     }
 }
 
@@ -182,7 +185,7 @@ mod tests {
                     let loss = |rung| 1.0 + (trial * 7 % 11 + seed) as f64 / (rung + 1) as f64;
                     let valid = (0..=rung).map(|rung| (reached(rung).0, loss(rung))).collect::<Vec<_>>();
                     let failure = (trial == 5).then(|| "too large".to_string());
-                    results.take_in((trial, seed), Some(run(ended, step, &valid)), failure);
+                    results.record((trial, seed), Some(run(ended, step, &valid)), failure);
                     results.work_out().unwrap();
                     after(results);
                 }
@@ -198,7 +201,7 @@ mod tests {
             let mut read = Results::new(outline.clone()).unwrap();
             for (&run, record) in &results.records {
                 let failure = results.failures.get(&run).cloned();
-                read.take_in(run, Some(record.clone()), failure);
+                read.record(run, Some(record.clone()), failure);
             }
             read.work_out().unwrap();
             assert_eq!(read.agenda(), results.agenda());

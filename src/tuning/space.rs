@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use rand::seq::SliceRandom;
 
-use super::dimension::Dimension;
+use super::dimension::{Dimension, MOST_COMBINATIONS, number, shown};
 use crate::config::Config;
 use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result};
@@ -13,8 +13,6 @@ use crate::error::{Error, Result};
 /// Values for the searched keys, each named with its section.
 pub type Setting = BTreeMap<String, toml::Value>;
 
-/// Combinations that are looked at one by one; of more, some are drawn.
-pub(super) const MOST_COMBINATIONS: usize = 10_000;
 /// Combinations drawn in search of one that can be tried.
 const DRAWS: u64 = 1_000;
 
@@ -178,7 +176,6 @@ impl Space {
 pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
     const RATE: &str = "training.learning_rate";
     const LEAST: &str = "training.min_learning_rate";
-    let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|whole| whole as f64));
     let mut setting = setting.clone();
     if let Some(rate) = setting.get(RATE).and_then(number)
         && !setting.contains_key(LEAST)
@@ -188,6 +185,14 @@ pub fn configured(base: &Config, setting: &Setting) -> Result<Config> {
         setting.insert(LEAST.to_string(), rate.into());
     }
     base.with(&setting)
+}
+
+/// A setting in words: each key without its section, and its value.
+pub fn setting_shown(setting: &Setting) -> String {
+    let pair = |(key, value): (&String, &toml::Value)| {
+        format!("{} {}", key.split_once('.').map_or(key.as_str(), |(_, name)| name), shown(value))
+    };
+    setting.iter().map(pair).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the trials start from the weights of a run, which fit its model alone.

@@ -1,13 +1,16 @@
 //! How steady a training was, and means over seeds.
 
-/// The mean; none of nothing.
-pub fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+/// The mean.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The standard deviation, of a sample.
 pub fn deviation(values: &[f64]) -> f64 {
-    let Some(mean) = mean(values).filter(|_| values.len() > 1) else { return 0.0 };
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let mean = mean(values);
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     (squares / (values.len() - 1) as f64).sqrt()
 }
@@ -17,7 +20,7 @@ pub fn deviation(values: &[f64]) -> f64 {
 pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let last = losses.len().div_ceil(5).max(3);
     let last = &losses[losses.len().checked_sub(last)?..];
-    let (middle, level) = ((last.len() - 1) as f64 / 2.0, mean(last)?);
+    let (middle, level) = ((last.len() - 1) as f64 / 2.0, mean(last));
     let by_place = || last.iter().enumerate().map(|(place, loss)| (place as f64 - middle, loss - level));
     let slope = by_place().map(|(place, loss)| place * loss).sum::<f64>()
         / by_place().map(|(place, _)| place * place).sum::<f64>();

@@ -7,21 +7,19 @@
 use std::fs;
 use std::sync::atomic::AtomicUsize;
 
-use super::baseline::{Baseline, Candidate};
-use super::errand::follow;
+use serde::Serialize;
+
 use super::folder::StudyFolder;
 use super::outline::Outline;
-use super::progress::StudyProgress;
+use super::overfit::OverfitCheck;
 use super::proposal::Due;
-use super::record::{Record, Trial, ranked};
 use super::results::{Results, Run};
-use super::resuming::{check_data, check_made_with};
-use super::space::Setting;
+use super::runs::{Runner, TrialRun, check_data};
 use super::table;
-use super::worker::{Happened, Workers};
+use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Lock, RUNS, RunFolder, Target, write_atomically};
+use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint, write_atomically};
 
 /// A study that this process has taken.
 #[derive(Debug)]
@@ -31,64 +29,60 @@ pub struct Study {
     _lock: Lock,
 }
 
-/// A run that is to be trained to a rung.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DueRun {
-    /// Its trial.
-    pub trial: usize,
-    /// Which of the trial's seeds, counted from 0.
-    pub seed: usize,
-    /// Its folder.
-    pub folder: RunFolder,
-    /// Its config.
-    pub config: Config,
-    /// Steps after which it pauses; none where it runs to its end.
-    pub pause_at: Option<usize>,
-    /// The fingerprint of the data that it must have; none where that is drawn.
-    pub data: Option<u64>,
+/// What a study found, for its pictures and its page.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Findings {
+    /// The study's name.
+    pub study: String,
+    /// The searched keys, each with its section.
+    pub keys: Vec<String>,
+    /// The trials, best first.
+    pub trials: Vec<Trial>,
+    /// The loss of the best possible predictor, where it is known.
+    pub floor: Option<f64>,
+    /// Runs of each trial, whose losses are means; curves are those of the first.
+    pub seeds: usize,
 }
 
 impl Study {
-    /// Makes the folder of a new study at `target`, by one rename.
+    /// Makes the folder of a new study at `target`, by one rename, and what trains up to `jobs` of its runs at
+    /// once.
     ///
     /// # Errors
     /// If the folder exists or cannot be written.
-    pub fn create(config: &Config, outline: Outline, target: &Target) -> Result<Self> {
+    pub fn create(config: &Config, outline: Outline, target: &Target, jobs: usize) -> Result<(Self, Runner)> {
         let (folder, lock) = RunFolder::create(target, |folder| {
             let folder = StudyFolder::at(folder.clone());
             let trials = folder.trials();
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;
             write_atomically(&folder.config(), config.to_toml().as_bytes())
         })?;
-        Self::with(StudyFolder::at(folder), outline, lock)
+        Self::open(outline, StudyFolder::at(folder), lock, jobs)
     }
 
-    /// Takes up the study in `folder`, once the runs of a process that was killed have stopped.
+    /// Takes up the study in `folder`, once the runs of a process that was killed have ended.
     ///
     /// # Errors
-    /// If another process works in it, it was made with another config, its runs were not made by it, or its
-    /// data has changed.
-    pub fn resume(outline: Outline, folder: StudyFolder) -> Result<Self> {
+    /// If another process works in it, its runs were not made by it, or its data has changed.
+    pub fn resume(outline: Outline, folder: StudyFolder, jobs: usize) -> Result<(Self, Runner)> {
         let lock = folder.lock()?;
-        follow(&folder)?;
-        Self::with(folder, outline, lock)
+        Self::open(outline, folder, lock, jobs)
     }
 
-    /// The trials of which the check before the first one learns a few sequences, and the rates of the search.
-    ///
-    /// # Errors
-    /// Where a setting makes no config.
-    pub fn baseline(&self) -> Result<(Vec<Candidate>, Vec<f64>)> {
-        self.outline().baseline()
+    fn open(outline: Outline, folder: StudyFolder, lock: Lock, jobs: usize) -> Result<(Self, Runner)> {
+        let runner = Runner::new(&folder.trials(), jobs)?;
+        let mut study = Self { folder, results: Results::new(outline)?, _lock: lock };
+        study.read()?;
+        Ok((study, runner))
     }
 
-    /// Writes down what that check found, which is not made again.
+    /// Writes what the overfit check found, which is then not made again.
     ///
     /// # Errors
     /// If the disk does not take it.
-    pub fn keep_baseline(&self, found: &Baseline) -> Result<()> {
-        let json = serde_json::to_vec_pretty(found).expect("a baseline holds plain values");
-        write_atomically(&self.folder.baseline(), &json)
+    pub fn write_overfit_check(&self, found: &OverfitCheck) -> Result<()> {
+        let json = serde_json::to_vec_pretty(found).expect("an overfit check holds plain values");
+        write_atomically(&self.folder.overfit_check(), &json)
     }
 
     /// Removes the folder of a study that tried nothing.
@@ -106,54 +100,40 @@ impl Study {
         Ok(())
     }
 
-    fn with(folder: StudyFolder, outline: Outline, lock: Lock) -> Result<Self> {
-        let mut study = Self { folder, results: Results::new(outline)?, _lock: lock };
-        study.read()?;
-        Ok(study)
-    }
-
     /// Reads what is done.
     fn read(&mut self) -> Result<()> {
         loop {
             let mut found = false;
             for trial in 0..self.results.agenda().trials.len() {
                 for seed in 0..self.outline().seeds() {
-                    let run = (trial, seed);
-                    if self.results.knows(run) {
-                        continue;
-                    }
-                    let (record, failure) = self.read_run(run)?;
-                    if record.is_some() || failure.is_some() {
-                        self.results.take_in(run, record, failure);
-                        found = true;
-                    }
+                    found |= !self.results.knows((trial, seed)) && self.read_run((trial, seed))?;
                 }
             }
             if !found {
                 return Ok(());
             }
-            // What is done now may tell of further trials.
+            // What is done now may bring further trials.
             self.results.work_out()?;
         }
     }
 
-    /// Reads how far a run is, and why it could not be trained.
-    fn read_run(&self, (trial, seed): Run) -> Result<(Option<Record>, Option<String>)> {
+    /// Reads how far a run is, and why it could not be trained; whether anything is known of it.
+    fn read_run(&mut self, run: Run) -> Result<bool> {
+        let (trial, seed) = run;
         let folder = self.run_folder(trial, seed);
         let failure = StudyFolder::failure(&folder);
-        let why = match failure.exists() {
-            true => {
-                let why = fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error))?;
-                Some(why.trim().to_string())
-            }
-            false => None,
-        };
-        if !folder.config().exists() {
-            return Ok((None, why));
+        let read = || fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error));
+        let why = failure.exists().then(read).transpose()?.map(|why| why.trim().to_string());
+        let mut record = None;
+        if folder.config().exists() {
+            let expected = self.outline().trial_config(self.results.config(trial), seed);
+            StudyFolder::check_trial(&folder, &expected)?;
+            check_data(self.outline().data, data_fingerprint(&folder))?;
+            record = Record::read(&folder)?;
         }
-        check_made_with(&folder, &self.outline().trial_config(self.results.config(trial), seed))?;
-        check_data(&folder, self.outline().data)?;
-        Ok((Record::read(&folder)?, why))
+        let is_known = record.is_some() || why.is_some();
+        self.results.record(run, record, why);
+        Ok(is_known)
     }
 
     /// The folder of the study.
@@ -161,35 +141,47 @@ impl Study {
         &self.folder
     }
 
-    /// The keys that trials differ in.
-    pub fn keys(&self) -> Vec<String> {
-        self.outline().proposer.keys()
-    }
-
     /// What it was to do from the beginning.
     pub fn outline(&self) -> &Outline {
         self.results.outline()
     }
 
+    /// What its runs say.
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// What it found so far; none where no trial has a loss.
+    pub fn findings(&self) -> Option<Findings> {
+        let trials = ranked(self.results.trials()).into_iter().cloned().collect::<Vec<_>>();
+        trials.iter().any(|trial| trial.loss.is_some()).then(|| Findings {
+            study: self.folder.name(),
+            keys: self.outline().proposer.keys(),
+            floor: trials.iter().find_map(|trial| trial.floor),
+            seeds: self.outline().seeds(),
+            trials,
+        })
+    }
+
     /// The runs that are due now; none where the study is complete.
-    pub fn due(&self) -> Vec<DueRun> {
+    fn due(&self) -> Vec<TrialRun> {
         let outline = self.outline();
         let mut runs = Vec::new();
         for &Due { trial, rung } in &self.results.agenda().due {
             let config = self.results.config(trial);
             let (step, pauses) = outline.rung(config, rung);
             for seed in 0..outline.seeds() {
-                let record = self.results.record((trial, seed));
-                let is_there = record.is_some_and(|record| record.at(step).is_some());
+                let record = self.results.run((trial, seed));
+                let is_there = record.is_some_and(|record| record.loss_at(step).is_some());
                 if is_there || self.results.failure((trial, seed)).is_some() {
                     continue;
                 }
-                runs.push(DueRun {
+                runs.push(TrialRun {
                     trial,
                     seed,
                     folder: self.run_folder(trial, seed),
                     config: outline.trial_config(config, seed),
-                    pause_at: pauses.then_some(step),
+                    until: pauses.then_some(step),
                     data: outline.data,
                 });
             }
@@ -197,88 +189,43 @@ impl Study {
         runs
     }
 
-    /// Takes in what a run says now, or why it failed, which is kept beside its folder.
+    /// Trains whatever is due until nothing is, or the signal asks for the end: then it returns false. The
+    /// tables are written after each run, and `after` is called.
     ///
     /// # Errors
-    /// If its folder holds what cannot be understood, or the disk is full.
-    pub fn take_in(&mut self, run: &DueRun, failure: Option<String>) -> Result<()> {
-        if let Some(why) = &failure {
-            write_atomically(&StudyFolder::failure(&run.folder), format!("{why}\n").as_bytes())?;
-        }
-        self.results.take_in((run.trial, run.seed), Record::read(&run.folder)?, failure);
-        self.results.work_out()
-    }
-
-    /// The values of a trial.
-    pub fn setting(&self, trial: usize) -> Option<&Setting> {
-        self.results.agenda().trials.get(trial).map(|trial| &trial.setting)
-    }
-
-    /// Trains whatever is due until nothing is, or the signal asks for the end. The tables are written
-    /// after each run.
-    ///
-    /// # Errors
-    /// If a file cannot be written: what is done stays done.
+    /// If a file cannot be written, or the system fails: what is done stays done.
     pub fn conduct(
         &mut self,
-        workers: &Workers,
+        runner: &Runner,
         signal: &AtomicUsize,
-        progress: &mut StudyProgress,
-    ) -> Result<Happened> {
+        mut after: impl FnMut(&Self, &TrialRun),
+    ) -> Result<bool> {
         self.write()?;
         loop {
             let runs = self.due();
             if runs.is_empty() {
-                return Ok(Happened::Done);
+                return Ok(true);
             }
-            let happened = workers.train(&runs, signal, |run, failure| {
-                self.take_in(run, failure)?;
+            let all = runner.train(&runs, signal, |run, failure| {
+                if let Some(why) = &failure {
+                    write_atomically(&StudyFolder::failure(&run.folder), format!("{why}\n").as_bytes())?;
+                }
+                self.read_run((run.trial, run.seed))?;
+                self.results.work_out()?;
                 self.write()?;
-                progress.done(self, run);
+                after(self, run);
                 Ok(())
             })?;
-            if happened == Happened::Interrupted {
-                return Ok(happened);
+            if !all {
+                return Ok(false);
             }
         }
     }
 
-    /// What a run says, as far as it got.
-    pub fn record(&self, run: &DueRun) -> Option<&Record> {
-        self.results.record((run.trial, run.seed))
-    }
-
-    /// Why a run could not be trained.
-    pub fn failure(&self, run: &DueRun) -> Option<&str> {
-        self.results.failure((run.trial, run.seed))
-    }
-
-    /// Why the first of those that failed did.
-    pub fn first_failure(&self) -> Option<&str> {
-        self.results.first_failure()
-    }
-
-    /// The trials that have something to tell, by their numbers.
-    pub fn trials(&self) -> Vec<Trial> {
-        self.results.trials().cloned().collect()
-    }
-
-    /// How many of them there are.
-    pub fn count(&self) -> usize {
-        self.results.trials().count()
-    }
-
-    /// Training sequences that all runs have seen.
-    pub fn sequences(&self) -> usize {
-        self.results.sequences()
-    }
-
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
-    ///
-    /// # Errors
-    /// If they cannot be written; what they held before is then still there.
-    pub fn write(&self) -> Result<()> {
-        write_atomically(&self.folder.table(), &table::csv(&self.keys(), self.results.trials()))?;
+    fn write(&self) -> Result<()> {
+        let table = table::csv(&self.outline().proposer.keys(), self.results.trials());
+        write_atomically(&self.folder.table(), &table)?;
         match ranked(self.results.trials()).first() {
             Some(best) if best.loss.is_some() => {
                 let config = self.outline().whole_config(self.results.config(best.trial));
@@ -289,11 +236,15 @@ impl Study {
     }
 
     /// The folder of a run, whether it is there or not.
-    pub fn run_folder(&self, trial: usize, seed: usize) -> RunFolder {
-        let name = match self.outline().seeds() {
-            1 => format!("{trial:03}"),
-            _ => format!("{trial:03}-seed-{seed}"),
-        };
-        RunFolder::at(self.folder.trials().join(name))
+    fn run_folder(&self, trial: usize, seed: usize) -> RunFolder {
+        RunFolder::at(self.folder.trials().join(run_name(trial, seed, self.outline().seeds())))
+    }
+}
+
+/// The name of a run's folder below `trials/`.
+pub fn run_name(trial: usize, seed: usize, seeds: usize) -> String {
+    match seeds {
+        1 => format!("{trial:03}"),
+        _ => format!("{trial:03}-seed-{seed}"),
     }
 }

@@ -1,7 +1,7 @@
 //! `study.csv`: one row a trial.
 
-use super::record::Trial;
-use super::space::Setting;
+use super::dimension::shown;
+use super::trial::Trial;
 
 /// Columns beside those of the searched keys. Losses are in nats a token.
 const BEFORE: [&str; 2] = ["trial", "stage"];
@@ -19,25 +19,6 @@ const AFTER: [&str; 12] = [
     "tokens",
     "seconds",
 ];
-
-/// A value as a table shows it: text without its quotes.
-pub fn shown(value: &toml::Value) -> String {
-    match value {
-        toml::Value::String(text) => text.clone(),
-        toml::Value::Float(number) if *number != 0.0 && !(1e-2..1e6).contains(&number.abs()) => {
-            format!("{number:e}")
-        }
-        value => value.to_string(),
-    }
-}
-
-/// A setting in words: each key without its section, and its value.
-pub fn setting_shown(setting: &Setting) -> String {
-    let pair = |(key, value): (&String, &toml::Value)| {
-        format!("{} {}", key.split_once('.').map_or(key.as_str(), |(_, name)| name), shown(value))
-    };
-    setting.iter().map(pair).collect::<Vec<_>>().join(", ")
-}
 
 /// The table, its columns in a fixed order: the trial, the searched keys, how it ended.
 pub fn csv<'a>(keys: &[String], trials: impl IntoIterator<Item = &'a Trial>) -> Vec<u8> {

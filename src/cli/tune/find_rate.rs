@@ -15,31 +15,26 @@ use crate::training::{RunFolder, Start, Target, check_precision, write_atomicall
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.
-pub(super) struct FindRate<'a> {
-    pub experiment: Config,
-    pub dataset: Dataset,
-    pub on: &'a Device,
+struct FindRate<'a> {
+    config: &'a Config,
+    dataset: &'a Dataset,
+    on: &'a Device,
 }
 
 impl Job for FindRate<'_> {
     type Output = RateSweep;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
-        let Self { experiment, dataset, on } = &self;
-        check_precision::<B>(&experiment.training, on, &device)?;
-        let sizes = Start::of(experiment)?.sizes(experiment, dataset)?;
-        Memory::of(experiment, dataset, on).check(experiment, sizes, on)?;
-        sweep::<B>(&self.experiment, &self.dataset, &device)
+        let Self { config, dataset, on } = self;
+        check_precision::<B>(&config.training, on, &device)?;
+        let sizes = Start::of(config)?.sizes(config, dataset)?;
+        Memory::of(config, dataset, on).check(config, sizes, on)?;
+        sweep::<B>(config, dataset, &device)
     }
 }
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
-pub(super) fn find_rate(
-    args: &Args,
-    config: &Config,
-    device: &Device,
-    job: FindRate<'_>,
-) -> Result<ExitCode> {
+pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: Dataset) -> Result<ExitCode> {
     if let Some(folder) = args.run.as_ref().filter(|folder| folder.exists()) {
         let folder = folder.display();
         return Err(Error::Input(format!(
@@ -49,9 +44,9 @@ pub(super) fn find_rate(
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
-    let training = job.experiment.training.clone();
-    let rows = Memory::of(&job.experiment, &job.dataset, device).rows;
-    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &training, rows))?;
+    let job = FindRate { config, dataset: &dataset, on: device };
+    let rows = Memory::of(config, &dataset, device).rows;
+    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
     let curve = of_sweep(config.name(), &sweep);
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {

@@ -20,7 +20,7 @@ fn proposer(text: &str, steps: usize) -> Proposer {
 }
 
 /// Plays a study to its end.
-fn play(proposer: &Proposer, loss: impl Fn(&Setting, usize) -> Standing) -> Played {
+fn play(proposer: &Proposer, loss: impl Fn(&Setting, usize) -> f64) -> Played {
     let known = RefCell::new(BTreeMap::new());
     let mut waves = Vec::new();
     loop {
@@ -41,19 +41,16 @@ const SPACE: &str = "[tune]\ntrials = 27\n[tune.search]\n\
                      \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
 
 /// Best at a rate of 1e-3, at every rung.
-fn bowl(setting: &Setting, _: usize) -> Standing {
+fn bowl(setting: &Setting, _: usize) -> f64 {
     let rate = setting["training.learning_rate"].as_float().unwrap();
-    Standing::Loss((rate / 1e-3).ln().powi(2))
+    (rate / 1e-3).ln().powi(2)
 }
 
 #[test]
 fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
     let played = play(&proposer(SPACE, 1_000), bowl);
     assert_eq!(played.waves.iter().map(Vec::len).collect::<Vec<_>>(), [27, 9, 3, 1]);
-    let loss = |trial: usize| match bowl(&played.trials[trial].setting, 0) {
-        Standing::Loss(loss) => loss,
-        Standing::Diverged => f64::INFINITY,
-    };
+    let loss = |trial: usize| bowl(&played.trials[trial].setting, 0);
     let winner = played.waves[3][0].trial;
     assert!((0..27).all(|trial| loss(trial) >= loss(winner)));
 }
@@ -68,15 +65,15 @@ fn short_trials_race_in_fewer_rungs() {
 #[test]
 fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
     let played = play(&proposer(SPACE, 1_000), |setting, rung| match bowl(setting, rung) {
-        Standing::Loss(loss) if loss > 1.0 => Standing::Diverged,
-        standing => standing,
+        loss if loss > 1.0 => f64::INFINITY,
+        loss => loss,
     });
     for due in played.waves[1..].iter().flatten() {
-        assert_ne!(bowl(&played.trials[due.trial].setting, 0), Standing::Diverged);
+        assert_ne!(bowl(&played.trials[due.trial].setting, 0), f64::INFINITY);
     }
-    let played = play(&proposer(SPACE, 1_000), |_, _| Standing::Diverged);
+    let played = play(&proposer(SPACE, 1_000), |_, _| f64::INFINITY);
     assert_eq!(played.waves.len(), 1);
-    let played = play(&proposer("", 1_000), |_, _| Standing::Diverged);
+    let played = play(&proposer("", 1_000), |_, _| f64::INFINITY);
     assert_eq!(played.waves.len(), 4, "each stage of the recipe is tried around the config's own values");
 }
 
@@ -98,10 +95,9 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
     let whole = play(&proposer, bowl);
     // As after a kill in the middle of the third wave.
     let known = |due: Due| due.rung < 2 || due == whole.waves[2][0];
-    let told =
-        |proposer: &Proposer, loss: &dyn Fn(&Setting, usize) -> Standing, known: &dyn Fn(Due) -> bool| {
-            proposer.agenda(|trials, due| known(due).then(|| loss(&trials[due.trial].setting, due.rung)))
-        };
+    let told = |proposer: &Proposer, loss: &dyn Fn(&Setting, usize) -> f64, known: &dyn Fn(Due) -> bool| {
+        proposer.agenda(|trials, due| known(due).then(|| loss(&trials[due.trial].setting, due.rung)))
+    };
     let agenda = told(&proposer, &bowl, &known);
     let wave = |wave: usize| whole.waves[wave].iter().map(|due| due.trial).collect::<Vec<_>>();
     assert_eq!(agenda.racing, wave(2), "one of them is there already, and may yet go on");
@@ -114,7 +110,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
     // In the recipe the best so far races on in every stage, and who was beaten in an earlier one does not.
     let recipe = self::proposer("", 1_000);
     let own = recipe.settings()[0].clone();
-    let best_first = |setting: &Setting, _: usize| Standing::Loss(f64::from(u8::from(*setting != own)));
+    let best_first = |setting: &Setting, _: usize| f64::from(u8::from(*setting != own));
     let agenda = told(&recipe, &best_first, &|due| due.trial < 3);
     assert_eq!(agenda.racing, [0, 3, 4, 5]);
     assert!(agenda.due.iter().all(|due| due.rung == 0 && due.trial >= 3));
@@ -127,19 +123,14 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
             let value = &setting[key];
             value.as_float().or(value.as_integer().map(|whole| whole as f64)).unwrap()
         };
-        Standing::Loss(
-            (number("training.batch_size") - 16.0).abs() / 16.0
-                + (number("training.learning_rate") / 5e-4).ln().abs()
-                + (number("model.d_model") - 128.0).abs() / 64.0
-                + (number("model.heads") - 8.0).abs() / 8.0
-                + (number("model.dropout") - 0.1).abs(),
-        )
+        (number("training.batch_size") - 16.0).abs() / 16.0
+            + (number("training.learning_rate") / 5e-4).ln().abs()
+            + (number("model.d_model") - 128.0).abs() / 64.0
+            + (number("model.heads") - 8.0).abs() / 8.0
+            + (number("model.dropout") - 0.1).abs()
     };
     let played = play(&proposer("", 1_000), loss);
-    let best = played.trials.iter().min_by(|a, b| match (loss(&a.setting, 0), loss(&b.setting, 0)) {
-        (Standing::Loss(a), Standing::Loss(b)) => a.total_cmp(&b),
-        _ => unreachable!("no trial diverges"),
-    });
+    let best = played.trials.iter().min_by(|a, b| loss(&a.setting, 0).total_cmp(&loss(&b.setting, 0)));
     let best = &best.unwrap().setting;
     let expected: toml::Table = "\"training.batch_size\" = 16\n\"training.learning_rate\" = 5e-4\n\
                                  \"model.d_model\" = 128\n\"model.heads\" = 8\n\"model.dropout\" = 0.1"
@@ -162,11 +153,11 @@ fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
     let loss = |setting: &Setting, rung: usize| {
         let values = setting.values().map(|value| value.to_string()).collect::<String>();
         let other = 2.0 + values.bytes().map(f64::from).sum::<f64>() / 1e5;
-        Standing::Loss(match (*setting == own, rung + 1 == 2) {
+        match (*setting == own, rung + 1 == 2) {
             (true, false) => 9.0,
             (true, true) => 1.0,
             (false, _) => other,
-        })
+        }
     };
     let played = play(&proposer, loss);
     let ended = |stage: usize| played.waves[2 * stage + 1].iter().map(|due| due.trial).collect::<Vec<_>>();

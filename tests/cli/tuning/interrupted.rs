@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{STUDY, command, place, refusal, rows, succeeds, trains, with};
+use super::{STUDY, command, place, refusal, rows, succeeds, with};
 use crate::{program, text};
 
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
@@ -60,9 +60,9 @@ fn a_study_killed_at_any_moment_ends_as_the_undisturbed_one() {
 }
 
 #[test]
-fn a_study_killed_while_it_checks_the_baseline_makes_the_check_again() {
+fn a_study_killed_in_its_overfit_check_makes_the_check_again() {
     let place = place();
-    let sets = ["tune.baseline=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
+    let sets = ["tune.overfit_check=true", "tune.trials=2", "tune.method=random", "training.steps=40"];
     succeeds(place.path(), &with(&["study.toml", "--run", "undisturbed"], &sets));
     let study = place.path().join("killed");
     let mut child = command(place.path(), &with(&["study.toml", "--run", "killed"], &sets))
@@ -73,10 +73,10 @@ fn a_study_killed_while_it_checks_the_baseline_makes_the_check_again() {
     wait_for("the study", || study.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!study.join("baseline.json").exists(), "it was still at it");
+    assert!(!study.join("overfit_check.json").exists(), "it was still at it");
     assert!(succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"));
     assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
-    let found = |study: &str| fs::read(place.path().join(study).join("baseline.json")).unwrap();
+    let found = |study: &str| fs::read(place.path().join(study).join("overfit_check.json")).unwrap();
     assert_eq!(found("killed"), found("undisturbed"));
     assert!(!succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"), "once is enough");
 }
@@ -186,52 +186,32 @@ fn a_disk_that_fills_up_costs_no_trial_that_is_done() {
     assert_eq!(rows(&disk.path().join("study")), rows(&undisturbed.path().join("study")));
 }
 
-/// Kills the process that works in a run, which has begun and not ended, and says which it was; it is not the
-/// one that was killed `before`.
 #[cfg(unix)]
-fn kill_the_trial(run: &Path, before: Option<&str>) -> String {
+#[test]
+fn a_trial_whose_process_is_killed_is_recorded_as_failed_and_the_study_goes_on() {
+    let place = place();
+    let sets = ["tune.trials=2", "training.steps=1500", "training.checkpoint_every=50", "tune.method=random"];
+    let arguments = with(&["study.toml", "--run", "study"], &sets);
+    let study =
+        command(place.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let run = place.path().join("study/trials/000");
     let worker = || {
         let has_begun = run.join("checkpoints").read_dir().is_ok_and(|mut saved| saved.next().is_some());
         let id = fs::read_to_string(run.join("lock")).ok()?.trim().to_string();
-        (has_begun && !id.is_empty() && before != Some(id.as_str())).then_some(id)
+        (has_begun && !id.is_empty()).then_some(id)
     };
     wait_for("the trial", || worker().is_some());
-    let worker = worker().unwrap();
-    let status = Command::new("kill").args(["-9", &worker]).status().unwrap();
-    assert!(status.success() && !run.join("summary.json").exists(), "it was still at work");
-    worker
-}
-
-#[cfg(unix)]
-#[test]
-fn a_trial_whose_process_is_killed_is_tried_once_more_and_then_recorded() {
-    let place = place();
-    let sets = ["tune.trials=2", "training.steps=1500", "training.checkpoint_every=50", "tune.method=random"];
-    let spawn = |name: &str| {
-        let arguments = with(&["study.toml", "--run", name], &sets);
-        command(place.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let ends_well = |study: Child| {
-        let output = study.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-    };
-    let rows = |study: &str| rows(&place.path().join(study));
-    ends_well(spawn("undisturbed"));
-
-    let study = spawn("once");
-    kill_the_trial(&place.path().join("once/trials/000"), None);
-    ends_well(study);
-    assert_eq!(rows("once"), rows("undisturbed"));
-
-    let study = spawn("twice");
-    let run = place.path().join("twice/trials/000");
-    let first = kill_the_trial(&run, None);
-    kill_the_trial(&run, Some(&first));
-    ends_well(study);
-    let ended = rows("twice").into_iter().map(|row| (row["trial"].clone(), row["ended"].clone()));
-    assert_eq!(ended.collect::<BTreeMap<_, _>>()["0"], "failed");
-    let why = fs::read_to_string(place.path().join("twice/trials/000.failed")).unwrap();
+    assert!(Command::new("kill").args(["-9", &worker().unwrap()]).status().unwrap().success());
+    let output = study.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let ended = rows(&place.path().join("study")).into_iter().map(|row| row["ended"].clone());
+    assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
+    let why = fs::read_to_string(place.path().join("study/trials/000.failed")).unwrap();
     assert!(why.contains("the memory may not suffice"), "{why}");
+    // What is removed is tried again, from where it was.
+    fs::remove_file(place.path().join("study/trials/000.failed")).unwrap();
+    succeeds(place.path(), &["--resume", "study"]);
+    assert!(rows(&place.path().join("study")).iter().all(|row| row["ended"] == "completed"));
 }
 
 /// A text, and the arguments of a study of some trials on it.
@@ -293,30 +273,4 @@ fn a_run_that_another_process_works_in_is_waited_for_and_not_recorded_as_failed(
     drop(lock);
     succeeds(place.path(), &["--resume", "study"]);
     assert_eq!(rows(&study), before);
-}
-
-#[test]
-fn a_run_that_train_has_brought_to_its_end_meanwhile_counts_as_trained() {
-    use std::io::Write;
-    let place = place();
-    trains(place.path(), "study.toml", "trials/000");
-    let run = place.path().join("trials/000");
-    let config = fs::read_to_string(run.join("config.toml")).unwrap();
-    let before = crate::summary(&run);
-    for pause_at in [Some(60), None] {
-        let errand =
-            serde_json::json!({ "folder": run, "config": config, "pause_at": pause_at, "data": null });
-        let mut trial = program(place.path())
-            .args(["trial", "--backend", "ndarray"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = trial.stdin.take().unwrap();
-        writeln!(line, "{errand}").unwrap();
-        let output = trial.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        drop(line);
-    }
-    assert_eq!(crate::summary(&run), before);
 }

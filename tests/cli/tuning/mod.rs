@@ -39,7 +39,7 @@ sequences = 8
 [tune]
 method = "halving"
 trials = 7
-baseline = false
+overfit_check = false
 
 [tune.search]
 "training.learning_rate" = { min = 1e-4, max = 1e-1, scale = "log" }
@@ -293,10 +293,16 @@ fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
 
     arguments[2] = "lost";
     let lost = with(&arguments, &["tune.search.model.d_model=[65536]"]);
-    let output = tune(place.path(), &lost);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("every trial failed") && said.contains("are free here"), "{said}");
+    // Where none can be trained it is said before anything is written.
+    let said = refusal(place.path(), &lost);
+    assert!(said.starts_with("error: `model.d_model` = 65536") && said.contains("are free here"), "{said}");
+    assert!(!place.path().join("lost").exists());
+    for (arguments, count) in [(&arguments, "1 of 2 trials"), (&lost, "1 of 1 trials")] {
+        let output =
+            tune(place.path(), &with(&[&arguments[..1], &arguments[3..], &["--dry-run"]].concat(), &[]));
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains(count) && said.contains("are free here"), "{said}");
+    }
 }
 
 #[test]
@@ -304,6 +310,7 @@ fn the_recipe_goes_through_its_stages_and_keeps_the_best_of_each() {
     let place = place();
     let (before, _) = STUDY.split_once("[tune]").unwrap();
     fs::write(place.path().join("plain.toml"), before).unwrap();
+    // The key has an older name, which is still read.
     let sets = ["tune.steps=20", "tune.baseline=false"];
     succeeds(place.path(), &with(&["plain.toml", "--run", "study", "--jobs", "2"], &sets));
     let rows = rows(&place.path().join("study"));

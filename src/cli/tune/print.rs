@@ -1,24 +1,24 @@
-//! What `tune` says: the baseline, what a study would try, and the closing table.
+//! What `tune` prints: the overfit check, what a study would try, and the closing table.
 
 use std::path::PathBuf;
 
 use crate::terminal::{clock, say, thousands};
-use crate::tuning::{Baseline, Outline, Study, Trial, TrialEnd, ranked, setting_shown, shown};
+use crate::tuning::{Outline, OverfitCheck, Study, Trial, TrialEnd, setting_shown, shown};
 
 /// Trials that the closing table shows.
 const SHOWN: usize = 20;
 
-/// What was learned by heart before the first trial.
-pub(super) fn tell_baseline(found: &Baseline) {
+/// The overfit check before the first trial.
+pub(super) fn print_overfit_check(found: &OverfitCheck) {
     say(&format!(
-        "baseline: {} sequences learned by heart in {} steps at a rate of {:e}: training loss {:.3} nats, where {:.3} \
-         is possible",
+        "overfit check: {} sequences learned by heart in {} steps at a rate of {:e}: training loss {:.3} nats, where \
+         {:.3} is possible",
         found.sequences, found.steps, found.learning_rate, found.reached, found.least
     ));
 }
 
 /// What a study would try.
-pub(super) fn tell_outline(name: &str, outline: &Outline) {
+pub(super) fn print_outline(name: &str, outline: &Outline) {
     let proposer = outline.proposer();
     let first = outline.first();
     say(&format!("{name}: what a study would try, nothing is trained"));
@@ -50,8 +50,8 @@ pub(super) fn tell_outline(name: &str, outline: &Outline) {
 }
 
 /// The closing table, best first.
-pub(super) fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
-    let keys = study.keys();
+pub(super) fn print_study(study: &Study, ranked: &[&Trial], pictures: &[PathBuf]) {
+    let keys = study.outline().proposer().keys();
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"))
     };
@@ -59,7 +59,6 @@ pub(super) fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     table[0]
         .extend(keys.iter().map(|key| key.split_once('.').map_or(key.clone(), |(_, name)| name.to_string())));
     table[0].extend(["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"].map(String::from));
-    let ranked = ranked(trials);
     for trial in ranked.iter().take(SHOWN) {
         let mut row = vec![format!("{:03}", trial.trial)];
         row.extend(keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default()));
@@ -89,9 +88,10 @@ pub(super) fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     if ranked.len() > SHOWN {
         say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
     }
-    if let (Some(why), failed @ 1..) =
-        (study.first_failure(), trials.iter().filter(|trial| trial.ended == TrialEnd::Failed).count())
-    {
+    if let (Some(why), failed @ 1..) = (
+        study.results().first_failure(),
+        ranked.iter().filter(|trial| trial.ended == TrialEnd::Failed).count(),
+    ) {
         say(&format!(
             "{failed} could not be trained: {why}; remove trials/*.failed to try again with --resume"
         ));
@@ -106,7 +106,7 @@ pub(super) fn tell(study: &Study, trials: &[Trial], pictures: &[PathBuf]) {
     }
     if folder.best().exists() {
         say(&format!("  best      {}: `train` takes it", folder.best().display()));
-    } else if !trials.is_empty() && trials.iter().all(|trial| trial.ended == TrialEnd::Diverged) {
+    } else if !ranked.is_empty() && ranked.iter().all(|trial| trial.ended == TrialEnd::Diverged) {
         say("  best      none, for every trial diverged: search lower values of training.learning_rate");
     }
 }

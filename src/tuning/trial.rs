@@ -1,17 +1,16 @@
-//! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they
-//! were.
+//! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they were.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::proposal::Standing;
 use super::space::Setting;
 use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
-/// What one run folder tells. It counts as far as its `summary.json` says.
+/// What one run folder says. It counts as far as its `summary.json` goes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The rows of its `metrics.csv`.
@@ -39,6 +38,10 @@ pub enum TrialEnd {
 }
 
 impl TrialEnd {
+    /// All of them, the best first.
+    pub const ALL: [Self; 6] =
+        [Self::Completed, Self::EarlyStopped, Self::Pruned, Self::Unfinished, Self::Diverged, Self::Failed];
+
     /// The word for it in `study.csv`.
     pub fn name(self) -> &'static str {
         match self {
@@ -50,9 +53,19 @@ impl TrialEnd {
             Self::Unfinished => "unfinished",
         }
     }
+
+    /// Whether it was trained to its end.
+    pub fn is_finished(self) -> bool {
+        matches!(self, Self::Completed | Self::EarlyStopped)
+    }
+
+    /// Whether it has no loss.
+    pub fn is_lost(self) -> bool {
+        matches!(self, Self::Diverged | Self::Failed)
+    }
 }
 
-/// A trial as `study.csv` tells of it. Losses are in nats a token; with several seeds they are means.
+/// A trial. Losses are in nats a token; with several seeds they are means.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
     /// Its number, counted from 0.
@@ -86,6 +99,9 @@ pub struct Trial {
     pub tokens: u64,
     /// Seconds that all its runs trained, without those that checkpoints took.
     pub seconds: f64,
+    /// Floating-point operations of its training, by the rule of Kaplan et al. (2020): six a parameter and
+    /// token.
+    pub operations: f64,
     /// The validation loss by tokens trained on, of the first seed.
     pub curve: Vec<(f64, f64)>,
 }
@@ -117,22 +133,20 @@ impl Record {
 
     /// Whether nothing is left to do.
     fn is_over(&self) -> bool {
-        match self.summary.ended {
-            Ended::Completed | Ended::EarlyStopped | Ended::Diverged => true,
-            Ended::Paused | Ended::Interrupted | Ended::TimeLimit => false,
-        }
+        matches!(self.summary.ended, Ended::Completed | Ended::EarlyStopped | Ended::Diverged)
     }
 
-    /// How the run stood after `step` steps, whatever it did since; none where it is not there yet.
-    pub fn at(&self, step: usize) -> Option<Standing> {
+    /// The lowest validation loss up to `step`, whatever the run did since: infinite where it had diverged by
+    /// then, none where it is not there yet.
+    pub fn loss_at(&self, step: usize) -> Option<f64> {
         // What is found at the rung itself has happened on the way to it.
         if self.summary.steps <= step && self.summary.ended == Ended::Diverged {
-            return Some(Standing::Diverged);
+            return Some(f64::INFINITY);
         }
         if self.summary.steps < step && !self.is_over() {
             return None;
         }
-        Some(self.best(step).map_or(Standing::Diverged, |row| Standing::Loss(row.loss)))
+        Some(self.best(step).map_or(f64::INFINITY, |row| row.loss))
     }
 
     /// The best validation up to `step`.
@@ -144,17 +158,6 @@ impl Record {
     fn train_losses(&self) -> Vec<f64> {
         self.rows.iter().filter(|row| row.split == Split::Train).map(|row| row.loss).collect()
     }
-}
-
-/// How a trial stands at a rung, by its runs there: their mean.
-pub fn standing(runs: &[Option<Standing>]) -> Option<Standing> {
-    let runs = runs.iter().copied().collect::<Option<Vec<_>>>()?;
-    let losses = runs.iter().map(|run| match run {
-        Standing::Loss(loss) => Some(*loss),
-        Standing::Diverged => None,
-    });
-    let losses = losses.collect::<Option<Vec<_>>>();
-    Some(losses.and_then(|losses| mean(&losses)).map_or(Standing::Diverged, Standing::Loss))
 }
 
 impl Trial {
@@ -182,70 +185,58 @@ impl Trial {
             () if given_up => TrialEnd::Pruned,
             () => TrialEnd::Unfinished,
         };
-        let means = |value: &dyn Fn(&Record) -> Option<f64>| {
-            let values = known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>()?;
-            Some((mean(&values)?, deviation(&values)))
+        let values = |value: &dyn Fn(&Record) -> Option<f64>| {
+            known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
         };
-        let loss = match ended {
-            TrialEnd::Diverged | TrialEnd::Failed => None,
-            TrialEnd::Completed | TrialEnd::EarlyStopped | TrialEnd::Pruned | TrialEnd::Unfinished => {
-                means(&|run| run.best(usize::MAX).map(|row| row.loss))
-            }
+        let best = |value: fn(&Row) -> f64| {
+            values(&|run| run.best(usize::MAX).map(value)).filter(|_| !ended.is_lost())
         };
-        let floor = means(&|run| run.summary.floor).map(|(mean, _)| mean);
+        let losses = best(|row| row.loss);
+        let loss = losses.as_deref().map(mean);
+        let floor = values(&|run| run.summary.floor).map(|floors| mean(&floors));
         let rows = first.map(|run| run.rows.as_slice()).unwrap_or_default();
         let validations = rows.iter().filter(|row| row.split == Split::Valid);
+        let parameters = first.map_or(0, |run| run.summary.parameters);
+        let tokens = known.iter().map(|run| run.summary.tokens).sum::<u64>();
         Some(Self {
             trial,
             stage,
             setting,
             ended,
-            loss: loss.map(|(mean, _)| mean),
-            loss_spread: loss.filter(|_| runs.len() > 1).map(|(_, spread)| spread),
+            loss,
+            loss_spread: losses.as_deref().filter(|_| runs.len() > 1).map(deviation),
             floor,
-            gap: loss.zip(floor).map(|((loss, _), floor)| loss - floor),
-            accuracy: loss
-                .and(means(&|run| run.best(usize::MAX).map(|row| row.accuracy)))
-                .map(|(mean, _)| mean),
-            train_spread: means(&|run| last_spread(&run.train_losses())).map(|(mean, _)| mean),
+            gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
+            accuracy: best(|row| row.accuracy).map(|accuracies| mean(&accuracies)),
+            train_spread: values(&|run| last_spread(&run.train_losses())).map(|spreads| mean(&spreads)),
             spikes: known
                 .iter()
                 .map(|run| spikes(&run.train_losses()))
                 .sum::<Option<usize>>()
                 .filter(|_| first.is_some()),
-            parameters: first.map_or(0, |run| run.summary.parameters),
+            parameters,
             steps: known.iter().map(|run| run.summary.steps).sum(),
-            tokens: known.iter().map(|run| run.summary.tokens).sum(),
+            tokens,
             // The sum of nothing would be -0.
             seconds: known.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
+            operations: 6.0 * parameters as f64 * tokens as f64,
             curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
     }
 
-    /// Floating-point operations of its training, by the rule of Kaplan et al. (2020): six a parameter
-    /// and token.
-    pub fn operations(&self) -> f64 {
-        6.0 * self.parameters as f64 * self.tokens as f64
-    }
-
     /// The order of a table: what was trained to the end first, then by the loss, then by the number.
-    pub fn rank(&self) -> (u8, f64, usize) {
-        let class = match self.ended {
-            TrialEnd::Completed | TrialEnd::EarlyStopped => 0,
-            TrialEnd::Pruned | TrialEnd::Unfinished => 1,
-            TrialEnd::Diverged | TrialEnd::Failed => 2,
-        };
-        (class, self.loss.unwrap_or(f64::INFINITY), self.trial)
+    fn rank(&self, other: &Self) -> Ordering {
+        let class = |trial: &Self| (u8::from(!trial.ended.is_finished()), u8::from(trial.ended.is_lost()));
+        let loss = |trial: &Self| trial.loss.unwrap_or(f64::INFINITY);
+        let by_loss = loss(self).total_cmp(&loss(other));
+        class(self).cmp(&class(other)).then(by_loss).then(self.trial.cmp(&other.trial))
     }
 }
 
 /// The best first.
 pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial> {
     let mut ranked = trials.into_iter().collect::<Vec<_>>();
-    ranked.sort_by(|a, b| {
-        let (a, b) = (a.rank(), b.rank());
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
-    });
+    ranked.sort_by(|a, b| a.rank(b));
     ranked
 }
 
@@ -258,24 +249,19 @@ mod tests {
 
     #[test]
     fn a_run_stands_at_a_rung_as_it_stood_there_whatever_it_did_since() {
-        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &COURSE).at(step));
-        let [first, second, third] = [3.0, 2.0, 2.0].map(|loss| Some(Standing::Loss(loss)));
+        let there = |ended, steps| [10, 20, 30, 40].map(|step| run(ended, steps, &COURSE).loss_at(step));
+        let [first, second, third] = [3.0, 2.0, 2.0].map(Some);
         assert_eq!(there(Ended::Completed, 40), [first, second, third, third]);
         assert_eq!(there(Ended::Paused, 30), [first, second, third, None]);
         assert_eq!(there(Ended::Interrupted, 35), [first, second, third, None]);
         assert_eq!(there(Ended::EarlyStopped, 30), [first, second, third, third]);
-        assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(Standing::Diverged)]);
-        let diverged = Some(Standing::Diverged);
+        assert_eq!(there(Ended::Diverged, 35), [first, second, third, Some(f64::INFINITY)]);
+        let diverged = Some(f64::INFINITY);
         assert_eq!(there(Ended::Diverged, 30), [first, second, diverged, diverged], "found at a rung");
     }
 
     #[test]
     fn seeds_count_by_their_mean_and_one_that_diverges_takes_the_trial_along() {
-        let [low, high] = [1.0, 2.0].map(|loss| Some(Standing::Loss(loss)));
-        assert_eq!(standing(&[low, high]), Some(Standing::Loss(1.5)));
-        assert_eq!(standing(&[low, None]), None);
-        assert_eq!(standing(&[low, Some(Standing::Diverged)]), Some(Standing::Diverged));
-
         let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
         let trial =
             |runs: &[Option<&Record>]| Trial::new((3, None, Setting::new()), runs, false, true).unwrap();

@@ -1,0 +1,384 @@
+//! The overfit check before a search: a model that can learn at all learns one small batch by heart.
+//!
+//! Its training loss must come close to the least that is possible on the batch, the entropy of what follows
+//! equal prefixes. Where no trial does it, other rates are tried, and no clipping, so that the answer says
+//! what is wrong rather than that something is.
+
+use std::collections::HashMap;
+
+use burn::optim::Optimizer as _;
+use burn::train::TrainStep;
+use serde::{Deserialize, Serialize};
+
+use super::space::{Setting, setting_shown};
+use crate::backend::compute;
+use crate::config::Config;
+use crate::data::{Batch, Dataset, Loader, Order, Role};
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::training::{DeviceBatch, Hyper, Optimizer, Start, StepBatches};
+
+/// Targets of the batch: enough to be no accident, few enough for seconds.
+const TARGETS: usize = 256;
+const MOST_SEQUENCES: usize = 8;
+/// Targets that tell whether labels follow from what came before.
+const TARGETS_OF_LABELS: usize = 4_096;
+const MOST_SEQUENCES_OF_LABELS: usize = 512;
+/// Labels cannot be learned where what follows equal prefixes leaves so much of the loss of a guess.
+const LEFT_TO_CHANCE: f64 = 0.8;
+/// The training loss is near the least possible below so many nats above it.
+const NEAR: f64 = 0.1;
+/// Steps in which it must come there; over the first of them the rate rises.
+const STEPS: usize = 300;
+const WARMUP: usize = 10;
+/// Rates that are tried where a trial's own fails, as multiples of it, and then whatever it is.
+const MULTIPLES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
+const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
+
+const RATE: &str = "training.learning_rate";
+const CLIPPING: &str = "training.max_gradient_norm";
+const ANYWAY: &str = "or go on all the same with --set tune.overfit_check=false";
+
+/// What the check found. Losses are in nats a token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OverfitCheck {
+    /// Sequences in the batch.
+    pub sequences: usize,
+    /// Their targets.
+    pub targets: usize,
+    /// The least possible loss on them.
+    pub least: f64,
+    /// The loss before the first step.
+    pub first: f64,
+    /// The loss that was reached.
+    pub reached: f64,
+    /// Steps that it took.
+    pub steps: usize,
+    /// The learning rate.
+    pub learning_rate: f64,
+}
+
+/// A trial whose model may show that something can be learned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Its number, counted from 0.
+    pub trial: usize,
+    /// Its values of the searched keys.
+    pub setting: Setting,
+    /// Its config.
+    pub config: Config,
+}
+
+/// Trains the models of some trials on one batch, each at its own rate, until one of them overfits it. None
+/// where no candidate's model can be made.
+///
+/// # Errors
+/// The loss that the first candidate reached and the likeliest reason, where none overfits: labels that the
+/// inputs do not determine, a rate that is too high or too low, gradients that are clipped to nothing.
+pub fn overfit<B: ops::AutodiffBackend>(
+    candidates: &[Candidate],
+    dataset: &Dataset,
+    device: &B::Device,
+) -> Result<Option<OverfitCheck>> {
+    if candidates.is_empty() {
+        return Ok(None);
+    }
+    let batch = first_batch(dataset, TARGETS, MOST_SEQUENCES);
+    check_labels(dataset, &batch)?;
+    let learn = |config: &Config| learn::<B>(config, dataset, &batch, device);
+    let mut failed: Vec<(&Candidate, OverfitCheck)> = Vec::new();
+    for candidate in candidates {
+        // A model that cannot be made is recorded as failed when its trial comes.
+        let Ok(found) = learn(&candidate.config) else { continue };
+        if found.has_overfitted() {
+            return Ok(Some(found));
+        }
+        failed.push((candidate, found));
+    }
+    let Some((candidate, found)) = failed.first() else { return Ok(None) };
+    let whose = match candidate.setting.is_empty() {
+        true => String::new(),
+        false => format!(" of trial {:03} ({})", candidate.trial, setting_shown(&candidate.setting)),
+    };
+    let others = match failed.len() {
+        1 => String::new(),
+        trials => format!(", as with {} other trials", trials - 1),
+    };
+    let happened = format!(
+        "in the overfit check the loss{whose} on {} sequences came from {:.2} to {:.2} nats in {} steps, not below \
+         {:.2}{others}",
+        found.sequences,
+        found.first,
+        found.reached,
+        found.steps,
+        found.least + NEAR
+    );
+    Err(reason(candidate, &happened, learn)?)
+}
+
+/// Why a candidate did not overfit, by the change with which it does.
+fn reason(
+    candidate: &Candidate,
+    happened: &str,
+    learn: impl Fn(&Config) -> Result<OverfitCheck>,
+) -> Result<Error> {
+    let training = &candidate.config.training;
+    let (own, norm) = (training.learning_rate, training.max_gradient_norm);
+    let rates = MULTIPLES.map(|factor| factor * own).into_iter().chain(USUAL_RATES);
+    let unclipped = |rate: f64| (norm > 0.0).then_some((rate, 0.0));
+    // Its own rate comes first, without clipping: gradients that are clipped to nothing a higher rate may
+    // make up for, which is no remedy.
+    let changes = unclipped(own)
+        .into_iter()
+        .chain(rates.map(|rate| (rate, norm)))
+        .chain(USUAL_RATES.into_iter().filter_map(unclipped));
+    for (rate, clipping) in changes {
+        let mut changed = candidate.config.clone();
+        changed.training.learning_rate = rate;
+        changed.training.max_gradient_norm = clipping;
+        if !learn(&changed)?.has_overfitted() {
+            continue;
+        }
+        let shown = format!("{rate:.3e}").parse().unwrap_or(rate);
+        let (key, value, fault, works, remedy, others) = match () {
+            () if clipping != norm => {
+                let works = format!("without clipping, at a rate of {shown:e}, it does");
+                (
+                    CLIPPING,
+                    norm,
+                    "holds every step back",
+                    works,
+                    "raise it, or take 0, which clips nothing",
+                    "higher",
+                )
+            }
+            () if rate < own => {
+                (RATE, own, "is too high", format!("with {shown:e} it does"), "lower it", "lower")
+            }
+            () => (RATE, own, "is too low", format!("with {shown:e} it does"), "raise it", "higher"),
+        };
+        return Ok(match candidate.setting.contains_key(key) {
+            false => {
+                let problem = format!("{fault}: {happened}, and {works}; {remedy}, {ANYWAY}");
+                Error::key(key, format!("{value:e}"), problem)
+            }
+            // A value of the search is no value that the user wrote.
+            true => Error::Input(format!(
+                "{happened}, and {works}, so {value:e} {fault}; search {others} values of `{key}`, {ANYWAY}"
+            )),
+        });
+    }
+    Ok(Error::Input(format!(
+        "{happened}, nor with other rates from 1e-5 to 0.1 and none clipped: the model may be too small \
+         (`model.d_model`, `model.layers`) or not see what decides (`model.position`); change it, {ANYWAY}"
+    )))
+}
+
+impl OverfitCheck {
+    fn has_overfitted(&self) -> bool {
+        self.reached <= self.least + NEAR
+    }
+}
+
+/// Trains on one batch until the loss is near its least, without what keeps a model from learning by heart:
+/// dropout, smoothed labels, weight decay.
+fn learn<B: ops::AutodiffBackend>(
+    config: &Config,
+    dataset: &Dataset,
+    batch: &Batch,
+    device: &B::Device,
+) -> Result<OverfitCheck> {
+    let mut plain = config.clone();
+    plain.model.dropout = 0.0;
+    plain.training.label_smoothing = 0.0;
+    plain.training.weight_decay = 0.0;
+    compute(&plain.training, || {
+        let start = Start::of(&plain)?;
+        let sizes = start.sizes(&plain, dataset)?;
+        let mut trainee = start.trainee::<B>(&plain, sizes, device)?;
+        let mut optimizer = Optimizer::<B>::new(Hyper::from(&plain.training));
+        let batches = vec![DeviceBatch::<B>::new(batch, device)];
+        let mut found = OverfitCheck {
+            sequences: batch.rows,
+            targets: targets(batch),
+            least: least_loss(batch),
+            first: f64::NAN,
+            reached: f64::INFINITY,
+            steps: 0,
+            learning_rate: plain.training.learning_rate,
+        };
+        for step in 0..=STEPS {
+            let output = trainee.step(StepBatches { step, batches: batches.clone(), measured: false });
+            let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            (found.steps, found.reached) = (step, if loss.is_finite() { loss } else { f64::INFINITY });
+            if step == 0 {
+                found.first = loss;
+            }
+            if !loss.is_finite() || found.has_overfitted() {
+                break;
+            }
+            let warmed = ((step + 1) as f64 / WARMUP as f64).min(1.0);
+            trainee = optimizer.step(found.learning_rate * warmed, trainee, output.grads);
+        }
+        Ok(found)
+    })
+}
+
+/// Whether there are labels to learn, and they follow from the inputs, as far as a few hundred sequences tell.
+fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
+    let wide = first_batch(dataset, TARGETS_OF_LABELS, MOST_SEQUENCES_OF_LABELS);
+    let (chance, guess) = (least_loss(&wide), (dataset.vocabulary.size() as f64).ln());
+    if targets(batch) > 0 && chance <= LEFT_TO_CHANCE * guess {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "overfit check: the labels cannot be learned: in {} sequences the same tokens are followed by different ones, \
+         so no model comes below {chance:.2} nats, where a guess has {guess:.2}; check [data], as a longer \
+         `data.length`, {ANYWAY}",
+        wide.rows
+    )))
+}
+
+fn targets(batch: &Batch) -> usize {
+    batch.roles.iter().filter(|&&role| role != Role::Padding).count()
+}
+
+/// The first sequences of the training set; of long ones the beginning.
+fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
+    let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
+    let mut batch = Batch::default();
+    Loader::new(dataset.train.clone(), rows, 0, Order::InOrder).batch(0, 0, &mut batch);
+    let kept = batch.time.min(targets);
+    if kept == batch.time {
+        return batch;
+    }
+    Batch {
+        inputs: shortened(&batch.inputs, batch.time, kept),
+        targets: shortened(&batch.targets, batch.time, kept),
+        roles: shortened(&batch.roles, batch.time, kept),
+        time: kept,
+        ..batch
+    }
+}
+
+/// The first `kept` of each row of `time`.
+fn shortened<T: Copy>(values: &[T], time: usize, kept: usize) -> Vec<T> {
+    values.chunks(time).flat_map(|row| row[..kept].iter().copied()).collect()
+}
+
+/// The loss of a model that knows these very sequences: the mean entropy of what follows each prefix.
+fn least_loss(batch: &Batch) -> f64 {
+    // By source and prefix.
+    let mut followers: HashMap<_, HashMap<u32, usize>> = HashMap::new();
+    for (place, &target) in
+        batch.targets.iter().enumerate().filter(|&(place, _)| batch.roles[place] != Role::Padding)
+    {
+        let row = place / batch.time;
+        let source =
+            batch.source.as_ref().map(|source| &source.tokens[row * source.time..(row + 1) * source.time]);
+        let prefix = &batch.inputs[row * batch.time..=place];
+        *followers.entry((source, prefix)).or_default().entry(target).or_default() += 1;
+    }
+    let (mut loss, mut targets) = (0.0, 0);
+    for counts in followers.values() {
+        let all = counts.values().sum::<usize>();
+        targets += all;
+        loss -= counts.values().map(|&count| count as f64 * (count as f64 / all as f64).ln()).sum::<f64>();
+    }
+    loss / targets.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    use super::super::testing::small;
+    use super::*;
+    use crate::training::dataset;
+
+    fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
+        let sets = [&["training.learning_rate=3e-3"], sets].concat();
+        let setting = setting.parse::<toml::Table>().unwrap().into_iter().collect();
+        Candidate { trial, setting, config: small(&sets).unwrap() }
+    }
+
+    fn checked(candidates: &[Candidate]) -> Result<Option<OverfitCheck>> {
+        let dataset = dataset(&candidates[0].config)?;
+        overfit::<Autodiff<NdArray>>(candidates, &dataset, &Default::default())
+    }
+
+    fn refused(sets: &[&str]) -> String {
+        checked(&[candidate(0, sets, "")]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_healthy_model_overfits_one_batch_even_with_dropout() {
+        let healthy = candidate(0, &["model.dropout=0.5", "training.label_smoothing=0.2"], "");
+        let found = checked(&[healthy]).unwrap().unwrap();
+        assert!(found.reached < found.least + NEAR && found.first > 1.5, "{found:?}");
+        assert_eq!((found.sequences, found.targets), (8, 96));
+    }
+
+    #[test]
+    fn a_rate_that_is_too_high_or_too_low_is_told_with_the_loss_reached_and_a_rate_that_works() {
+        let said = refused(&["training.learning_rate=1"]);
+        assert!(said.starts_with("`training.learning_rate` = 1e0 is too high: "), "{said}");
+        assert!(said.contains(" nats in 300 steps, not below ") && said.contains("with 1e-"), "{said}");
+        let said = refused(&["training.learning_rate=1e-6", "training.min_learning_rate=0"]);
+        assert!(said.contains("is too low") && said.lines().count() == 1, "{said}");
+    }
+
+    #[test]
+    fn clipping_that_lets_nothing_move_is_told() {
+        let sgd = ["training.optimizer=sgd", "training.learning_rate=0.3", "training.max_gradient_norm=1e-9"];
+        for sets in [&sgd[..], &sgd[2..]] {
+            let said = refused(sets);
+            assert!(said.starts_with("`training.max_gradient_norm` = 1e-9 holds"), "{said}");
+        }
+    }
+
+    #[test]
+    fn one_trial_that_overfits_is_enough_and_one_that_cannot_be_made_is_passed_over() {
+        let hopeless = candidate(0, &["training.learning_rate=10"], "");
+        // Ten heads do not divide a width of 24.
+        let mut impossible = candidate(1, &[], "");
+        impossible.config.model.heads = 10;
+        let all = [hopeless, impossible.clone(), candidate(2, &[], "")];
+        assert_eq!(checked(&all).unwrap().unwrap().learning_rate, 3e-3);
+        assert_eq!(checked(&[impossible]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_value_that_comes_from_a_search_is_not_blamed_on_the_user() {
+        let searched = candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
+        let said = checked(&[searched.clone(), searched]).unwrap_err().to_string();
+        let starts =
+            "in the overfit check the loss of trial 007 (learning_rate 10.0) on 8 sequences came from ";
+        assert!(said.starts_with(starts) && said.contains(", as with 1 other trials"), "{said}");
+        assert!(said.contains("1e1 is too high; search lower values of `training.learning_rate`"), "{said}");
+    }
+
+    #[test]
+    fn labels_that_do_not_follow_from_what_came_before_are_told() {
+        let said = refused(&["data.task=random", "data.length=1", "data.train_samples=512"]);
+        assert!(
+            said.contains("labels cannot be learned") && said.contains("tune.overfit_check=false"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn the_least_loss_is_the_entropy_of_what_follows_equal_prefixes() {
+        // After 1 come 2 and 3; what follows them is certain.
+        let batch = Batch {
+            rows: 2,
+            time: 2,
+            inputs: vec![1, 2, 1, 3],
+            targets: vec![2, 5, 3, 5],
+            roles: vec![Role::Undetermined; 4],
+            source: None,
+        };
+        assert!((least_loss(&batch) - 2f64.ln() / 2.0).abs() < 1e-12);
+    }
+}
