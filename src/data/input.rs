@@ -66,6 +66,24 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     }
 }
 
+/// Reads the whole of a regular file or a stream as text, without the byte order mark that some editors put
+/// before it.
+///
+/// # Errors
+/// As [`open`], and when it is not UTF-8: names the line and the byte.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let mut text = String::from_utf8(read(path)?).map_err(|error| {
+        let byte = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..byte].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let problem = format!("is not UTF-8 at byte {byte}; save it as UTF-8, as by `iconv -t UTF-8`");
+        Error::file(path, Some(line), None, problem)
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
+}
+
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -1,70 +1,49 @@
 //! CSV, and its relatives with tabs, semicolons or spaces.
 
-use csv::{Reader, ReaderBuilder, StringRecord, Trim};
+use std::path::Path;
+
+use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
 
 use super::Row;
-use super::lines::Lines;
 use crate::error::{Error, Result};
 
 /// What may stand between values, in the order in which a first line is searched for it.
 const DELIMITERS: [u8; 4] = *b",\t; ";
 
-/// Reads lines of delimited values.
-#[derive(Debug)]
-pub(super) struct Delimited<'a> {
-    reader: Reader<Lines<'a>>,
-    delimiter: u8,
-}
-
-impl<'a> Delimited<'a> {
-    pub fn new(mut lines: Lines<'a>) -> Result<Self> {
-        let delimiter = lines.next_filled()?.map_or(b',', |(_, line)| delimiter(line.trim().as_bytes()));
-        let mut builder = ReaderBuilder::new();
-        builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
-        Ok(Delimited { reader: builder.from_reader(lines), delimiter })
-    }
-
-    /// The next line; none at the end of the file.
-    pub fn next(&mut self) -> Result<Option<Row>> {
-        let mut values = StringRecord::new();
-        self.reader.get_mut().first = None;
-        match self.reader.read_record(&mut values) {
-            Ok(false) => return Ok(None),
-            Ok(true) => {}
-            Err(error) => return Err(self.problem(error)),
-        }
-        let line = self.reader.get_mut().first.unwrap_or(1);
-        if self.delimiter == b' ' {
+/// The lines of delimited values.
+pub(super) fn rows<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<Row>> + 't {
+    let delimiter = delimiter(text.trim_start().lines().next().unwrap_or_default().trim_end());
+    let mut builder = ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
+    let records = builder.from_reader(text.as_bytes()).into_records();
+    records.map(move |record| {
+        let mut values = record.map_err(|error| {
+            let problem = format!("cannot be read as a table: {error}");
+            let line = match error.kind() {
+                ErrorKind::Utf8 { pos: Some(position), .. } => Some(position.line() as usize),
+                _ => None,
+            };
+            Error::file(path, line, None, problem)
+        })?;
+        let line = values.position().map_or(1, |position| {
+            // A record starts with the blank lines before it.
+            let rest = &text[position.byte() as usize..];
+            let blank = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
+            position.line() as usize + blank.matches('\n').count()
+        });
+        if delimiter == b' ' {
             // Several spaces are one.
-            values = values.iter().filter(|value| !value.is_empty()).collect();
+            values = values.iter().filter(|value| !value.is_empty()).collect::<StringRecord>();
         }
-        Ok(Some(Row::sequence(line, values)))
-    }
-
-    fn problem(&self, error: csv::Error) -> Error {
-        let problem = format!("cannot be read as a table: {error}");
-        match error.into_kind() {
-            csv::ErrorKind::Io(error) => match error.downcast::<Error>() {
-                Ok(error) => error,
-                Err(error) => Error::Failed(format!("{problem}: {error}")),
-            },
-            _ => Error::Input(problem),
-        }
-    }
+        Ok(Row::sequence(line, values))
+    })
 }
 
 /// The first candidate that stands in a line, outside of quotes.
-fn delimiter(line: &[u8]) -> u8 {
-    let mut is_quoted = false;
-    let unquoted: Vec<u8> = line
-        .iter()
-        .copied()
-        .filter(|&byte| {
-            is_quoted ^= byte == b'"';
-            !is_quoted
-        })
-        .collect();
-    DELIMITERS.into_iter().find(|delimiter| unquoted.contains(delimiter)).unwrap_or(b',')
+fn delimiter(line: &str) -> u8 {
+    let unquoted: Vec<&str> = line.split('"').step_by(2).collect();
+    let stands = |delimiter: &u8| unquoted.iter().any(|part| part.as_bytes().contains(delimiter));
+    DELIMITERS.into_iter().find(stands).unwrap_or(b',')
 }
 
 #[cfg(test)]
@@ -74,14 +53,14 @@ mod tests {
     #[test]
     fn the_delimiter_is_the_one_outside_of_quotes() {
         for (line, expected) in [
-            (&b"1,2 3"[..], b','),
-            (b"1\t2 3", b'\t'),
-            (b"\"a,b\";c", b';'),
-            (b"1 2 3", b' '),
-            (b"12", b','),
-            (b"\"a \"\",\"\" b\"\tc", b'\t'),
+            ("1,2 3", b','),
+            ("1\t2 3", b'\t'),
+            ("\"a,b\";c", b';'),
+            ("1 2 3", b' '),
+            ("12", b','),
+            ("\"a \"\",\"\" b\"\tc", b'\t'),
         ] {
-            assert_eq!(delimiter(line), expected, "{}", String::from_utf8_lossy(line));
+            assert_eq!(delimiter(line), expected, "{line}");
         }
     }
 }

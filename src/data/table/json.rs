@@ -5,7 +5,6 @@
 //! one array            [[3, 1, 4], [1, 5], [9]]        [{"day": 1, "state": "sun"}, …]        [3, 1, 4]
 //! ```
 
-use std::io::Cursor;
 use std::path::Path;
 
 use csv::StringRecord;
@@ -13,86 +12,65 @@ use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
 use super::Row;
-use super::lines::{Lines, into_text};
 use crate::data::config::Column;
 use crate::data::excerpt::excerpt;
-use crate::data::input;
 use crate::error::{Error, Result};
 
-/// Reads values of JSON, and of each what the config asks for.
-#[derive(Debug)]
-pub(super) struct Json<'a> {
-    path: &'a Path,
-    column: &'a Column,
-    form: Form<'a>,
+/// Whether a text is JSON Lines and no array: its first line is a value, and others follow.
+pub(super) fn is_lines(text: &str) -> bool {
+    match text.trim().split_once('\n') {
+        None => text.trim().is_empty(),
+        Some((first, _)) => serde_json::from_str::<IgnoredAny>(first).is_ok(),
+    }
 }
 
-#[derive(Debug)]
-enum Form<'a> {
-    Lines(Lines<'a>),
-    Array(Array<'a>),
+/// What `column` asks for of each line.
+pub(super) fn lines<'t>(
+    path: &'t Path,
+    text: &'t str,
+    column: &'t Column,
+) -> impl Iterator<Item = Result<Row>> + 't {
+    text.lines().zip(1..).filter(|(text, _)| !text.trim().is_empty()).map(move |(text, line)| {
+        let value = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
+        row(line, value, column).map_err(|problem| Error::file(path, Some(line), None, problem))
+    })
 }
 
-impl<'a> Json<'a> {
-    /// Reads JSON Lines.
-    pub fn lines(path: &'a Path, column: &'a Column, lines: Lines<'a>) -> Self {
-        Json { path, column, form: Form::Lines(lines) }
-    }
+/// What `column` asks for of each element of an array.
+pub(super) fn elements<'t>(
+    path: &'t Path,
+    text: &'t str,
+    column: &'t Column,
+) -> impl Iterator<Item = Result<Row>> + 't {
+    let mut array = Array { path, text, at: 0, line: 1, is_open: false };
+    std::iter::from_fn(move || array.next().transpose()).map(move |next| {
+        let (line, value) = next?;
+        row(line, value, column).map_err(|problem| Error::file(path, Some(line), None, problem))
+    })
+}
 
-    /// Reads a file that may be either: of JSON Lines the first line is a value, and others follow.
-    pub fn open(path: &'a Path, column: &'a Column) -> Result<Self> {
-        let text = into_text(input::read(path)?, path, 1, 0)?;
-        let is_lines = match text.trim().split_once('\n') {
-            None => text.trim().is_empty(),
-            Some((first, _)) => serde_json::from_str::<IgnoredAny>(first).is_ok(),
-        };
-        let form = match is_lines {
-            true => Form::Lines(Lines::new(path, Box::new(Cursor::new(text)))),
-            false => Form::Array(Array { path, text, at: 0, line: 1, is_open: false }),
-        };
-        Ok(Json { path, column, form })
-    }
-
-    /// The next value; none at the end of the file.
-    pub fn next(&mut self) -> Result<Option<Row>> {
-        let next = match &mut self.form {
-            Form::Array(array) => array.next()?,
-            Form::Lines(lines) => match lines.next_filled()? {
-                None => None,
-                Some((line, text)) => {
-                    let value = serde_json::from_str(text);
-                    Some((line, value.map_err(|error| no_json(self.path, line, &error))?))
-                }
-            },
-        };
-        let Some((line, value)) = next else { return Ok(None) };
-        let row = self.row(line, value);
-        row.map(Some).map_err(|problem| Error::file(self.path, Some(line), None, problem))
-    }
-
-    /// What is read of a value: an array's elements, or itself.
-    fn row(&self, line: usize, value: Value) -> Result<Row, String> {
-        let value = match (value, self.column) {
-            (Value::Object(mut members), Column::Name(name)) => {
-                members.remove(name).ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?
-            }
-            (Value::Object(members), _) => {
-                let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
-                return Err(format!("is an object of {names}: name the one to read as `data.column`"));
-            }
-            (_, Column::Name(name)) => {
-                let name = excerpt(name);
-                return Err(format!("is no object, and `data.column` = {name} names a value of one"));
-            }
-            (value, _) => value,
-        };
-        match value {
-            Value::Array(elements) => {
-                let values = elements.iter().map(text).collect::<Result<StringRecord, _>>()?;
-                Ok(Row::sequence(line, values))
-            }
-            value => Ok(Row { line, values: [text(&value)?].into_iter().collect(), is_value: true }),
+/// What is read of a value: an array's elements, or itself.
+fn row(line: usize, value: Value, column: &Column) -> Result<Row, String> {
+    let value = match (value, column) {
+        (Value::Object(mut members), Column::Name(name)) => {
+            members.remove(name).ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?
         }
+        (Value::Object(members), _) => {
+            let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            return Err(format!("is an object of {names}: name the one to read as `data.column`"));
+        }
+        (_, Column::Name(name)) => {
+            let name = excerpt(name);
+            return Err(format!("is no object, and `data.column` = {name} names a value of one"));
+        }
+        (value, _) => value,
+    };
+    match value {
+        Value::Array(elements) => {
+            let values = elements.iter().map(text).collect::<Result<StringRecord, _>>()?;
+            Ok(Row::sequence(line, values))
+        }
+        value => Ok(Row { line, values: [text(&value)?].into_iter().collect(), is_value: true }),
     }
 }
 
@@ -118,10 +96,9 @@ fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
 }
 
 /// The elements of an array, one after the other.
-#[derive(Debug)]
-struct Array<'a> {
-    path: &'a Path,
-    text: String,
+struct Array<'t> {
+    path: &'t Path,
+    text: &'t str,
     /// What of it was read: bytes, and the line there.
     at: usize,
     line: usize,

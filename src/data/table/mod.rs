@@ -17,17 +17,12 @@
 
 mod delimited;
 mod json;
-mod lines;
 mod values;
 
 use std::ffi::OsStr;
-use std::io::BufReader;
 
 use csv::StringRecord;
 
-use self::delimited::Delimited;
-use self::json::Json;
-use self::lines::Lines;
 use self::values::Encoder;
 use super::Dataset;
 use super::config::{Column, DataConfig, LARGEST, Values};
@@ -85,40 +80,6 @@ impl Row {
     }
 }
 
-/// Reads a table row by row.
-enum Reader<'a> {
-    Delimited(Box<Delimited<'a>>),
-    Json(Json<'a>),
-}
-
-impl<'a> Reader<'a> {
-    /// Opens the table in the format that its extension names: JSON, or else CSV.
-    fn open(config: &'a DataConfig) -> Result<Self> {
-        let DataConfig { path, column, .. } = config;
-        if path.is_dir() {
-            let problem = "is a folder; give the path of one CSV or JSON Lines file";
-            return Err(Error::key("data.path", path.display(), problem));
-        }
-        let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
-        if extension == "json" {
-            return Ok(Reader::Json(Json::open(path, column)?));
-        }
-        let lines = Lines::new(path, Box::new(BufReader::with_capacity(1 << 16, input::open(path)?)));
-        Ok(match extension.as_str() {
-            "jsonl" | "ndjson" => Reader::Json(Json::lines(path, column, lines)),
-            _ => Reader::Delimited(Box::new(Delimited::new(lines)?)),
-        })
-    }
-
-    /// The next row; none at the end of the file, after which it must not be asked again.
-    fn next(&mut self) -> Result<Option<Row>> {
-        match self {
-            Reader::Delimited(reader) => reader.next(),
-            Reader::Json(reader) => reader.next(),
-        }
-    }
-}
-
 /// What was read so far.
 struct Table<'a> {
     config: &'a DataConfig,
@@ -126,6 +87,7 @@ struct Table<'a> {
     ids: Ids,
     /// Where each sequence ends in the ids.
     ends: Vec<usize>,
+    /// Whether a value may hold line breaks.
     is_json: bool,
     /// Whether all rows are one sequence; the first one decides.
     is_stream: Option<bool>,
@@ -136,30 +98,47 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
+    /// Reads the table in the format that its extension names: JSON, or else CSV.
     fn read(&mut self) -> Result<()> {
-        let mut reader = Reader::open(self.config)?;
-        self.is_json = matches!(reader, Reader::Json(_));
-        let mut next = reader.next()?;
-        // JSON Lines and arrays have picked the column by its name.
-        let mut column = match self.config.column {
+        let DataConfig { path, column, .. } = self.config;
+        if path.is_dir() {
+            let problem = "is a folder; give the path of one CSV or JSON Lines file";
+            return Err(Error::key("data.path", path.display(), problem));
+        }
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
+        let text = input::read_text(path)?;
+        self.is_json = ["json", "jsonl", "ndjson"].contains(&extension.as_str());
+        // What JSON has of the name is picked already.
+        let number = match column {
             Column::Number(number) => Some(number - 1),
             Column::None | Column::Name(_) => None,
         };
-        if let (Reader::Delimited(_), Some(first)) = (&reader, &next) {
-            let named = self.named_column(first)?;
-            let second = reader.next()?;
-            let is_header = named.is_some() || self.is_header(first, second.as_ref(), column);
-            column = named.or(column);
-            if let Some(first) = next.filter(|_| !is_header) {
-                self.push(&first, column)?;
+        match extension.as_str() {
+            "json" if !json::is_lines(&text) => {
+                json::elements(path, &text, column).try_for_each(|row| self.push(&row?, number))
             }
-            next = second;
+            _ if self.is_json => {
+                json::lines(path, &text, column).try_for_each(|row| self.push(&row?, number))
+            }
+            _ => self.read_delimited(delimited::rows(path, &text), number),
         }
-        while let Some(row) = next {
-            self.push(&row, column)?;
-            next = reader.next()?;
+    }
+
+    /// Reads lines of which the first may be a header.
+    fn read_delimited(
+        &mut self,
+        mut rows: impl Iterator<Item = Result<Row>>,
+        number: Option<usize>,
+    ) -> Result<()> {
+        let Some(first) = rows.next().transpose()? else { return Ok(()) };
+        let second = rows.next().transpose()?;
+        let named = self.named_column(&first)?;
+        if named.is_none() && !self.is_header(&first, second.as_ref(), number) {
+            self.push(&first, number)?;
         }
-        Ok(())
+        let column = named.or(number);
+        second.map_or(Ok(()), |row| self.push(&row, column))?;
+        rows.try_for_each(|row| self.push(&row?, column))
     }
 
     /// The place of the column that is chosen by a name in the first line.

@@ -9,17 +9,17 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::pieces::{Text, pieces};
+use super::{File, pieces};
 use crate::error::{Error, Result};
 
 /// Stands between texts, in the vocabulary of GPT-2.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Learns `vocab` tokens from the first `bytes` of the texts, of which a token that ends a text is
+/// Learns `vocab` tokens from the first `bytes` of the files, of which a token that ends a text is
 /// one where there are several. There are fewer where the text has too few pairs that stand
 /// twice.
-pub(super) fn train(texts: &[Text], bytes: u64, vocab: usize) -> Result<Tokenizer> {
-    let special = if texts.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
+pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokenizer> {
+    let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
     let trainer = BpeTrainer::builder()
         .vocab_size(vocab)
         // A pair that stands once is no pattern.
@@ -31,18 +31,31 @@ pub(super) fn train(texts: &[Text], bytes: u64, vocab: usize) -> Result<Tokenize
     let mut tokenizer = Tokenizer::new(BPE::default());
     let bytes_as_characters = ByteLevel::new(false, true, true);
     tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
-    let mut failed = None;
-    let pieces = pieces(texts, bytes).flatten().map_while(|piece| match piece {
-        Ok((text, _)) => Some(text),
-        Err(error) => {
-            failed = Some(error);
-            None
-        }
-    });
-    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), pieces).map(drop);
-    match (failed, trained) {
-        (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(Error::Failed(format!("cannot train a tokenizer: {error}"))),
-        (None, Ok(())) => Ok(tokenizer),
+    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), beginning(files, bytes)).map(drop);
+    trained.map_err(|error| Error::Failed(format!("cannot train a tokenizer: {error}")))?;
+    Ok(tokenizer)
+}
+
+/// The first `bytes` of the files in pieces, or up to three fewer where a character would be cut.
+fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = &str> {
+    let mut left = bytes;
+    files.iter().flat_map(move |file| {
+        let part = &file.text[..file.text.floor_char_boundary(left)];
+        let closing = if left == 0 { "" } else { file.closing };
+        left = left.saturating_sub(file.text.len());
+        pieces(part).chain([closing])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_files_is_cut_at_a_character() {
+        let file = |closing| File { path: "a".into(), text: "x€".into(), closing };
+        let files = [file("\n"), file("")];
+        let text = |bytes| beginning(&files, bytes).collect::<String>();
+        assert_eq!([0, 1, 3, 4, 5, 99].map(text), ["", "x\n", "x\n", "x€\n", "x€\nx", "x€\nx€"]);
     }
 }

@@ -137,7 +137,7 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
     };
     starts(&texts.config("missing"), format!("cannot read `{}`: ", path("missing")));
     starts(&texts.config("empty"), format!("{}: is empty", path("empty")));
-    starts(&texts.config("latin1"), format!("{}: is not UTF-8 at byte 2; ", path("latin1")));
+    starts(&texts.config("latin1"), format!("{}:1: is not UTF-8 at byte 2; ", path("latin1")));
     let short =
         format!("{}: has 3 tokens for training, fewer than a window of `data.length` = 7", path("short"));
     starts(&texts.config("short"), short);
@@ -158,6 +158,74 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
         let config = DataConfig { valid_fraction: fraction, ..texts.config("tail") };
         starts(&config, format!("`data.valid_fraction` = {fraction} must be above 0 and below 1"));
     }
+}
+
+#[test]
+fn pieces_put_together_are_the_text_whatever_their_cuts() {
+    // No white space at all, with characters of three bytes that no piece ends at; then white
+    // space far apart.
+    for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {
+        assert!(pieces(&text).count() > 3);
+        assert_eq!(pieces(&text).collect::<String>(), text);
+    }
+}
+
+#[test]
+fn a_piece_ends_before_white_space() {
+    for piece in pieces(&"one  two\n\n".repeat(20_000)) {
+        assert!(piece.ends_with("\n\n") || piece.ends_with("one") || piece.ends_with("two"));
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
+    let bytes = "ä b\n".repeat(50_000).into_bytes();
+    // In the middle, and a character cut short at the very end.
+    for (at, wrong, line) in [(100_005, vec![0xff], 20_002), (bytes.len(), vec![0xc3], 50_001)] {
+        let mut bytes = bytes.clone();
+        bytes.splice(at..at, wrong);
+        let texts = Texts::new(&[("a", &bytes)]);
+        let path = texts.0.path().join("a");
+        let expected = format!("{}:{line}: is not UTF-8 at byte {at}; save it", path.display());
+        let said = message(&texts.config("a"));
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
+    let texts = Texts::new(&[]);
+    let folder = texts.0.path();
+    fs::create_dir(folder.join("b")).unwrap();
+    for name in ["c", "b/z", "a", ".hidden", "b/a"] {
+        fs::write(folder.join(name), format!("\u{feff}{name}")).unwrap();
+    }
+    let files = files(folder).unwrap();
+    assert_eq!(files.len(), 4);
+    assert_eq!(
+        files.iter().map(|file| file.text.clone() + file.closing).collect::<String>(),
+        "a\nb/a\nb/z\nc"
+    );
+}
+
+#[test]
+fn nothing_to_read_is_said_so() {
+    let texts = Texts::new(&[]);
+    let error = files(texts.0.path()).unwrap_err().to_string();
+    assert!(error.starts_with("`data.path` = ") && error.contains("folder without files"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_folder_is_refused_before_it_is_read() {
+    let texts = Texts::new(&[]);
+    let path = texts.0.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let said = message(&texts.config(""));
+    assert!(said.starts_with(&format!("{}: is a pipe, a socket or a device", path.display())), "{said}");
+    std::os::unix::fs::symlink("/dev/zero", texts.0.path().join("a")).unwrap();
+    let said = message(&texts.config(""));
+    assert!(said.contains("/a: is a pipe, a socket or a device"), "{said}");
 }
 
 #[cfg(unix)]
