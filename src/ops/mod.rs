@@ -15,7 +15,6 @@
 //! error and panics.
 
 mod activation;
-mod adamw;
 #[cfg(test)]
 mod agreement;
 mod attention;
@@ -30,10 +29,10 @@ mod linear;
 mod mask;
 mod norm;
 mod operation;
+mod optimizer;
 mod precision;
 
 pub use activation::{Gelu, gelu};
-pub use adamw::{AdamW, Parameter, Stepped, adamw, global_norm};
 pub use attention::{
     AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
     packed_attention_with_weights, rotate, split_packed,
@@ -48,6 +47,7 @@ pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{LayerNorm, layer_norm};
 pub use operation::{Again, AutodiffBackend, Backend, Operation};
+pub use optimizer::{Moments, Parameter, Rule, Update, Updated};
 pub use precision::{Precision, precision};
 
 use burn::tensor::ops::FloatTensor;

@@ -23,7 +23,6 @@ mod step;
 mod stopping;
 mod strategy;
 mod summary;
-mod update;
 
 use std::mem::take;
 use std::sync::Arc;

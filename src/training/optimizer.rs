@@ -13,9 +13,8 @@ use burn::prelude::*;
 use burn::tensor::TensorPrimitive;
 use burn::tensor::ops::FloatTensor;
 
-use super::update::{Due, Update, Updated};
 use crate::config::{OptimizerKind, TrainingConfig};
-use crate::ops::AutodiffBackend;
+use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};
 
 /// The constants of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,6 +49,24 @@ impl From<&TrainingConfig> for Hyper {
     }
 }
 
+impl Hyper {
+    fn update(&self, learning_rate: f64, step: usize) -> Update {
+        let Self { beta1, beta2, epsilon, momentum, max_gradient_norm, .. } = *self;
+        let rule = match self.kind {
+            OptimizerKind::Adamw | OptimizerKind::Adam => Rule::Adam { beta1, beta2, epsilon },
+            OptimizerKind::Sgd => Rule::Sgd { momentum },
+        };
+        Update { rule, learning_rate, step, max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm) }
+    }
+
+    fn matrix_decay(&self) -> f64 {
+        match self.kind {
+            OptimizerKind::Adamw => self.weight_decay,
+            OptimizerKind::Adam | OptimizerKind::Sgd => 0.0,
+        }
+    }
+}
+
 /// An optimizer whose state is shared by all its clones.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: AutodiffBackend> {
@@ -68,15 +85,6 @@ pub struct State<B: Backend> {
     /// The norm of all gradients at the last step before clipping, `[1]`: not read from the device
     /// until somebody asks.
     pub gradient_norm: Option<Tensor<B, 1>>,
-}
-
-/// The running means of one parameter's gradient, flat.
-#[derive(Debug, Clone)]
-pub struct Moments<B: Backend> {
-    /// Of the gradient; for SGD the momentum.
-    pub first: Tensor<B, 1>,
-    /// Of its square; SGD has none.
-    pub second: Option<Tensor<B, 1>>,
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
@@ -117,6 +125,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         state.step += 1;
         let mut gather = Gather::<B> {
             gradients,
+            matrix_decay: self.hyper.matrix_decay(),
             moments: &mut state.moments,
             due: Vec::new(),
             positions: Vec::new(),
@@ -125,13 +134,12 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         module.visit(&mut gather);
         let Gather { due, positions, .. } = gather;
 
-        let update = Update { hyper: self.hyper, rate, step: state.step };
-        let Updated { parameters, gradient_norm } = update.apply(due, &device);
+        let (updated, gradient_norm) = self.hyper.update(rate, state.step).apply(due, &device);
         state.gradient_norm = Some(gradient_norm);
         let mut weights = vec![None; state.moments.len()];
-        for (position, done) in positions.into_iter().zip(parameters) {
-            weights[position] = Some(done.weights);
-            state.moments[position] = Some(done.moments);
+        for (position, Updated { weights: new, moments }) in positions.into_iter().zip(updated) {
+            weights[position] = Some(new);
+            state.moments[position] = Some(moments);
         }
         module.map(&mut Replace::<B> { weights: weights.into_iter() })
     }
@@ -153,8 +161,9 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 /// Collects the parameters that have a gradient, with their positions in the model.
 struct Gather<'a, B: AutodiffBackend> {
     gradients: GradientsParams,
+    matrix_decay: f64,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
-    due: Vec<Due<B::InnerBackend>>,
+    due: Vec<Parameter<B::InnerBackend>>,
     positions: Vec<usize>,
     visited: usize,
 }
@@ -168,11 +177,11 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
         }
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
             self.positions.push(position);
-            self.due.push(Due {
+            self.due.push(Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
-                is_matrix: D >= 2,
+                weight_decay: if D >= 2 { self.matrix_decay } else { 0.0 },
             });
         }
     }

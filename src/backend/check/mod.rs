@@ -3,20 +3,16 @@
 
 mod measurement;
 
-use std::time::Instant;
-
 use burn::nn::DropoutConfig;
-use burn::optim::Optimizer as _;
 use burn::prelude::*;
-use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 
 use super::Device;
 use super::{Job, run};
 use crate::error::Result;
 use crate::ops::{self, Kernels};
-use crate::weights::native::{self, Tensors};
-use measurement::{LEARNING_RATE, Measurement, decoder, optimizer, step, trainee};
+use crate::weights::native;
+use measurement::{Measurement, decoder, milliseconds};
 
 #[cfg(feature = "ndarray")]
 type Reference = Autodiff<burn_ndarray::NdArray>;
@@ -35,7 +31,6 @@ const DROPOUT_LIMIT: f64 = 0.0102;
 /// tiles, and what is left over at the edges is where they go wrong.
 const PRODUCTS: [[usize; 3]; 5] =
     [[520, 520, 8], [1024, 32, 1024], [1024, 104, 208], [600, 8, 600], [257, 48, 1]];
-const TIMED_STEPS: usize = 10;
 
 /// How a device computes.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,24 +165,6 @@ fn dropout<B: ops::AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>,
     let is_sound = grown && gradient.as_ref() == Some(&values) && draw().0 != values;
     let difference = if is_sound { (share - DROPPED).abs() } else { f64::INFINITY };
     Part { what: "dropout".to_string(), difference, limit: DROPOUT_LIMIT }
-}
-
-/// Milliseconds of a training step, once its kernels are compiled.
-fn milliseconds<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) -> Result<f64> {
-    let mut trainee = trainee::<B>(start, device)?;
-    let mut optimizer = optimizer::<B>();
-    let mut train = |steps: usize| {
-        for _ in 0..steps {
-            let output = trainee.step(step(device));
-            trainee = optimizer.step(LEARNING_RATE, trainee.clone(), output.grads);
-        }
-        // Waits for the device.
-        native::collect(&trainee.model).map(drop)
-    };
-    train(3)?;
-    let begun = Instant::now();
-    train(TIMED_STEPS)?;
-    Ok(begun.elapsed().as_secs_f64() * 1e3 / TIMED_STEPS as f64)
 }
 
 #[cfg(all(test, feature = "ndarray"))]

@@ -1,0 +1,316 @@
+//! One update of all parameters of a model: AdamW, Adam and SGD as PyTorch computes them.
+//!
+//! The kernels update all parameters in one pass over their numbers; Burn's operations update one after the
+//! other.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata, backend};
+
+use super::host::tensor;
+use super::{Floats, HostAccess, IntoFloat, float};
+use crate::kernels::optimizer as kernel;
+
+/// How gradients move weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rule {
+    /// Adam (Kingma and Ba, 2015, algorithm 1), `w - rate m / (sqrt(v) + epsilon)` with the moments corrected
+    /// for their beginning; with a decay of the weights, AdamW (Loshchilov and Hutter, 2019).
+    Adam {
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+    },
+    /// Stochastic gradient descent: `m = momentum m + g`, `w - rate m`.
+    Sgd {
+        /// Decay of the first moment.
+        momentum: f64,
+    },
+}
+
+/// The settings of one update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Update {
+    /// How gradients move weights.
+    pub rule: Rule,
+    /// The learning rate of this update.
+    pub learning_rate: f64,
+    /// Updates made, this one counted.
+    pub step: usize,
+    /// The largest norm of all gradients together (Pascanu et al., 2013), to which larger ones are scaled.
+    pub max_norm: Option<f64>,
+}
+
+/// A parameter that has a gradient. Tensors of any rank stand side by side as primitives.
+#[derive(Debug, Clone)]
+pub struct Parameter<B: backend::Backend> {
+    /// The weights.
+    pub weights: FloatTensor<B>,
+    /// Their gradient.
+    pub gradient: FloatTensor<B>,
+    /// The moments, none before the first update.
+    pub moments: Option<Moments<B>>,
+    /// Decoupled decay of the weights.
+    pub weight_decay: f64,
+}
+
+/// The running means of a parameter's gradient, flat.
+#[derive(Debug, Clone)]
+pub struct Moments<B: backend::Backend> {
+    /// Of the gradient; for SGD the momentum.
+    pub first: Tensor<B, 1>,
+    /// Of its square; SGD has none.
+    pub second: Option<Tensor<B, 1>>,
+}
+
+/// A parameter after its update.
+#[derive(Debug, Clone)]
+pub struct Updated<B: backend::Backend> {
+    /// The new weights.
+    pub weights: FloatTensor<B>,
+    /// The new moments.
+    pub moments: Moments<B>,
+}
+
+impl Update {
+    /// Updates every parameter, and says the Euclidean norm of all gradients together before any scaling, `[1]`.
+    pub fn apply<B: HostAccess>(
+        &self,
+        parameters: Vec<Parameter<B>>,
+        device: &B::Device,
+    ) -> (Vec<Updated<B>>, Tensor<B, 1>) {
+        if let Rule::Adam { beta1, beta2, epsilon } = self.rule
+            && let Some(norm) = global_norm::<B>(&parameters)
+        {
+            let settings = kernel::AdamW {
+                learning_rate: self.learning_rate,
+                beta_1: beta1,
+                beta_2: beta2,
+                epsilon: epsilon as f32,
+                step: self.step as u32,
+                max_norm: self.max_norm,
+            };
+            return (fused(&settings, norm, parameters), Tensor::from_data([norm as f32], device));
+        }
+        self.composed(parameters, device)
+    }
+
+    /// By Burn's operations, which leave the norm on the device.
+    fn composed<B: backend::Backend>(
+        &self,
+        parameters: Vec<Parameter<B>>,
+        device: &B::Device,
+    ) -> (Vec<Updated<B>>, Tensor<B, 1>) {
+        let squares = parameters.iter().map(|parameter| {
+            let gradient = flat::<B>(parameter.gradient.clone());
+            (gradient.clone() * gradient).sum()
+        });
+        let norm = match parameters.is_empty() {
+            true => Tensor::zeros([1], device),
+            false => Tensor::cat(squares.collect(), 0).sum().sqrt(),
+        };
+        let scale = self.max_norm.map(|max_norm| {
+            // As PyTorch's clip_grad_norm_: the small number keeps a zero gradient from dividing by zero.
+            (norm.clone() + 1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
+        });
+        let update = |parameter: Parameter<B>| {
+            let Parameter { weights, gradient, moments, weight_decay } = parameter;
+            let shape = weights.shape();
+            let (weights, mut gradient) = (flat::<B>(weights), flat::<B>(gradient));
+            if let Some(scale) = &scale {
+                gradient = gradient * scale.clone();
+            }
+            let (weights, moments) = match self.rule {
+                Rule::Adam { beta1, beta2, epsilon } => {
+                    let weights = weights * (1.0 - self.learning_rate * weight_decay);
+                    self.adam([beta1, beta2, epsilon], weights, gradient, moments)
+                }
+                Rule::Sgd { momentum } => {
+                    let first = match moments {
+                        Some(Moments { first, .. }) => first * momentum + gradient,
+                        None => gradient,
+                    };
+                    (weights - first.clone() * self.learning_rate, Moments { first, second: None })
+                }
+            };
+            Updated { weights: B::float_reshape(weights.into_float(), shape), moments }
+        };
+        (parameters.into_iter().map(update).collect(), norm)
+    }
+
+    fn adam<B: backend::Backend>(
+        &self,
+        [beta1, beta2, epsilon]: [f64; 3],
+        weights: Tensor<B, 1>,
+        gradient: Tensor<B, 1>,
+        moments: Option<Moments<B>>,
+    ) -> (Tensor<B, 1>, Moments<B>) {
+        let square = gradient.clone() * gradient.clone();
+        let (first, second) = match moments {
+            Some(Moments { first, second: Some(second) }) => {
+                (first * beta1 + gradient * (1.0 - beta1), second * beta2 + square * (1.0 - beta2))
+            }
+            _ => (gradient * (1.0 - beta1), square * (1.0 - beta2)),
+        };
+        let step = self.step as i32;
+        let (correction1, correction2) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
+        let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
+        let weights = weights - first.clone() / denominator * (self.learning_rate / correction1);
+        (weights, Moments { first, second: Some(second) })
+    }
+}
+
+fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
+    let length = tensor.shape().num_elements();
+    float(B::float_reshape(tensor, [length].into()))
+}
+
+/// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
+fn global_norm<B: HostAccess>(parameters: &[Parameter<B>]) -> Option<f64> {
+    let gradients = parameters.iter().map(|parameter| Floats::<B>::new(&parameter.gradient));
+    let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
+    let slices: Vec<_> = gradients.iter().map(Floats::slice).collect();
+    Some(kernel::global_norm(&slices))
+}
+
+/// By the kernels, given the [`global_norm`].
+///
+/// The new weights take the memory of the gradients, and the next gradients that of the old weights,
+/// once nobody reads these any more.
+fn fused<B: HostAccess>(
+    settings: &kernel::AdamW,
+    norm: f64,
+    parameters: Vec<Parameter<B>>,
+) -> Vec<Updated<B>> {
+    struct Numbers<B: HostAccess> {
+        old: Floats<B>,
+        gradient: Vec<f32>,
+        moments: [Vec<f32>; 2],
+        weight_decay: f32,
+    }
+    let taken = |tensor: Tensor<B, 1>| Floats::<B>::contiguous(tensor.into_float()).into_vec();
+    let numbers = parameters.into_iter().map(|Parameter { weights, gradient, moments, weight_decay }| {
+        let old = Floats::<B>::contiguous(weights);
+        let length = old.slice().len();
+        let moments = match moments {
+            Some(Moments { first, second: Some(second) }) => [taken(first), taken(second)],
+            _ => [vec![0.0; length], vec![0.0; length]],
+        };
+        let gradient = Floats::<B>::contiguous(gradient).into_vec();
+        Numbers { old, gradient, moments, weight_decay: weight_decay as f32 }
+    });
+    let mut numbers: Vec<_> = numbers.collect();
+    let slices =
+        numbers.iter_mut().map(|Numbers { old, gradient, moments: [first, second], weight_decay }| {
+            kernel::Parameter {
+                values: old.slice(),
+                gradient,
+                first_moment: first,
+                second_moment: second,
+                weight_decay: *weight_decay,
+            }
+        });
+    kernel::step(settings, norm, &mut slices.collect::<Vec<_>>());
+    let updated = numbers.into_iter().map(|Numbers { old, gradient: new, moments, .. }| {
+        let device = B::float_device(&old.tensor());
+        let [first, second] = moments.map(|values| {
+            let length = values.len();
+            float(tensor::<B>(values, [length], &device))
+        });
+        let weights = tensor::<B>(new, old.shape(), &device);
+        old.recycle_once_free();
+        Updated { weights, moments: Moments { first, second: Some(second) } }
+    });
+    updated.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use burn_flex::Flex;
+    use burn_ndarray::NdArray;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernels::testing::random;
+    use crate::ops::Kernels;
+
+    /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
+    /// moments and the norm.
+    fn path<B: HostAccess>(
+        rule: Rule,
+        (decay, max_norm): (f64, Option<f64>),
+        shapes: &[[usize; 2]],
+        seed: u64,
+    ) -> Vec<Vec<f32>> {
+        let device = B::Device::default();
+        let tensor = |seed, shape: [usize; 2]| {
+            let values = TensorData::new(random(seed, shape[0] * shape[1]), shape);
+            Tensor::<B, 2>::from_data(values, &device).into_float()
+        };
+        let mut state: Vec<_> =
+            shapes.iter().enumerate().map(|(at, shape)| (tensor(seed + at as u64, *shape), None)).collect();
+        let mut path = Vec::new();
+        for step in 1..=4 {
+            let parameters =
+                state.into_iter().zip(shapes).enumerate().map(|(at, ((weights, moments), shape))| {
+                    Parameter {
+                        weights,
+                        gradient: tensor(seed + (100 * step + at) as u64, *shape),
+                        moments,
+                        weight_decay: if at % 2 == 0 { decay } else { 0.0 },
+                    }
+                });
+            let update = Update { rule, learning_rate: 1e-2, step, max_norm };
+            let (updated, norm) = update.apply::<B>(parameters.collect(), &device);
+            let numbers = |tensor: Tensor<B, 1>| tensor.into_data().to_vec::<f32>().unwrap();
+            path.push(numbers(norm));
+            for Updated { weights, moments } in &updated {
+                path.push(numbers(flat::<B>(weights.clone())));
+                path.push(numbers(moments.first.clone()));
+                path.extend(moments.second.clone().map(numbers));
+            }
+            state = updated.into_iter().map(|updated| (updated.weights, Some(updated.moments))).collect();
+        }
+        path
+    }
+
+    fn both_ways_agree<B: HostAccess>(
+        rule: Rule,
+        decay_and_norm: (f64, Option<f64>),
+        shapes: &[[usize; 2]],
+        seed: u64,
+    ) {
+        let path = |kernels: Kernels| kernels.run(|| path::<B>(rule, decay_and_norm, shapes, seed));
+        let (fused, composed) = (path(Kernels::Fused), path(Kernels::Composed));
+        assert_eq!(fused.len(), composed.len());
+        for (fused, composed) in fused.iter().zip(&composed) {
+            let largest = composed.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            assert_eq!(fused.len(), composed.len());
+            for (a, b) in fused.iter().zip(composed) {
+                assert!((a - b).abs() <= 1e-5 * largest, "{a}, not {b} (largest {largest})");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn the_kernels_update_as_burns_operations_do(
+            shapes in prop::collection::vec([1usize..131, 1usize..70], 1..5),
+            (beta1, beta2) in (0.0..0.99, 0.5..0.999),
+            decay in 0.0..1.0,
+            max_norm in prop::sample::select(vec![None, Some(0.1), Some(1e3)]),
+            is_adam: bool,
+            seed in 0u64..1_000,
+        ) {
+            let rule = Rule::Adam { beta1, beta2, epsilon: 1e-8 };
+            let decay = if is_adam { 0.0 } else { decay };
+            both_ways_agree::<NdArray>(rule, (decay, max_norm), &shapes, seed);
+            both_ways_agree::<Flex>(rule, (decay, max_norm), &shapes, seed);
+        }
+    }
+}
