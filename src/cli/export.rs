@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::data::Vocabulary;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::{check_output, write_atomically, write_output};
 use crate::terminal::say;
-use crate::training::{RunFolder, write_atomically};
+use crate::training::RunFolder;
 use crate::weights::export::{Format, export};
 use crate::weights::native;
 
@@ -18,7 +19,7 @@ pub struct Args {
     /// Names and layout of the weights.
     #[arg(long, value_enum)]
     format: Format,
-    /// The folder to write; files of the same names in it are replaced. [default: RUN/export/FORMAT]
+    /// The folder to write; one that exists is replaced only if an export made it. [default: RUN/export/FORMAT]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -26,15 +27,14 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
+    let out = args.out.unwrap_or_else(|| folder.path().join("export").join(args.format.name()));
+    check_output(&out, "export")?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let (tensors, description) = native::read(&folder.weights()?)?;
     let files = export(&description, tensors, &vocabulary, args.format)?;
-    let out = args.out.unwrap_or_else(|| folder.path().join("export").join(args.format.name()));
-    std::fs::create_dir_all(&out).map_err(|error| Error::io("create", &out, error))?;
-    for (name, bytes) in files {
-        let path = out.join(name);
-        write_atomically(&path, &bytes)?;
-        say(&path.display().to_string());
-    }
+    let written = write_output(&out, "export", |folder| {
+        files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
+    })?;
+    written.iter().for_each(|path| say(&path.display().to_string()));
     Ok(ExitCode::SUCCESS)
 }

@@ -13,8 +13,9 @@ use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
+use crate::files::{check_output, write_output};
 use crate::ops;
-use crate::pictures::{Reading, create};
+use crate::pictures::Reading;
 use crate::report::{Picture, Style};
 use crate::terminal::{print_json_line, say};
 use crate::training::RunFolder;
@@ -28,7 +29,7 @@ pub struct Args {
     run: PathBuf,
     #[command(flatten)]
     given: input::Given,
-    /// Where the pictures and the page go. [default: inspect/ in the run folder; with --json, nowhere]
+    /// Where the pictures and the page go; a folder that exists is replaced only if inspect made it. [default: inspect/ in the run folder; with --json, nowhere]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The head that the large maps show in every layer, counted from 0. [default: in each layer the one
@@ -77,6 +78,9 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Vec<Vec<Vec<&[f32]>>> {
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
+    let own = (!args.json).then(|| folder.path().join("inspect"));
+    let out = args.out.clone().or(own);
+    out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let sample = sample(&args, &config, &vocabulary)?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
@@ -100,19 +104,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         };
         print_json_line(&report);
     }
-    let out = match (&args.out, args.json) {
-        (Some(out), _) => out.clone(),
-        (None, false) => folder.path().join("inspect"),
-        (None, true) => return Ok(ExitCode::SUCCESS),
-    };
-    create(&out)?;
+    let Some(out) = out else { return Ok(ExitCode::SUCCESS) };
     let style = Style { format: args.format.into(), color_map: args.colors.into(), ..Style::default() };
     let reading = Reading::of_sample(folder.name(), "the given input".to_string(), sample, view, &vocabulary);
     let head = args.head.or(config.analysis.head);
-    let mut made = reading.draw(&scores, head, &out, &style)?;
-    made.push(reading.head_scores(&scores).save(&out, &style)?);
-    made.push(out.join("report.html"));
-    reading.page(&scores, head, &config, &style).write(&out.join("report.html"))?;
+    let made = write_output(&out, "inspect", |folder| {
+        reading.draw(&scores, head, folder, &style)?;
+        reading.head_scores(&scores).save(folder, &style)?;
+        reading.page(&scores, head, &config, &style).write(&folder.join("report.html"))
+    })?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));
     }

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::new_folder::show_at;
 use super::optimizer;
 use super::run_folder::{RunFolder, sync_folder};
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
+use crate::files::show_at;
 use crate::model::Sizes;
 use crate::ops::Moments;
 use crate::weights::native::{self, Description, Tensors};

@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::run_folder::{LOCK, Lock, RunFolder, sync_folder};
+use super::run_folder::{LOCK, Lock, RunFolder};
 use crate::error::{Error, Result};
+use crate::files::{HiddenFolder, show_at, with_remedy};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
@@ -62,70 +63,17 @@ fn taken(path: &Path) -> Error {
     ))
 }
 
-/// The folders that are made for a run folder to stand in: removed again if it comes to nothing.
-struct MadeFolders(Vec<PathBuf>);
-
-impl MadeFolders {
-    /// Those on the way to `path` that do not exist yet, the innermost first.
-    fn missing(path: &Path) -> Self {
-        Self(path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect())
-    }
-
-    fn keep(&mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for MadeFolders {
-    fn drop(&mut self) {
-        for folder in &self.0 {
-            // Whatever somebody else has put there meanwhile stays.
-            let _ = fs::remove_dir(folder);
-        }
-    }
-}
-
-fn unwritable(action: &str, path: &Path, error: &std::io::Error) -> Error {
-    // Without the path that some errors carry: it is that of a hidden folder.
-    let error = error.kind();
-    Error::Input(format!("cannot {action} `{}`: {error}: name another place with --run DIR", path.display()))
-}
-
-/// The error with the path that a user knows, in place of the hidden folder's.
-pub(super) fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
-    match error {
-        Error::Io { action, path, source } => {
-            let path = path.strip_prefix(hidden).map_or(path.clone(), |file| shown.join(file));
-            Error::Io { action, path, source }
-        }
-        other => other,
-    }
-}
-
-/// The error of a disk that is full, with what to do about it; any other as it is.
-pub(super) fn with_remedy(error: Error, remedy: &str) -> Error {
-    match error {
-        Error::Io { action, path, source }
-            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-        {
-            let problem = format!("no space is left on the disk: {remedy}");
-            Error::Io { action, path, source: std::io::Error::new(source.kind(), problem) }
-        }
-        other => other,
-    }
-}
-
 /// What the hidden name begins with under which a run folder is prepared; no run has such a name itself.
 pub const PREPARED: &str = ".preparing-run-";
 
 /// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Removes what processes left in `parent` that were killed while they prepared a run folder.
-fn remove_unfinished(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+/// Removes what processes left beside `own` that were killed while they prepared a run folder.
+fn remove_unfinished(own: &Path) {
+    for entry in own.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten() {
         let path = entry.path();
-        if !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
+        if path == own || !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
             continue;
         }
         let lock = path.join(LOCK);
@@ -151,26 +99,8 @@ impl RunFolder {
     pub fn create(target: &Target, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.candidates().next().expect("a target has a first candidate");
-        let parent = match first.parent() {
-            Some(parent) if parent != Path::new("") => parent.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
-        if parent.exists() && !parent.is_dir() {
-            let parent = parent.display();
-            return Err(Error::Input(format!("`{parent}` is no folder: name another place with --run DIR")));
-        }
-        let mut made = MadeFolders::missing(&parent);
-        fs::create_dir_all(&parent).map_err(|error| unwritable("create", &parent, &error))?;
-        remove_unfinished(&parent);
-        let mut hidden = tempfile::Builder::new();
-        hidden.prefix(PREPARED);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As of any new folder, less what the user's umask takes away.
-            hidden.permissions(fs::Permissions::from_mode(0o777));
-        }
-        let hidden = hidden.tempdir_in(&parent).map_err(|error| unwritable("write into", &parent, &error))?;
+        let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
+        remove_unfinished(hidden.path());
         let folder = Self::at(hidden.path());
         let shown = |error| {
             with_remedy(
@@ -180,7 +110,6 @@ impl RunFolder {
         };
         let lock = folder.lock().map_err(shown)?;
         fill(&folder).map_err(shown)?;
-        sync_folder(hidden.path());
         for candidate in target.candidates() {
             if candidate.symlink_metadata().is_ok() {
                 if matches!(target, Target::Folder(_)) {
@@ -188,20 +117,15 @@ impl RunFolder {
                 }
                 continue;
             }
-            match fs::rename(hidden.path(), &candidate) {
-                Ok(()) => {
-                    let _ = hidden.keep();
-                    made.keep();
-                    sync_folder(&parent);
-                    return Ok((Self::at(candidate), lock));
-                }
+            match hidden.appear_at(&candidate) {
+                Ok(()) => return Ok((Self::at(candidate), lock)),
                 // Another process took the name in between.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) =>
                 {
                     continue;
                 }
-                Err(error) => return Err(unwritable("create", &candidate, &error)),
+                Err(error) => return Err(Error::io("create", &candidate, error)),
             }
         }
         Err(taken(&first))

@@ -1,4 +1,8 @@
-//! Files that are written whole or not at all.
+//! Files and folders that are written whole or not at all, and take the place of nothing of a user's.
+
+mod folder;
+
+pub use folder::{HiddenFolder, check_output, show_at, with_remedy, write_output};
 
 use std::fs::File;
 use std::io::Write;

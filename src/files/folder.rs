@@ -1,0 +1,240 @@
+//! New folders: each is prepared beside its place under a hidden name and appears by one rename, so that
+//! a kill or a full disk at any moment leaves nothing.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{sync_folder, write_atomically};
+use crate::error::{Error, Result};
+
+/// A folder under a hidden name beside the place where it is to appear; dropped before, it is gone.
+#[derive(Debug)]
+pub struct HiddenFolder {
+    folder: TempDir,
+    parent: PathBuf,
+    made: MadeFolders,
+}
+
+impl HiddenFolder {
+    /// Makes one, whose name begins with `prefix`, and the folders that `place` stands in. `option` is that
+    /// by which a user names another place.
+    ///
+    /// # Errors
+    /// If nothing can be written there.
+    pub fn beside(place: &Path, prefix: &str, option: &str) -> Result<Self> {
+        let refused = |action: &str, path: &Path, error: &io::Error| {
+            // Without the path that some errors carry: it is that of a hidden folder.
+            let (path, error) = (path.display(), error.kind());
+            Error::Input(format!("cannot {action} `{path}`: {error}: name another place with {option}"))
+        };
+        let parent = match place.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        if parent.exists() && !parent.is_dir() {
+            let parent = parent.display();
+            return Err(Error::Input(format!("`{parent}` is no folder: name another place with {option}")));
+        }
+        let made = MadeFolders::missing(&parent);
+        fs::create_dir_all(&parent).map_err(|error| refused("create", &parent, &error))?;
+        let mut hidden = tempfile::Builder::new();
+        hidden.prefix(prefix);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // As of any new folder, less what the user's umask takes away.
+            hidden.permissions(fs::Permissions::from_mode(0o777));
+        }
+        let folder = hidden.tempdir_in(&parent).map_err(|error| refused("write into", &parent, &error))?;
+        Ok(Self { folder, parent, made })
+    }
+
+    /// Where it is now.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Gives it its name, which nothing may have.
+    ///
+    /// # Errors
+    /// If the system refuses it; the folder is still there under its hidden name.
+    pub fn appear_at(&mut self, place: &Path) -> io::Result<()> {
+        sync_folder(self.folder.path());
+        fs::rename(self.folder.path(), place)?;
+        self.folder.disable_cleanup(true);
+        self.made.0.clear();
+        sync_folder(&self.parent);
+        Ok(())
+    }
+}
+
+/// The folders that are made for another to stand in: removed again if it comes to nothing.
+#[derive(Debug)]
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Those on the way to `path` that do not exist yet, the innermost first.
+    fn missing(path: &Path) -> Self {
+        Self(path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect())
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Whatever somebody else has put there meanwhile stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// The error with the path that a user knows, in place of the hidden folder's.
+pub fn show_at(error: Error, hidden: &Path, shown: &Path) -> Error {
+    match error {
+        Error::Io { action, path, source } => {
+            let path = path.strip_prefix(hidden).map_or(path.clone(), |file| shown.join(file));
+            Error::Io { action, path, source }
+        }
+        other => other,
+    }
+}
+
+/// The error of a disk that is full, with what to do about it; any other as it is.
+pub fn with_remedy(error: Error, remedy: &str) -> Error {
+    match error {
+        Error::Io { action, path, source }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            let problem = format!("no space is left on the disk: {remedy}");
+            Error::Io { action, path, source: io::Error::new(source.kind(), problem) }
+        }
+        other => other,
+    }
+}
+
+/// The file in an output folder that names the command which made it, and below it each file that it wrote.
+const MADE_BY: &str = ".made-by";
+
+/// Fails where `command` may not write an output folder, before any work is done for it: only one that it made itself,
+/// and to which nothing was added, is replaced.
+///
+/// # Errors
+/// [`Error::Input`] naming what is there.
+pub fn check_output(place: &Path, command: &str) -> Result<()> {
+    let shown = place.display();
+    if place.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let made_by = fs::read_to_string(place.join(MADE_BY)).unwrap_or_default();
+    let mut files = made_by.lines();
+    if place.is_symlink() || files.next() != Some(command) {
+        return Err(Error::Input(format!(
+            "`{shown}` exists already and was not made by `{command}`: name another folder with --out DIR"
+        )));
+    }
+    let files = files.collect::<Vec<_>>();
+    for name in names(place)? {
+        if name != MADE_BY && !files.contains(&name.as_str()) {
+            return Err(Error::Input(format!(
+                "`{shown}` also holds `{name}`, which `{command}` did not write: name another folder with --out DIR"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the output folder of `command`: `fill` writes plain files into a hidden one, which then
+/// appears whole, in the place of an earlier one of the same command. Returns the paths of its files.
+///
+/// # Errors
+/// As [`check_output`], and where the files cannot be written: then nothing has changed.
+pub fn write_output(
+    place: &Path,
+    command: &str,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<Vec<PathBuf>> {
+    const OPTION: &str = "--out DIR";
+    check_output(place, command)?;
+    let mut hidden = HiddenFolder::beside(place, ".writing-", OPTION)?;
+    let written = fill(hidden.path()).and_then(|()| {
+        let names = names(hidden.path())?;
+        let lines = [&[command.to_string()], &names[..]].concat().join("\n");
+        write_atomically(&hidden.path().join(MADE_BY), lines.as_bytes())?;
+        Ok(names)
+    });
+    let names = written.map_err(|error| {
+        let error = show_at(error, hidden.path(), place);
+        with_remedy(error, &format!("free some, or name another place with {OPTION}"))
+    })?;
+    let io = |error| Error::io("write", place, error);
+    if place.exists() {
+        // Gone with its hidden name, once the new one has taken its place.
+        let old = HiddenFolder::beside(place, ".replaced-", OPTION)?;
+        let aside = old.path().join("folder");
+        fs::rename(place, &aside).map_err(io)?;
+        if let Err(error) = hidden.appear_at(place) {
+            let _ = fs::rename(&aside, place);
+            return Err(io(error));
+        }
+    } else {
+        hidden.appear_at(place).map_err(io)?;
+    }
+    Ok(names.iter().map(|name| place.join(name)).collect())
+}
+
+/// The names in a folder, sorted.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let io = |error| Error::io("read", folder, error);
+    let entries = fs::read_dir(folder).map_err(io)?.collect::<io::Result<Vec<_>>>().map_err(io)?;
+    let mut names: Vec<_> =
+        entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(place: &Path, command: &str, text: &str) -> Result<Vec<PathBuf>> {
+        write_output(place, command, |folder| write_atomically(&folder.join("a.txt"), text.as_bytes()))
+    }
+
+    #[test]
+    fn only_what_the_same_command_made_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("new/out");
+        assert_eq!(write(&out, "export", "one").unwrap(), [out.join("a.txt")]);
+        write(&out, "export", "two").unwrap();
+        assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
+        assert!(write(&out, "inspect", "three").unwrap_err().to_string().contains("not made by `inspect`"));
+        fs::write(out.join("notes.txt"), "mine").unwrap();
+        let refused = write(&out, "export", "four").unwrap_err();
+        assert!(refused.to_string().contains("also holds `notes.txt`"), "{refused}");
+        assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
+        let foreign = place.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        assert!(write(&foreign, "export", "five").is_err(), "an empty folder is somebody's too");
+        assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
+        let hidden = fs::read_dir(out.parent().unwrap()).unwrap().count();
+        assert_eq!(hidden, 1, "nothing hidden is left");
+    }
+
+    #[test]
+    fn what_fails_half_way_leaves_nothing_and_names_the_path_that_was_given() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("new/out");
+        let failed = write_output(&out, "export", |folder| {
+            write_atomically(&folder.join("a.txt"), b"half")?;
+            let full = io::Error::from(ErrorKind::StorageFull);
+            Err(Error::io("write", folder.join("b.txt"), full))
+        });
+        let said = failed.unwrap_err().to_string();
+        assert!(said.contains(&format!("`{}`", out.join("b.txt").display())), "{said}");
+        assert!(said.contains("no space is left"), "{said}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}
