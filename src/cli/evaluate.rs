@@ -16,7 +16,7 @@ use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
-use crate::terminal::{print_json, say, thousands, warn};
+use crate::terminal::{Bar, ProgressKind, print_json, say, thousands, warn};
 use crate::training::{RunFolder, ValidBatches, check_precision, data_fingerprint, dataset_of};
 use crate::weights::native;
 
@@ -134,7 +134,14 @@ impl Job for Evaluate<'_> {
             if let Some(first) = batches.iter().next() {
                 model.check(&first.device.inputs)?;
             }
-            Ok(evaluate(&model, batches.iter()))
+            let bar = Bar::new(ProgressKind::automatic(), batches.num_items() as u64, "batches");
+            let counted = (1..).zip(batches.iter()).map(|(number, batch)| {
+                bar.set(number);
+                batch
+            });
+            let evaluation = evaluate(&model, counted);
+            bar.finish();
+            Ok(evaluation)
         })?;
         Ok(Report {
             split: self.split,

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::terminal::{self, print_text, say, warn};
+use crate::terminal::{print_json, print_text, say, warn};
 use crate::training::RunFolder;
 use crate::weights::native::{self, Description};
 
@@ -77,9 +77,9 @@ pub struct Args {
     /// Prints JSON: the new ids, their probabilities, and the likeliest at each step.
     #[arg(long)]
     json: bool,
-    /// How many of the likeliest tokens JSON shows at each step.
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    alternatives: usize,
+    /// How many of the likeliest tokens JSON shows at each step. [default: 5]
+    #[arg(long, value_name = "N", requires = "json")]
+    alternatives: Option<usize>,
 }
 
 /// What JSON says of one continuation.
@@ -101,7 +101,7 @@ struct Alternative {
     probability: f64,
 }
 
-/// Several of them.
+/// What JSON says, for one sample as for many.
 #[derive(Debug, Serialize)]
 struct Reports<'a> {
     samples: Vec<Report<'a>>,
@@ -114,8 +114,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let given = match (&args.prompt, &args.prompt_file, &args.tokens) {
         (_, _, Some(ids)) => input::ids(ids, &vocabulary)?,
-        (_, Some(path), _) => vocabulary.encode(&input::read(path)?)?,
-        (Some(text), ..) => vocabulary.encode(text)?,
+        (_, Some(path), _) => input::encode(&vocabulary, &input::read(path)?)?,
+        (Some(text), ..) => input::encode(&vocabulary, text)?,
         (None, None, None) => Vec::new(),
     };
     let device = args.backend.choose(&config.training, &[])?;
@@ -156,7 +156,7 @@ impl Job for Generate<'_> {
             false if given.is_empty() => Prompt { tokens: start, source: None },
             false => Prompt { tokens: given.clone(), source: None },
         };
-        let options = Options {
+        let mut options = Options {
             sampling: Sampling {
                 greedy: args.greedy,
                 temperature: args.temperature,
@@ -166,13 +166,14 @@ impl Job for Generate<'_> {
                 repetition_penalty: args.repetition_penalty,
             },
             max_new: args.max_new.unwrap_or(if answers { sizes.context } else { 100 }),
-            samples: args.samples,
+            samples: args.samples.min(samples_at_once(&description)),
+            first_sample: 0,
             seed: args.seed,
             stop_tokens: [&args.stop_token[..], vocabulary.end().filter(|_| !args.ignore_end).as_slice()]
                 .concat(),
             stop_strings: args.stop.clone(),
             probabilities: args.json,
-            alternatives: if args.json { args.alternatives } else { 0 },
+            alternatives: if args.json { args.alternatives.unwrap_or(5) } else { 0 },
             cache: !args.no_cache,
         };
         // Where something is continued, it is shown with its continuation.
@@ -188,7 +189,7 @@ impl Job for Generate<'_> {
         let mut first = true;
         // Nothing is shown that a device computed after it failed.
         let watch = DeviceWatch::begin(on, &device);
-        let hear = |event: Event| {
+        let mut hear = |event: Event| {
             watch.check()?;
             match event {
                 Event::Text { text, .. } => {
@@ -203,16 +204,29 @@ impl Job for Generate<'_> {
             }
             Ok(())
         };
-        let continuations = generation::write((&model, sizes), vocabulary, &prompt, &options, &device, hear)?;
+        let mut continuations = Vec::new();
+        loop {
+            let model = (&model, sizes);
+            let group = generation::write(model, vocabulary, &prompt, &options, &device, &mut hear)?;
+            for (continuation, number) in group.iter().zip(options.first_sample + 1..) {
+                if !streams && !args.json {
+                    say(&format!("--- sample {number}"));
+                    print_text(&format!("{shown}{}\n", continuation.text));
+                }
+            }
+            options.first_sample += options.samples;
+            if args.json {
+                continuations.extend(group);
+            }
+            match args.samples - options.first_sample {
+                0 => break,
+                left => options.samples = options.samples.min(left),
+            }
+        }
         if streams {
             // Where nothing was written on, what was given stands alone.
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
-        } else if !args.json {
-            for (continuation, number) in continuations.iter().zip(1..) {
-                say(&format!("--- sample {number}"));
-                print_text(&format!("{shown}{}\n", continuation.text));
-            }
         }
         if let Some((context, kept)) = slide {
             warn(&format!(
@@ -224,6 +238,15 @@ impl Job for Generate<'_> {
     }
 }
 
+/// Samples that are written side by side: as many as keep their keys, values and logits
+/// in a gigabyte, and few enough that the first are soon there.
+fn samples_at_once(Description { model, sizes }: &Description) -> usize {
+    const NUMBERS: usize = 1 << 28;
+    let time = sizes.context + sizes.source_context.unwrap_or(0);
+    let of_a_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
+    (NUMBERS / of_a_sample.max(1)).clamp(1, 1024)
+}
+
 fn print_written(written: &Written, vocabulary: &Vocabulary) {
     let report = |continuation: &'_ Continuation| -> Vec<Vec<Alternative>> {
         let named = |alternative: &generation::Alternative| Alternative {
@@ -233,7 +256,7 @@ fn print_written(written: &Written, vocabulary: &Vocabulary) {
         };
         continuation.alternatives.iter().map(|step| step.iter().map(named).collect()).collect()
     };
-    let mut samples: Vec<Report> = written
+    let samples: Vec<Report> = written
         .continuations
         .iter()
         .map(|continuation| Report {
@@ -245,8 +268,5 @@ fn print_written(written: &Written, vocabulary: &Vocabulary) {
             ended: continuation.ended,
         })
         .collect();
-    match samples.len() {
-        1 => terminal::print_json(&samples.remove(0)),
-        _ => terminal::print_json(&Reports { samples }),
-    }
+    print_json(&Reports { samples });
 }

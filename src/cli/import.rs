@@ -12,6 +12,7 @@ use crate::model::Architecture;
 use crate::ops;
 use crate::terminal::{say, thousands};
 use crate::training::{RunFolder, Target, write_atomically};
+use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{Imported, Naming, import};
 use crate::weights::native;
 
@@ -112,11 +113,9 @@ impl Job for Try<'_> {
 /// The name of what is imported: of its file, or of the folder of a file that has a usual name.
 fn name(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let named = match path.file_name().and_then(|name| name.to_str()) {
-        Some("model.safetensors" | "model.safetensors.index.json" | "pytorch_model.bin" | "ckpt.pt") => {
-            path.parent().and_then(Path::file_name)
-        }
-        _ => path.file_stem(),
+    let named = match has_usual_name(&path) {
+        true => path.parent().and_then(Path::file_name),
+        false => path.file_stem(),
     };
     named.map_or_else(|| "imported".to_string(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,9 +1,9 @@
 //! What a command is given to read: text on the command line or in a file, or ids.
 
-use std::io::Read as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::data::{Vocabulary, excerpt};
+use crate::data::{self, Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 
@@ -43,12 +43,12 @@ impl Given {
     /// If it cannot be read, holds what the vocabulary does not, or lacks a source that is needed.
     pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<Read> {
         let tokens = match (&self.text, &self.text_file, &self.tokens) {
-            (Some(text), ..) => vocabulary.encode(text)?,
-            (_, Some(path), _) => vocabulary.encode(&read(path)?)?,
+            (Some(text), ..) => encode(vocabulary, text)?,
+            (_, Some(path), _) => encode(vocabulary, &read(path)?)?,
             (_, _, Some(ids)) => self::ids(ids, vocabulary)?,
             (None, None, None) => Vec::new(),
         };
-        let source = self.source.as_deref().map(|text| vocabulary.encode(text)).transpose()?;
+        let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let answers = architecture == Architecture::EncoderDecoder;
         match (answers, &source) {
             (true, None) => {
@@ -62,14 +62,12 @@ impl Given {
     }
 }
 
-/// The text of a file, or of standard input for `-`, without the line break that ends it.
+/// The text of a file or a stream, or of standard input for `-`, without the line break that ends it.
 pub fn read(path: &Path) -> Result<String> {
-    let mut bytes = Vec::new();
-    match path == Path::new("-") {
-        true => std::io::stdin().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(path).map(|read| bytes = read),
-    }
-    .map_err(|error| Error::io("read", path, error))?;
+    let bytes = match path == Path::new("-") {
+        true => data::input::read_stream(io::stdin(), path)?,
+        false => data::input::read(path)?,
+    };
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let problem =
             format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to());
@@ -96,4 +94,13 @@ pub fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let ids = ids.collect::<Result<Vec<u32>>>()?;
     vocabulary.check(&ids)?;
     Ok(ids)
+}
+
+/// The ids of a text. Commas may stand between words, where they are no words themselves.
+pub fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
+    let with_spaces = |_| match vocabulary.notation() == Notation::Words && text.contains(',') {
+        true => vocabulary.encode(&text.replace(',', " ")).ok(),
+        false => None,
+    };
+    vocabulary.encode(text).or_else(|error| with_spaces(()).ok_or(error))
 }

@@ -18,12 +18,14 @@ mod tune;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::json;
 
 use crate::error::{Result, panic_message};
-use crate::terminal::{check_written, print_text, warn};
+use crate::terminal::{check_written, print_text, warn, warn_json};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -49,10 +51,13 @@ enum Command {
     Backends(backends::Args),
 }
 
-/// Runs the program: errors take one line on standard error. Exit code 0: done; 1: the run failed;
-/// 2: the input cannot be used; 130 and 143: interrupted, everything saved.
+/// Runs the program: errors take one line on standard error, as JSON where that is asked for. Exit code 0:
+/// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
+/// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // A value below zero is a value: what it is for says whether it can be used.
+    let command = Cli::command().mut_subcommands(|command| command.allow_negative_numbers(true));
+    let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) if told.kind() == NO_COMMAND => {
             let _ = told.print();
@@ -63,24 +68,41 @@ pub fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            warn(&in_one_line(&error.to_string()));
-            return ExitCode::from(2);
+            let message = in_one_line(&error.to_string());
+            return end(message.strip_prefix("error: ").unwrap_or(&message), 2);
         }
     };
-    std::panic::set_hook(Box::new(|_| {}));
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(cli).and_then(|code| check_written().map(|()| code))));
-    match outcome {
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) => {
-            warn(&format!("error: {error}"));
-            ExitCode::from(error.exit_code())
+    // A panic that is caught says nothing; the place of one that comes through is told below.
+    std::panic::set_hook(Box::new(|panic| {
+        if let (Some(location), Ok(mut place)) = (panic.location(), PANICKED_AT.lock()) {
+            *place = format!(" at {}:{}", location.file(), location.line());
         }
+    }));
+    match catch_unwind(AssertUnwindSafe(|| run(cli))) {
+        Ok(Ok(ExitCode::SUCCESS)) => match check_written() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => end(&error.to_string(), error.exit_code()),
+        },
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => end(&error.to_string(), error.exit_code()),
         Err(panic) => {
+            let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
             let message = panic_message(panic.as_ref());
-            warn(&format!("error: a fault of the program itself, please report it: {message}"));
-            ExitCode::FAILURE
+            end(&format!("internal error{place}: {message}: please report this line and the command"), 1)
         }
     }
+}
+
+/// Where the last panic was.
+static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
+
+/// Ends with an error; a program that asked for JSON is told so in JSON.
+fn end(message: &str, code: u8) -> ExitCode {
+    match std::env::args_os().any(|argument| argument == "--json") {
+        true => warn_json(&json!({ "error": message })),
+        false => warn(&format!("error: {message}")),
+    }
+    ExitCode::from(code)
 }
 
 /// No command at all is answered with the help.

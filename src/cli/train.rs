@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::Story;
 use crate::report::Style;
-use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, warn};
+use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, to_the_floor, warn};
 use crate::training::{
     Control, Ended, Outcome, Place, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
 };
@@ -194,19 +194,19 @@ fn tell_plan(name: &str, device: &Device, plan: &Plan) {
 fn tell(outcome: &Outcome, plots: &[PathBuf]) {
     let summary = &outcome.summary;
     say(&format!(
-        "{}: {} in {} ({} steps, {} tokens, {} tokens/s on {})",
+        "{}: {} ({} steps, {} tokens in {}, {} tokens/s on {})",
         outcome.folder.name(),
         summary.ended.describe(),
-        clock(summary.seconds),
         thousands(summary.steps as f64),
         thousands(summary.tokens as f64),
+        clock(summary.seconds),
         thousands(summary.tokens_per_second),
         summary.backend,
     ));
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
         say(&format!("  loss      {loss:.4} nats on validation, best at step {step}"));
         if let Some(floor) = summary.floor {
-            say(&format!("  floor     {floor:.4} nats, so {:+.4} to the best possible", loss - floor));
+            say(&format!("  floor     {floor:.4} nats, so {}", to_the_floor(loss, floor)));
         }
     }
     if let Some(accuracy) = summary.accuracy {

@@ -39,15 +39,26 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
         };
         return Err(Error::file(path, None, None, problem));
     }
-    let mut bytes = Vec::new();
     let stream = File::open(path).map_err(failed)?;
-    stream.take(LARGEST_STREAM + 1).read_to_end(&mut bytes).map_err(failed)?;
+    read_stream(stream, path).map(|bytes| Input::Stream(Cursor::new(bytes)))
+}
+
+/// Reads a stream to its end, which errors call `path`.
+///
+/// # Errors
+/// When it cannot be read, or is longer than memory has room for.
+pub fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream
+        .take(LARGEST_STREAM + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io("read", path, error))?;
     if bytes.len() as u64 > LARGEST_STREAM {
         let problem =
             "is a stream of more than 1 GiB, and is held in memory; write it into a file and name that";
         return Err(Error::file(path, None, None, problem));
     }
-    Ok(Input::Stream(Cursor::new(bytes)))
+    Ok(bytes)
 }
 
 /// Reads the whole of a regular file or a stream.

@@ -37,6 +37,8 @@ pub struct Options {
     pub max_new: usize,
     /// Continuations, written side by side.
     pub samples: usize,
+    /// The number of the first of them: each is drawn by its number, whatever is beside it.
+    pub first_sample: usize,
     /// Seed of the draws.
     pub seed: u64,
     /// Tokens that end a continuation, and are not part of it.
@@ -58,6 +60,7 @@ impl Default for Options {
             sampling: Sampling::default(),
             max_new: 100,
             samples: 1,
+            first_sample: 0,
             seed: 0,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
@@ -189,7 +192,8 @@ pub fn write<B: ops::Backend>(
                     "the model's logits are not finite: its weights are damaged".into(),
                 ));
             }
-            row.step(logits, options, [sample as u64, step as u64]);
+            let number = (options.first_sample + sample) as u64;
+            row.step(logits, options, [number, step as u64]);
             let over = row.ended.is_some() || step + 1 == options.max_new;
             watch(Event::Text { sample, text: row.transcript.fresh(over) })?;
         }

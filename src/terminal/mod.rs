@@ -12,6 +12,7 @@ mod progress;
 
 pub use numbers::{Bytes, clock, thousands, to_the_floor};
 pub use output::{
-    check_written, escape, keep_working_unread, print_json, print_json_line, print_text, say, say_lines, warn,
+    check_written, escape, keep_working_unread, print_json, print_json_line, print_text, say, say_lines,
+    warn, warn_json,
 };
 pub use progress::{Bar, Progress, ProgressKind, RunStatus};

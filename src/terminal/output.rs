@@ -39,6 +39,12 @@ pub fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "{}", escape(line));
 }
 
+/// Writes a value as JSON for programs to standard error, on one line.
+pub fn warn_json(value: &impl Serialize) {
+    let json = serde_json::to_string(value).expect("what is printed holds plain values");
+    let _ = writeln!(io::stderr(), "{json}");
+}
+
 /// Writes generated text as it comes, without a line break after it; its line breaks and tabs stay.
 pub fn print_text(text: &str) {
     write_out(escape_but(text, &['\n', '\t']).as_bytes());

@@ -11,13 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, TensorData};
+use burn_store::TensorSnapshot;
 use burn_store::pytorch::PytorchReader;
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::file::FileBytes;
 use crate::error::{Error, Result};
+use crate::terminal::Bytes;
 
 /// nanoGPT's `model_args`, as far as they say more than the weights.
 #[derive(Debug, Deserialize, Serialize)]
@@ -40,8 +43,19 @@ pub struct Checkpoint {
 }
 
 /// Names under which a folder may hold weights, the first that exists counts.
-const FILES: [&str; 5] =
-    ["model.safetensors.index.json", "model.safetensors", "pytorch_model.bin", "ckpt.pt", "model.pt"];
+const FILES: [&str; 6] = [
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "ckpt.pt",
+    "model.pt",
+];
+
+/// Whether a file has one of the usual names, so that its folder says which model it is.
+pub fn has_usual_name(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| FILES.iter().any(|usual| name == *usual))
+}
 
 /// The files that hold the weights: a folder stands for the weights in it, an index for its
 /// shards.
@@ -96,10 +110,10 @@ impl Checkpoint {
     pub fn read(files: &[PathBuf], ignored: impl Fn(&str) -> bool) -> Result<Self> {
         let mut checkpoint = Self::default();
         for path in files {
-            let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            let bytes = FileBytes::open(path)?;
             let tensors = match is_pytorch(&bytes) {
                 true => {
-                    let (tensors, arguments) = read_pytorch(path, &ignored)?;
+                    let (tensors, arguments) = read_pytorch(&bytes, path, &ignored)?;
                     checkpoint.arguments = checkpoint.arguments.or(arguments);
                     tensors
                 }
@@ -148,9 +162,52 @@ fn read_safetensors(bytes: &[u8], path: &Path, ignored: impl Fn(&str) -> bool) -
     Ok(tensors)
 }
 
+/// How much more its tensors may take than a file itself: some share their numbers, as a tied head does.
+const MOST_UNPACKED: f64 = 4.0;
+
+fn unpacked_bytes(snapshot: &TensorSnapshot) -> f64 {
+    snapshot.shape.iter().map(|&size| size as f64).product::<f64>() * snapshot.dtype.size() as f64
+}
+
+/// The first record of a zip archive that is compressed, by the list at its end.
+fn compressed_record(bytes: &[u8]) -> Option<String> {
+    const END: &[u8] = b"PK\x05\x06";
+    const RECORD: &[u8] = b"PK\x01\x02";
+    let number = |at: usize, length: usize| -> Option<usize> {
+        let digits = bytes.get(at..at.checked_add(length)?)?;
+        Some(digits.iter().rev().fold(0, |number, &digit| number << 8 | usize::from(digit)))
+    };
+    // A comment of up to 64 KiB may follow the end.
+    let tail = bytes.len().saturating_sub(22 + 65_535);
+    let end = tail + bytes.get(tail..)?.windows(4).rposition(|window| window == END)?;
+    // In the archive's larger form the list begins elsewhere, but it ends here in both.
+    let mut at = match number(end + 16, 4)? {
+        0xffff_ffff => tail + bytes[tail..].windows(4).position(|window| window == RECORD)?,
+        start => start,
+    };
+    while bytes.get(at..)?.starts_with(RECORD) {
+        let [name, extra, comment] = [28, 30, 32].map(|offset| number(at + offset, 2).unwrap_or(0));
+        if number(at + 10, 2)? != 0 {
+            return Some(String::from_utf8_lossy(bytes.get(at + 46..at + 46 + name)?).into_owned());
+        }
+        at += 46 + name + extra + comment;
+    }
+    None
+}
+
 /// The weights in a PyTorch file, by themselves or under one of the usual keys, and the arguments
 /// of the model beside them.
-fn read_pytorch(path: &Path, ignored: impl Fn(&str) -> bool) -> Result<(Tensors, Option<Value>)> {
+fn read_pytorch(
+    bytes: &[u8],
+    path: &Path,
+    ignored: impl Fn(&str) -> bool,
+) -> Result<(Tensors, Option<Value>)> {
+    if let Some(record) = compressed_record(bytes) {
+        let problem = format!(
+            "holds `{record}` compressed, as torch.save never does, so it could unpack to any size: save it anew"
+        );
+        return Err(Error::file(path, None, None, problem));
+    }
     let damaged = |problem: String| {
         let problem = match problem.split_once("Unsupported Python type '") {
             Some((_, rest)) => format!(
@@ -172,7 +229,17 @@ fn read_pytorch(path: &Path, ignored: impl Fn(&str) -> bool) -> Result<(Tensors,
             .map_or_else(|| PytorchReader::new(path), Ok)
             .map_err(|error| damaged(error.to_string()))?;
         let mut tensors = Vec::new();
-        for (name, snapshot) in reader.into_tensors() {
+        let snapshots = reader.into_tensors();
+        let held: f64 = snapshots.values().map(unpacked_bytes).sum();
+        if held > MOST_UNPACKED * bytes.len() as f64 {
+            let problem = format!(
+                "unpacks to {}, far more than the {} of the file: save it anew by torch.save(model.state_dict(), ...)",
+                Bytes(held),
+                Bytes(bytes.len() as f64)
+            );
+            return Err(Error::file(path, None, None, problem));
+        }
+        for (name, snapshot) in snapshots {
             if ignored(&name) {
                 continue;
             }

@@ -58,16 +58,44 @@ pub fn export(
         }
     };
     let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("JSON can be written");
-    let vocabulary = json!(vocabulary);
+    let stored = json!(vocabulary);
     let mut files = vec![
         ("model.safetensors", weights),
         ("config.json", pretty(&config)),
-        ("vocabulary.json", pretty(&vocabulary)),
+        ("vocabulary.json", pretty(&stored)),
     ];
-    if let Some(tokenizer) = vocabulary.get("tokenizer") {
-        files.push(("tokenizer.json", pretty(tokenizer)));
+    if let Some(tokenizer) = tokenizer(&stored) {
+        let end = vocabulary.end().map(|id| vocabulary.token(id));
+        let config = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": description.sizes.context,
+            "clean_up_tokenization_spaces": false,
+            "bos_token": end,
+            "eos_token": end,
+        });
+        files.push(("tokenizer.json", pretty(&tokenizer)));
+        files.push(("tokenizer_config.json", pretty(&config)));
     }
     Ok(files)
+}
+
+/// A vocabulary as a `tokenizer.json`, where it reads texts.
+fn tokenizer(stored: &Value) -> Option<Value> {
+    if let Some(tokenizer) = stored.get("tokenizer") {
+        return Some(tokenizer.clone());
+    }
+    // Byte pair encoding without a merge splits a text into its characters.
+    let characters = stored.get("characters")?.as_str()?;
+    let vocab = characters.chars().zip(0..).map(|(character, id)| (character.to_string(), json!(id)));
+    Some(json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": vocab.collect::<serde_json::Map<_, _>>(), "merges": [],
+        },
+    }))
 }
 
 /// A parameter by PyTorch's name and in its layout.
@@ -89,4 +117,21 @@ fn pytorch_tensor(name: String, data: TensorData) -> (String, TensorData) {
 /// looks for.
 fn for_pytorch(tensors: &Tensors) -> Result<Vec<u8>> {
     native::serialize(tensors, Some(("format".to_string(), "pt".to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exported_tokenizer_of_characters_gives_the_ids_that_the_model_knows() {
+        let vocabulary = Vocabulary::characters("MOER:\n éß".chars()).unwrap();
+        let json = tokenizer(&json!(vocabulary)).unwrap().to_string();
+        let exported = json.parse::<tokenizers::Tokenizer>().unwrap();
+        for text in ["ROMEO:", "ROMEO :\nOMER", "éßé"] {
+            let ids = vocabulary.encode(text).unwrap();
+            assert_eq!(exported.encode(text, false).unwrap().get_ids(), ids);
+            assert_eq!(exported.decode(&ids, false).unwrap(), text);
+        }
+    }
 }

@@ -54,6 +54,11 @@ pub fn import(
     };
     let folder = first.parent().unwrap_or(Path::new("."));
     let (description, tensors) = match naming {
+        Naming::Native if config.is_some() => {
+            return Err(Error::Input(
+                "--config: native weights describe their model themselves: leave it out".into(),
+            ));
+        }
         Naming::Native => {
             let [file] = &files[..] else {
                 return Err(Error::Input("native weights are one file: name only that".into()));
@@ -81,7 +86,11 @@ pub fn import(
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
         None if naming == Naming::Native && stored.is_file() => Some(Vocabulary::read(stored)?),
-        None => tokenizer::beside(folder)?,
+        // Of an export of this program; another's file of this name is something else.
+        None => match Vocabulary::read(stored) {
+            Ok(vocabulary) => Some(vocabulary),
+            Err(_) => tokenizer::beside(folder)?,
+        },
     };
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
@@ -246,6 +255,20 @@ mod tests {
         assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
         let error = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("config.json")));
         assert!(error.unwrap_err().to_string().contains("is no tokenizer"));
+    }
+
+    #[test]
+    fn a_pytorch_file_that_unpacks_to_far_more_than_it_is_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ckpt.pt");
+        let mut bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
+        // The first record of the list at the archive's end, said to be deflated.
+        let record = bytes.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
+        bytes[record + 10] = 8;
+        fs::write(&path, bytes).unwrap();
+        let refused = import(&[path], Naming::Nanogpt, None, None).unwrap_err();
+        assert!(refused.to_string().contains("data.pkl` compressed"), "{refused}");
+        assert_eq!(refused.exit_code(), 2);
     }
 
     /// A file with damage: cut at a place, or a bit turned there.

@@ -6,11 +6,13 @@
 //! | [`checkpoint`] | the tensors of other programs' files: safetensors, shards, PyTorch |
 //! | [`gpt2`] | GPT-2's naming, which nanoGPT shares, and its config |
 //! | [`export`](mod@export) | a model as files for another program |
+//! | `file` | the bytes of a weights file |
 //! | [`import`](mod@import) | a model out of another program's files |
 //! | [`tokenizer`] | the tokenizer that comes along |
 
 pub mod checkpoint;
 pub mod export;
+mod file;
 pub mod gpt2;
 pub mod import;
 pub mod native;

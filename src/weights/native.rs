@@ -15,6 +15,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::file::FileBytes;
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelConfig, Sizes};
 use crate::ops;
@@ -152,7 +153,7 @@ pub fn description(bytes: &[u8], path: &Path) -> Result<Description> {
 /// # Errors
 /// If the file cannot be read, is damaged, or was not written by this program.
 pub fn read(path: &Path) -> Result<(Tensors, Description)> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let bytes = FileBytes::open(path)?;
     Ok((from_bytes(&bytes, path)?, description(&bytes, path)?))
 }
 

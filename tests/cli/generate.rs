@@ -21,6 +21,11 @@ pub fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// The one sample that `generate --json` writes.
+fn sample(folder: &Path, arguments: &[&str]) -> Value {
+    json(folder, arguments)["samples"][0].take()
+}
+
 fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
 }
@@ -41,7 +46,7 @@ fn what_is_written_is_what_is_scored() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=30"], "run");
     let arguments = ["generate", "run", "--prompt", "3 1 4", "--max-new", "7", "--json"];
-    let written = json(place.path(), &[&arguments[..], &["--greedy", "--alternatives", "3"]].concat());
+    let written = sample(place.path(), &[&arguments[..], &["--greedy", "--alternatives", "3"]].concat());
     assert_eq!(keys_with(&written, "tokens"), 1, "{written}");
     let tokens = numbers(&written["tokens"]);
     assert_eq!(tokens.len(), 7);
@@ -50,6 +55,8 @@ fn what_is_written_is_what_is_scored() {
         assert_eq!(alternatives[0]["id"].as_f64(), Some(tokens[step]), "greedy takes the likeliest");
         assert_eq!(alternatives[0]["probability"], written["probabilities"][step]);
     }
+    let with_commas = ["generate", "run", "--prompt", "3, 1,4", "--max-new", "7", "--json", "--greedy"];
+    assert_eq!(sample(place.path(), &with_commas)["tokens"], written["tokens"]);
     let whole = format!("3 1 4 {}", tokens.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
     for option in ["--tokens", "--text"] {
         let scored = json(place.path(), &["score", "run", option, &whole, "--json"]);
@@ -62,13 +69,13 @@ fn what_is_written_is_what_is_scored() {
         assert!((scored["perplexity"].as_f64().unwrap() - mean.exp()).abs() < 1e-9);
     }
 
-    let uncached = json(place.path(), &[&arguments[..], &["--greedy", "--no-cache"]].concat());
+    let uncached = sample(place.path(), &[&arguments[..], &["--greedy", "--no-cache"]].concat());
     assert_eq!(uncached["tokens"], written["tokens"]);
     let several = json(place.path(), &[&arguments[..], &["--samples", "3", "--seed", "5"]].concat());
     let samples = several["samples"].as_array().unwrap();
     assert_eq!(samples.len(), 3);
     assert_ne!(samples[0]["tokens"], samples[1]["tokens"]);
-    let single = json(place.path(), &[&arguments[..], &["--seed", "5"]].concat());
+    let single = sample(place.path(), &[&arguments[..], &["--seed", "5"]].concat());
     assert_eq!(single["tokens"], samples[0]["tokens"]);
 }
 
@@ -95,11 +102,11 @@ fn a_text_is_continued_as_it_comes_and_stops_where_asked() {
     child.stdin.take().unwrap().write_all(b"to be\n").unwrap();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout), said, "the same prompt from a pipe");
 
-    let free = json(place.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
+    let free = sample(place.path(), &[&arguments[..], &["--prompt", "to be", "--json"]].concat());
     let free = free["text"].as_str().unwrap();
     let (at, stop) = (3, &free[3..5]);
     let arguments = [&arguments[..], &["--prompt", "to be", "--json", "--stop", stop]].concat();
-    let stopped = json(place.path(), &arguments);
+    let stopped = sample(place.path(), &arguments);
     assert_eq!(stopped["text"].as_str(), free.find(stop).map(|first| &free[..first]));
     assert!(stopped["text"].as_str().unwrap().len() <= at);
     assert_eq!(stopped["ended"], "stop_string");
@@ -110,10 +117,10 @@ fn an_encoder_decoder_answers_its_prompt() {
     let place = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=20"];
     small_run(place.path(), &sets, "run");
-    let answer = json(place.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
+    let answer = sample(place.path(), &["generate", "run", "--prompt", "3 1 4", "--greedy", "--json"]);
     assert!(numbers(&answer["tokens"]).iter().all(|&token| token < 17.0));
     let free = ["generate", "run", "--prompt", "3 1 4", "--ignore-end", "--max-new", "20", "--json"];
-    assert_eq!(numbers(&json(place.path(), &free)["tokens"]).len(), 20);
+    assert_eq!(numbers(&sample(place.path(), &free)["tokens"]).len(), 20);
     let scored =
         json(place.path(), &["score", "run", "--source", "3 1 4", "--text", "4 1 3 <end>", "--json"]);
     assert_eq!(numbers(&scored["log_probabilities"]).len(), 4, "each token of an answer follows the start");
@@ -132,7 +139,11 @@ fn what_cannot_be_written_on_from_is_one_line() {
         fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
     }
     fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 18] = [
+        (&["generate", "run", "--prompt", "3", "--alternatives", "3"], "--json"),
+        (&["generate", "run", "--prompt", "3", "--samples", "0"], "--samples 0"),
+        (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),
+        (&["score", "run", "--text-file", "run"], "run: is a folder"),
         (&["generate", "run"], "the prompt is empty"),
         (&["generate", "run", "--prompt", ""], "the prompt is empty"),
         (&["generate", "run", "--prompt", "3 x"], "`x` (token 2)"),

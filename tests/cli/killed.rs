@@ -167,7 +167,7 @@ fn started(folder: &Path, name: &str, sets: &[&str]) -> Child {
 #[test]
 fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
     let place = TempDir::new().unwrap();
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let child = started(place.path(), signal, &ENDLESS);
         send(&child, signal);
         let ended = child.wait_with_output().unwrap();

@@ -7,6 +7,7 @@ mod own_data;
 mod resume;
 mod seeing;
 mod tasks;
+mod terminal;
 mod tuning;
 mod weights;
 
