@@ -165,19 +165,14 @@ impl Sequences {
     pub(crate) fn fill(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
         match &self.0 {
             Kind::Rows { targets, source } => {
-                let time = samples.clone().map(|sample| targets.range(sample).len()).max().unwrap_or(1) - 1;
-                into.clear(samples.len(), time);
-                for (row, sample) in samples.clone().enumerate() {
-                    fill_row(into, row, &targets.ids, targets.range(sample), targets.roles.as_deref());
-                }
+                let ranges = samples.clone().map(|sample| targets.range(sample));
+                fill_targets(into, &targets.ids, targets.roles.as_deref(), ranges);
                 match source {
                     Some(source) => source.fill_source(samples, into),
                     None => into.source = None,
                 }
             }
-            Kind::Windows(windows) => {
-                self.fill_windows(samples.map(|sample| sample * windows.length), into);
-            }
+            Kind::Windows(windows) => self.fill_windows(samples.map(|sample| sample * windows.length), into),
         }
     }
 
@@ -191,27 +186,32 @@ impl Sequences {
         into: &mut Batch,
     ) {
         let Kind::Windows(windows) = &self.0 else { panic!("rows have no windows") };
-        let range = |start: usize| {
+        let ranges = starts.map(|start| {
             let start = windows.range.start + start;
             start..(start + windows.length + 1).min(windows.range.end)
-        };
-        let time = starts.clone().map(|start| range(start).len()).max().unwrap_or(1) - 1;
-        into.clear(starts.len(), time);
+        });
+        fill_targets(into, &windows.ids, None, ranges);
         into.source = None;
-        for (row, start) in starts.enumerate() {
-            fill_row(into, row, &windows.ids, range(start), None);
-        }
     }
 }
 
-/// Writes the sample that lies at `range` into a row whose positions are all padding.
-fn fill_row(into: &mut Batch, row: usize, ids: &Ids, range: Range<usize>, roles: Option<&[Role]>) {
-    let at = row * into.time..row * into.time + range.len() - 1;
-    ids.copy(range.start..range.end - 1, &mut into.inputs[at.clone()]);
-    ids.copy(range.start + 1..range.end, &mut into.targets[at.clone()]);
-    match roles {
-        Some(roles) => into.roles[at].copy_from_slice(&roles[range.start + 1..range.end]),
-        None => into.roles[at].fill(Role::Unknown),
+/// Fills a batch with the samples that lie at `ranges`; where there are no roles, no rule decides them.
+fn fill_targets(
+    into: &mut Batch,
+    ids: &Ids,
+    roles: Option<&[Role]>,
+    ranges: impl ExactSizeIterator<Item = Range<usize>> + Clone,
+) {
+    let time = ranges.clone().map(|range| range.len()).max().unwrap_or(1) - 1;
+    into.clear(ranges.len(), time);
+    for (row, range) in ranges.enumerate() {
+        let at = row * time..row * time + range.len() - 1;
+        ids.copy(range.start..range.end - 1, &mut into.inputs[at.clone()]);
+        ids.copy(range.start + 1..range.end, &mut into.targets[at.clone()]);
+        match roles {
+            Some(roles) => into.roles[at].copy_from_slice(&roles[range.start + 1..range.end]),
+            None => into.roles[at].fill(Role::Unknown),
+        }
     }
 }
 

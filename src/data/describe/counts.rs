@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::data::{Batch, Loader, Order, Role, Sequences};
+use crate::data::batch::{Batch, Role};
+use crate::data::loader::{Loader, Order};
+use crate::data::sequences::Sequences;
 
 /// The largest vocabulary whose pairs are counted in a table of all of them: 128 MB.
 const DENSE: usize = 1 << 12;

@@ -8,12 +8,13 @@ mod warnings;
 use serde::Serialize;
 
 use self::counts::Counts;
-use super::config::{DataConfig, Source};
-use super::vocabulary::{Notation, Vocabulary};
-use super::{Batch, Dataset, Floor, Loader, Order, Role, Sequences};
-use crate::error::Result;
-
 pub use self::warnings::warnings;
+use super::batch::{Batch, Role};
+use super::config::{DataConfig, Source};
+use super::dataset::{Dataset, Floor};
+use super::loader::{Loader, Order};
+use super::sequences::Sequences;
+use super::vocabulary::{Notation, Vocabulary};
 
 /// Samples that are shown, and tokens of the vocabulary.
 const SAMPLES: usize = 3;
@@ -79,14 +80,6 @@ pub struct Sample {
     pub tokens: Vec<String>,
     /// Whether a perfect model knows the token; never true for the first one.
     pub determined: Vec<bool>,
-}
-
-/// Loads what `config` names, and describes it.
-///
-/// # Errors
-/// As [`load`](super::load).
-pub fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
-    Ok(Description::of(config, &super::load(config, seed)?))
 }
 
 impl Description {
@@ -158,7 +151,12 @@ fn samples(split: &Sequences, vocabulary: &Vocabulary) -> Vec<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Column, Task, load_pairs};
+    use crate::data::{Column, Task, load, load_pairs};
+    use crate::error::Result;
+
+    fn describe(config: &DataConfig, seed: u64) -> Result<Description> {
+        Ok(Description::of(config, &load(config, seed)?))
+    }
 
     fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();

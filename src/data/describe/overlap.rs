@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::data::dataset::Dataset;
 use crate::data::ids::Ids;
-use crate::data::{Dataset, Sequences};
+use crate::data::sequences::Sequences;
 
 /// Tokens that stand in validation and never in training.
 pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {

@@ -1,8 +1,8 @@
 //! What a person should know of a dataset before training on it.
 
 use super::overlap;
-use crate::data::Dataset;
 use crate::data::config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
+use crate::data::dataset::Dataset;
 
 /// A file with fewer windows than this is learned by heart before anything else is learned.
 const FEW_WINDOWS: usize = 20;
@@ -84,7 +84,7 @@ fn without_effect(config: &DataConfig, dataset: &Dataset) -> impl Iterator<Item 
     ];
     let data = match source {
         Source::Sequences => format!("the task `{}`", task.name()),
-        Source::Text | Source::Table => format!("{} of {}", source.name(), dataset.vocabulary),
+        Source::Text | Source::Table => format!("a {} of {}", source.name(), dataset.vocabulary),
     };
     let idle = keys.into_iter().filter(|&(_, is_given, is_used)| is_given && !is_used);
     idle.map(move |(key, ..)| format!("`data.{key}` has no effect on {data}"))
@@ -108,8 +108,8 @@ mod tests {
         assert_eq!(
             of(DataConfig { vocab: Count::Of(300), digits: 7, ..text.clone() }),
             [
-                "`data.vocab` has no effect on text of 8 characters",
-                "`data.digits` has no effect on text of 8 characters"
+                "`data.vocab` has no effect on a text of 8 characters",
+                "`data.digits` has no effect on a text of 8 characters"
             ]
         );
         assert_eq!(of(DataConfig { vocab: Count::Of(258), tokens: Tokens::Bpe, ..text.clone() }), [""; 0]);

@@ -24,8 +24,8 @@ use std::ffi::OsStr;
 use csv::StringRecord;
 
 use self::values::Encoder;
-use super::Dataset;
 use super::config::{Column, DataConfig, LARGEST, Values};
+use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::input;

@@ -34,10 +34,10 @@ pub mod transduction;
 
 use super::batch::Role;
 use super::config::{DataConfig, Task, in_range};
+use super::dataset::{Dataset, Floor};
 use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
-use super::{Dataset, Floor};
 use crate::error::{Error, Result};
 
 /// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.

@@ -27,10 +27,10 @@ use rand::RngExt;
 use super::SequenceTask;
 use crate::data::batch::Role;
 use crate::data::config::DataConfig;
+use crate::data::dataset::{Dataset, Floor};
 use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::{END, Vocabulary};
-use crate::data::{Dataset, Floor};
 use crate::error::{Error, Result};
 
 /// Sequences and their answers.

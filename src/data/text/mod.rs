@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
 use super::config::{Count, DataConfig, Tokens};
+use super::dataset::Dataset;
 use super::ids::Ids;
+use super::input;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
-use super::{Dataset, input};
 use crate::error::{Error, Result};
 
 /// The tokens of byte pair encoding where a config does not say: little of a small model's weight

@@ -1,6 +1,6 @@
 //! From text to ids and back, and the labels that pictures put on axes.
 
-use super::tokenizer::{Dropped, bytes_shown};
+use super::tokenizer::{Dropped, bytes};
 use super::{Kind, NO_ID, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -133,7 +133,7 @@ impl Vocabulary {
                 // A part of a character, or a token that decodes to nothing: its bytes, or its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
                     let name = tokenizer.id_to_token(id).unwrap_or_else(replacement);
-                    bytes_shown(tokenizer, &name).unwrap_or(name)
+                    bytes(tokenizer, &name).map_or(name, |bytes| visible_bytes(&bytes))
                 }
                 text => visible(&text),
             },
@@ -168,7 +168,7 @@ impl Unknown<'_> {
 }
 
 /// The text with each space and control character as something that can be seen.
-pub(super) fn visible(text: &str) -> String {
+fn visible(text: &str) -> String {
     let mut label = String::new();
     for character in text.chars() {
         match character {
@@ -176,6 +176,16 @@ pub(super) fn visible(text: &str) -> String {
             other if other.is_control() => label.extend(other.escape_default()),
             other => label.push(other),
         }
+    }
+    label
+}
+
+/// The same of bytes, as far as they are text; the others as `\xe2`.
+fn visible_bytes(bytes: &[u8]) -> String {
+    let mut label = String::new();
+    for chunk in bytes.utf8_chunks() {
+        label.push_str(&visible(chunk.valid()));
+        chunk.invalid().iter().for_each(|byte| label.push_str(&format!("\\x{byte:02x}")));
     }
     label
 }

@@ -99,18 +99,13 @@ impl<'a> Dropped<'a> {
     }
 }
 
-/// What a byte-level tokenizer means by the name of a token, in which a printable character stands for each
-/// byte (as in GPT-2): the text as far as it is one, and the other bytes as `\xe2`.
-pub(super) fn bytes_shown(tokenizer: &Tokenizer, name: &str) -> Option<String> {
-    let is_byte_level = |decoder: &DecoderWrapper| matches!(decoder, DecoderWrapper::ByteLevel(_));
-    tokenizer.get_decoder().filter(|decoder| is_byte_level(decoder))?;
-    let bytes: Vec<u8> = name.chars().map(byte).collect::<Option<_>>()?;
-    let mut shown = String::new();
-    for chunk in bytes.utf8_chunks() {
-        shown.push_str(&super::coding::visible(chunk.valid()));
-        chunk.invalid().iter().for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+/// The bytes that a byte-level tokenizer means by the name of a token, in which a printable character stands
+/// for each (as in GPT-2).
+pub(super) fn bytes(tokenizer: &Tokenizer, name: &str) -> Option<Vec<u8>> {
+    match tokenizer.get_decoder() {
+        Some(DecoderWrapper::ByteLevel(_)) => name.chars().map(byte).collect(),
+        _ => None,
     }
-    Some(shown)
 }
 
 /// The byte that a character stands for: printable bytes stand for themselves, the others count from 256.
