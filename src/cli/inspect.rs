@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::backend::BackendArgs;
 use super::input;
-use super::plot::{Colors, PictureFormat};
+use super::plot::PictureFormat;
 use crate::analysis::{HeadScores, Sample, View, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -15,8 +15,7 @@ use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::ops;
-use crate::pictures::Reading;
-use crate::report::{Picture, Style};
+use crate::report::{Page, Reading, Style, head_scores, save_all};
 use crate::terminal::{print_json_line, say};
 use crate::training::RunFolder;
 use crate::weights::native;
@@ -39,9 +38,6 @@ pub struct Args {
     /// The file format of the pictures.
     #[arg(long, value_enum, default_value = "png")]
     format: PictureFormat,
-    /// The colours of attention weights.
-    #[arg(long, value_enum, default_value = "viridis")]
-    colors: Colors,
     #[command(flatten)]
     backend: BackendArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores;
@@ -105,13 +101,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         print_json_line(&report);
     }
     let Some(out) = out else { return Ok(ExitCode::SUCCESS) };
-    let style = Style { format: args.format.into(), color_map: args.colors.into(), ..Style::default() };
-    let reading = Reading::of_sample(folder.name(), "the given input".to_string(), sample, view, &vocabulary);
-    let head = args.head.or(config.analysis.head);
+    let style = Style { format: args.format.into(), ..Style::default() };
+    let (run, head) = (folder.name(), args.head.or(config.analysis.head));
+    let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
+    let mut pictures = reading.pictures(&run, &scores, head);
+    pictures.extend(head_scores(&run, &reading.sequence, &scores));
     let made = write_output(&out, "inspect", |folder| {
-        reading.draw(&scores, head, folder, &style)?;
-        reading.head_scores(&scores).save(folder, &style)?;
-        reading.page(&scores, head, &config, &style).write(&folder.join("report.html"))
+        save_all(&pictures, folder, &style)?;
+        Page::of_reading(&run, &reading, &scores, head, &config).write(&folder.join("report.html"))
     })?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));

@@ -4,23 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::backend::BackendArgs;
+use super::plot::run_data;
 use crate::config::Config;
 use crate::error::Result;
-use crate::pictures::Story;
-use crate::report::{ColorMap, Style};
+use crate::report::Page;
 use crate::terminal::{print_json_line, say};
 use crate::training::RunFolder;
-
-use super::plot::Colors;
 
 /// Write a run's page to explore again, from its folder alone.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
     run: PathBuf,
-    /// The colours of attention weights.
-    #[arg(long, value_enum, default_value = "viridis")]
-    colors: Colors,
     #[command(flatten)]
     backend: BackendArgs,
     /// Prints what the page shows as JSON, and writes no page.
@@ -33,8 +28,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
     let device = args.backend.choose(&config.training, &[])?;
-    let style = Style { color_map: ColorMap::from(args.colors), ..Style::default() };
-    let page = Story::read(&folder, &device)?.page(&style);
+    let page = Page::of_run(&run_data(&folder, &device)?);
     if args.json {
         print_json_line(&page);
     } else {

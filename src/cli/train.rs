@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use super::backend::BackendArgs;
 use super::evaluate::DRAWN;
+use super::plot::run_data;
 use super::signals;
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::pictures::Story;
-use crate::report::Style;
+use crate::report::{Page, Style};
 use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, to_the_floor, warn};
 use crate::training::{
     Control, Ended, Outcome, Place, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
@@ -130,9 +130,9 @@ fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
 
 /// Draws what the run shows, and writes its page.
 fn draw(folder: &RunFolder, device: &Device) -> Result<Vec<PathBuf>> {
-    let story = Story::read(folder, device)?;
-    let plots = story.draw(&Style::default())?;
-    story.page(&Style::default()).write(&folder.report())?;
+    let run = run_data(folder, device)?;
+    let plots = run.draw(&Style::default())?;
+    Page::of_run(&run).write(&folder.report())?;
     Ok(plots)
 }
 

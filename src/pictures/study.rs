@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::create;
 use crate::error::Result;
 use crate::report::{
-    CostAgainstAccuracy, KeyEffects, Picture, RateAgainstLoss, StudyPage, StudyResult, StudyTrial, Style,
-    SweepCurve, SweepPoint, TrialCurves, TrialEnding, Value,
+    StudyPage, StudyResult, StudyTrial, Style, SweepCurve, SweepPoint, TrialEnding, Value, cost, key_effects,
+    learning_rate, save_all, trial_curves,
 };
 use crate::terminal::{clock, thousands};
 use crate::tuning::{RateSweep, Study, Trial, TrialEnd, Verdict, ranked};
@@ -61,16 +60,9 @@ fn of_trial(trial: &Trial, keys: &[String]) -> StudyTrial {
 /// If they cannot be written.
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(result) = of_study(study) else { return Ok(Vec::new()) };
-    let plots = study.folder().plots();
-    create(&plots)?;
-    let mut drawn = vec![
-        TrialCurves(&result).save(&plots, style)?,
-        KeyEffects(&result).save(&plots, style)?,
-        CostAgainstAccuracy(&result).save(&plots, style)?,
-    ];
-    if RateAgainstLoss(&result).is_searched() {
-        drawn.push(RateAgainstLoss(&result).save(&plots, style)?);
-    }
+    let mut pictures = vec![trial_curves(&result), key_effects(&result), cost(&result)];
+    pictures.extend(learning_rate(&result));
+    let drawn = save_all(&pictures, &study.folder().plots(), style)?;
     let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let page = StudyPage {
         summary: summary(study),

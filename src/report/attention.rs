@@ -1,109 +1,74 @@
-//! `attention`: for one sequence, the map of one head a layer, large and labelled.
+//! `attention`: for one sequence, the map of one head per layer, large and labelled.
 
-use plotters::backend::DrawingBackend;
-use serde::{Deserialize, Serialize};
-
-use super::axis::{HEADING, MARGIN, WIDTH, heading};
 use super::canvas::{Canvas, Rect};
-use super::color::MUTED;
-use super::heat_map::{BarValues, MapLayout, color_bar};
-use super::picture::Picture;
-use super::range::counted;
-use super::score::head_name;
+use super::color::{BACKGROUND, GRID, MUTED, color};
+use super::heat_map::{HeatMap, color_bar, weight_axis};
+use super::picture::{HEADING, MARGIN, Picture, WIDTH};
+use super::range::{Range, counted};
+use super::reading::{Reading, ShownMap};
 use super::text::Text;
-use super::token::visible;
-use super::weights::{Binned, WeightScale};
-use crate::error::{Error, Result};
+use super::token_axis::TokenAxis;
+use super::weights::{Binned, Bins, WeightScale};
 
-/// Attention weights of some heads over one sequence.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct AttentionMaps {
-    /// The run's name.
-    pub run: String,
-    /// Which sequence it is, as "validation sequence 0".
-    pub sequence: String,
-    /// The text of each input token.
-    pub tokens: Vec<String>,
-    /// The heads that are shown, for example one a layer.
-    pub maps: Vec<HeadMap>,
-}
-
-/// The attention weights of one head over one sequence.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct HeadMap {
-    /// The layer, counted from 0.
-    pub layer: usize,
-    /// The head within its layer, counted from 0.
-    pub head: usize,
-    /// What is to be said about the head beside its name, as "induction 0.93"; may be empty.
-    pub note: String,
-    /// `[query, key]`, row by row; each row adds up to 1.
-    pub weights: Vec<f32>,
-}
-
-impl HeadMap {
-    /// The head's name, as "layer 0, head 3".
-    pub fn name(&self) -> String {
-        head_name(self.layer, self.head)
-    }
-
-    /// Writes the name and the note above a panel of `width` at `left`: from `indent` on, or further
-    /// to the left where they need the room.
-    pub(crate) fn title<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        left: f64,
-        indent: f64,
-        width: f64,
-        y: f64,
-    ) -> Result<()> {
-        let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
-        let after = name.width(&self.name()) + 8.0;
-        let text = note.fit(&self.note, width - after);
-        let x = left + indent.min(width - after - note.width(&text)).max(0.0);
-        canvas.text(&self.name(), (x, y), &name)?;
-        canvas.text(&text, (x + after, y), &note)
-    }
-}
-
-impl AttentionMaps {
-    /// The heads that the title names: the head where there is only one.
-    pub(crate) fn shown(&self) -> String {
-        match &self.maps[..] {
-            [map] => map.name(),
-            maps if maps.iter().enumerate().all(|(i, map)| i == map.layer) => "one head a layer".to_string(),
-            maps => format!("{} heads", maps.len()),
-        }
-    }
-
-    pub(crate) fn visible_tokens(&self) -> Vec<String> {
-        self.tokens.iter().map(|token| visible(token)).collect()
-    }
-
-    pub(crate) fn check_shapes(&self) -> Result<()> {
-        let time = self.tokens.len();
-        if time == 0 || self.maps.is_empty() {
-            return Err(Error::Shape("attention maps need at least one token and one head".to_string()));
-        }
-        match self.maps.iter().find(|map| map.weights.len() != time * time) {
-            None => Ok(()),
-            Some(map) => Err(Error::Shape(format!(
-                "{}: {} weights do not fit {time} tokens, which need [{time}, {time}]",
-                map.name(),
-                map.weights.len(),
-            ))),
-        }
-    }
-}
-
+/// The narrowest cell in logical pixels; longer sequences are binned.
+const NARROWEST_CELL: f64 = 1.0;
+/// Cells are not wider than this, however short the sequence.
+const WIDEST_CELL: f64 = 64.0;
+/// Maps of one or two tokens are not narrower than this.
+const NARROWEST_MAP: f64 = 150.0;
+/// The widest map: one alone would otherwise be taller than a screen.
+const WIDEST_MAP: f64 = 700.0;
+/// The widest label, as a share of the map's width.
+const WIDEST_LABEL: f64 = 0.2;
 /// The space between maps.
 const GAP: f64 = 18.0;
 /// The height of a map's own title.
 const TITLE: f64 = 24.0;
 /// The width of the colour bar with its labels.
 const BAR: f64 = 74.0;
-/// The widest map: one alone would otherwise be taller than a screen.
-const WIDEST_MAP: f64 = 700.0;
+
+/// How a map of a given width is laid out: its cells, and the tokens beside them.
+struct Layout {
+    queries: TokenAxis,
+    keys: TokenAxis,
+    /// Width and height of the cells.
+    cells: (f64, f64),
+}
+
+impl Layout {
+    fn new(map: &ShownMap<'_>, width: f64) -> Self {
+        let fitted = |tokens: &[String]| -> Vec<String> {
+            let look = Text::new(10.0);
+            tokens.iter().map(|token| look.fit(token, width * WIDEST_LABEL)).collect()
+        };
+        let (queries, keys) = (fitted(&map.queries), fitted(&map.keys));
+        let axis = |tokens, length, is_across| TokenAxis::new(tokens, length, NARROWEST_CELL, is_across);
+        // The size of the labels depends on the width that they leave.
+        let left = |length| axis(&queries, length, false).depth();
+        let left = left(width - left(width));
+        let cell = ((width - left) / keys.len() as f64).min(WIDEST_CELL);
+        let side = (cell * keys.len() as f64).max(NARROWEST_MAP).min(width - left).floor();
+        // Cells are square, unless the map would be far from it.
+        let height = side * queries.len() as f64 / keys.len() as f64;
+        let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
+        let height = height.clamp(least.min(height.max(60.0)), side * 1.25).floor();
+        Self { queries: axis(&queries, height, false), keys: axis(&keys, side, true), cells: (side, height) }
+    }
+
+    fn width(&self) -> f64 {
+        self.queries.depth() + self.cells.0
+    }
+
+    fn height(&self) -> f64 {
+        TITLE + self.cells.1 + self.keys.depth() + GAP
+    }
+
+    fn binned(&self, map: &ShownMap<'_>, weights: &[f32]) -> Binned {
+        let bins = |tokens: &[String], axis: &TokenAxis| Bins { positions: tokens.len(), size: axis.bin };
+        let (queries, keys) = (bins(&map.queries, &self.queries), bins(&map.keys, &self.keys));
+        Binned::new(weights, queries, keys, map.is_causal())
+    }
+}
 
 /// How many maps stand side by side.
 fn columns(maps: usize) -> usize {
@@ -114,58 +79,89 @@ fn columns(maps: usize) -> usize {
     }
 }
 
-impl AttentionMaps {
-    fn layout(&self) -> MapLayout {
-        let columns = columns(self.maps.len()) as f64;
-        let width = (f64::from(WIDTH) - 2.0 * MARGIN - BAR) / columns - GAP;
-        MapLayout::new(&self.visible_tokens(), width.min(WIDEST_MAP))
+/// The maps of one head per layer over a sequence; with an encoder, those of each kind of attention. All are
+/// drawn on the scale of all heads, as in `heads`.
+pub fn attention(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
+    let kinds = reading.kinds().count();
+    let columns = if kinds > 1 { (maps.len() / kinds).clamp(1, 3) } else { columns(maps.len()) };
+    let width = (WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - GAP;
+    let layouts: Vec<Layout> = maps.iter().map(|map| Layout::new(map, width.min(WIDEST_MAP))).collect();
+    let rows: Vec<f64> =
+        layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max)).collect();
+    let title = format!("{run}: attention, {}", shown(maps));
+    let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
+    let bins =
+        if is_binned { "; a bin shows the weight on all its keys, averaged over its queries" } else { "" };
+    let note = format!(
+        "{}, {}; a row is a query, its cells are the keys it sees; colours on the scale of all heads{bins}",
+        reading.sequence,
+        counted(reading.inputs.len(), "token"),
+    );
+    let mut picture = Picture::new("attention", HEADING + rows.iter().sum::<f64>(), &title, &note);
+    let canvas = &mut picture.canvas;
+
+    let all: Vec<Binned> = maps
+        .iter()
+        .zip(&layouts)
+        .flat_map(|(map, layout)| map.layer_weights.iter().map(|weights| layout.binned(map, weights)))
+        .collect();
+    let scale = WeightScale::of(&all);
+    let names = maps.iter().map(|map| Text::new(13.0).bold().width(&map.name()) + 8.0);
+    let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
+    let pitch = panel + GAP;
+    let left = (WIDTH - columns as f64 * pitch - BAR) / 2.0;
+    let mut top = HEADING;
+    for ((maps, layouts), height) in maps.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
+        for (column, (map, layout)) in maps.iter().zip(layouts).enumerate() {
+            let left = left + column as f64 * pitch;
+            let (width, height) = layout.cells;
+            let area = Rect { left: left + layout.queries.depth(), top: top + TITLE, width, height };
+            map_title(canvas, map, left, area.left - left, panel, top + 10.0);
+            let binned = layout.binned(map, map.weights());
+            draw_cells(canvas, area, &binned, scale);
+            layout.queries.draw(canvas, area, "query");
+            layout.keys.draw(canvas, area, "key");
+        }
+        top += height;
+    }
+    let height = layouts.first().map_or(1.0, |layout| layout.cells.1).max(120.0);
+    let bar = Rect { left: left + columns as f64 * pitch, top: HEADING + TITLE, width: 14.0, height };
+    color_bar(canvas, bar, color, &weight_axis(scale, height));
+    picture
+}
+
+/// Draws the cells of a map; what a query cannot see stays empty.
+pub(super) fn draw_cells(canvas: &mut Canvas, area: Rect, map: &Binned, scale: WeightScale) {
+    HeatMap {
+        area,
+        rows: map.queries,
+        columns: map.keys,
+        value: &|query, key| map.weight(query, key),
+        range: Range { start: 0.0, end: scale.top },
+        text: &|weight| format!("{weight:.2}"),
+        blank: (BACKGROUND, ""),
+    }
+    .draw(canvas);
+    canvas.frame(area, GRID, 1.0);
+}
+
+/// The heads that a title names: the head where there is only one.
+pub(super) fn shown(maps: &[ShownMap<'_>]) -> String {
+    match maps {
+        [map] => map.name(),
+        _ => "one head per layer".to_string(),
     }
 }
 
-impl Picture for AttentionMaps {
-    const NAME: &'static str = "attention";
-
-    fn size(&self) -> (u32, u32) {
-        let layout = self.layout();
-        let rows = self.maps.len().div_ceil(columns(self.maps.len())) as f64;
-        let height = HEADING + rows * (TITLE + layout.side + layout.below + GAP);
-        (WIDTH, height.ceil() as u32)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.check_shapes()
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let time = self.tokens.len();
-        heading(
-            canvas,
-            &format!("{}: attention, {}", self.run, self.shown()),
-            &format!(
-                "{}, {}; a row is a query, its cells are the keys it sees",
-                self.sequence,
-                counted(time, "token")
-            ),
-        )?;
-        let layout = self.layout();
-        let maps: Vec<Binned> =
-            self.maps.iter().map(|map| Binned::new(&map.weights, time, layout.bin)).collect();
-        let scale = WeightScale::of(&maps);
-        let columns = columns(maps.len());
-        let pitch = layout.width() + GAP;
-        let left = (f64::from(WIDTH) - columns as f64 * pitch - BAR) / 2.0;
-        for (i, (head, map)) in self.maps.iter().zip(&maps).enumerate() {
-            let left = left + (i % columns) as f64 * pitch;
-            let top = HEADING + (i / columns) as f64 * (TITLE + layout.side + layout.below + GAP);
-            head.title(canvas, left, layout.left, layout.width(), top + 10.0)?;
-            layout.draw(canvas, (left, top + TITLE), map, scale)?;
-        }
-        let bar = Rect {
-            left: left + columns as f64 * pitch,
-            top: HEADING + TITLE,
-            width: 14.0,
-            height: layout.side,
-        };
-        color_bar(canvas, bar, BarValues::Weights(scale))
-    }
+/// Writes a map's name and note above a panel of `width` at `left`: from `indent` on, or further
+/// to the left where they need the room.
+pub(super) fn map_title(canvas: &mut Canvas, map: &ShownMap<'_>, left: f64, indent: f64, width: f64, y: f64) {
+    let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
+    let text = name.fit(&map.name(), width);
+    let after = name.width(&text) + 8.0;
+    let fits = after + note.width(&map.note) <= width;
+    let note_text = if fits { map.note.as_str() } else { "" };
+    let x = left + indent.min(width - after - note.width(note_text)).max(0.0);
+    canvas.text(&text, (x, y), &name);
+    canvas.text(note_text, (x + after, y), &note);
 }

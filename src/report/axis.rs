@@ -1,252 +1,194 @@
-//! Pieces of line charts: frames with axes, curves, legends, and the heading of every picture.
+//! One axis of a chart: what it measures, its range, its ticks and their labels.
 
-use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 
-use super::canvas::{Canvas, Place, Rect};
-use super::color::{BLUE, GRID, INK, MUTED, pale};
-use super::range::{Range, tick_labels};
-use super::series::{FEWEST_TO_SMOOTH, Point, smooth, values};
+use super::canvas::{Canvas, Rect};
+use super::color::{GRID, INK, MUTED};
+use super::picture::{MARGIN, WIDTH};
+use super::range::{Range, log_ticks, tick_labels};
 use super::text::Text;
-use crate::error::Result;
-
-/// The width of every picture in logical pixels: the width in which a README shows it.
-pub(crate) const WIDTH: u32 = 900;
-/// The empty border of every picture.
-pub(crate) const MARGIN: f64 = 18.0;
-/// Below this line a picture's content begins; its heading is above.
-pub(crate) const HEADING: f64 = 64.0;
-
-/// A chart's frame: where its data lie, and their ranges.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plot {
-    pub area: Rect,
-    pub x: Range,
-    pub y: Range,
-}
 
 /// The size of tick labels.
 pub(crate) const LABEL: f64 = 11.0;
+/// The size of an axis's title.
+const TITLE: f64 = 12.0;
+/// Between an axis and its labels, and between these and the title.
+const GAP: f64 = 7.0;
+/// What labels and title of a y axis take at least, so that charts below each other stand in line.
+const LEAST_WIDTH: f64 = 58.0;
 
-impl Plot {
-    /// The place of a value; outside the area for values outside the ranges.
-    pub fn place(&self, x: f64, y: f64) -> Place {
-        let across = (x - self.x.start) / self.x.length();
-        let up = (y - self.y.start) / self.y.length();
-        (self.area.left + across * self.area.width, self.area.bottom() - up * self.area.height)
+/// An axis.
+#[derive(Debug, Clone)]
+pub(crate) struct Axis {
+    pub title: String,
+    /// Its ends; of a logarithmic axis, those of the decimal logarithms.
+    pub range: Range,
+    is_logarithmic: bool,
+    ticks: Ticks,
+    has_words: bool,
+    color: Option<RGBColor>,
+}
+
+#[derive(Debug, Clone)]
+enum Ticks {
+    /// At round values, or at round whole ones.
+    Round { whole: bool },
+    /// At these values.
+    At(Vec<(f64, String)>),
+}
+
+impl Axis {
+    /// An axis labelled at round values.
+    pub fn new(title: &str, range: Range) -> Self {
+        let ticks = Ticks::Round { whole: false };
+        Self { title: title.to_string(), range, is_logarithmic: false, ticks, has_words: true, color: None }
     }
 
-    /// Grid lines and labels of the y axis on the left, its title beside them.
-    pub fn y_axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, title: &str) -> Result<()> {
-        let ticks = self.y.ticks(((self.area.height / 42.0) as usize).max(2));
-        self.y_axis_at(canvas, title, &ticks, &tick_labels(&ticks))
+    /// An axis labelled at round whole values, as one that counts.
+    pub fn whole(title: &str, range: Range) -> Self {
+        Self { ticks: Ticks::Round { whole: true }, ..Self::new(title, range) }
     }
 
-    /// The same at given values with given labels.
-    pub fn y_axis_at<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        title: &str,
-        ticks: &[f64],
-        labels: &[String],
-    ) -> Result<()> {
+    /// A logarithmic axis, whose range is that of the decimal logarithms of its values.
+    pub fn logarithmic(title: &str, logarithms: Range) -> Self {
+        Self { is_logarithmic: true, ..Self::new(title, logarithms) }
+    }
+
+    /// An axis labelled at these values.
+    pub fn labelled(title: &str, range: Range, ticks: Vec<(f64, String)>) -> Self {
+        Self { ticks: Ticks::At(ticks), ..Self::new(title, range) }
+    }
+
+    /// The same axis without a word: its grid lines alone.
+    pub fn without_words(&self) -> Self {
+        Self { has_words: false, ..self.clone() }
+    }
+
+    /// The same axis with its labels alone.
+    pub fn untitled(self) -> Self {
+        Self { title: String::new(), ..self }
+    }
+
+    /// The same axis in the colour of its curve.
+    pub fn colored(self, color: RGBColor) -> Self {
+        Self { color: Some(color), ..self }
+    }
+
+    /// The place of a value as a fraction of the axis: below 0 or above 1 where it lies outside, no number
+    /// where there is none.
+    pub fn at(&self, value: f64) -> f64 {
+        let value = if self.is_logarithmic { value.log10() } else { value };
+        let fraction = (value - self.range.start) / self.range.length();
+        if fraction.is_finite() { fraction } else { f64::NAN }
+    }
+
+    /// The value at a fraction of the axis.
+    pub fn value_at(&self, fraction: f64) -> f64 {
+        let value = self.range.start + fraction * self.range.length();
+        if self.is_logarithmic { 10f64.powf(value) } else { value }
+    }
+
+    /// The nearest value that lies on the axis; no number where there is none.
+    pub fn clamped(&self, value: f64) -> f64 {
+        match self.at(value) {
+            below if below < 0.0 => self.value_at(0.0),
+            above if above > 1.0 => self.value_at(1.0),
+            _ => value,
+        }
+    }
+
+    /// The labelled values, at most `most` of them where they are not given.
+    fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+        match &self.ticks {
+            Ticks::At(ticks) => ticks.clone(),
+            Ticks::Round { .. } if self.is_logarithmic => {
+                log_ticks(self.range).into_iter().map(|tick| (tick, tick_labels(&[tick]).concat())).collect()
+            }
+            Ticks::Round { whole } => {
+                let ticks = if *whole { self.range.whole_ticks(most) } else { self.range.ticks(most) };
+                let labels = tick_labels(&ticks);
+                ticks.into_iter().zip(labels).collect()
+            }
+        }
+    }
+
+    fn ticks_upward(&self, height: f64) -> Vec<(f64, String)> {
+        self.ticks(((height / 42.0) as usize).max(2))
+    }
+
+    fn widest_label(&self, height: f64) -> f64 {
+        let look = Text::new(LABEL);
+        self.ticks_upward(height).iter().map(|(_, label)| look.width(label)).fold(0.0, f64::max)
+    }
+
+    /// What labels and title take beside a chart of this height.
+    pub fn width(&self, height: f64) -> f64 {
+        (self.widest_label(height) + 2.0 * GAP + TITLE).max(LEAST_WIDTH)
+    }
+
+    /// Draws grid lines across `area`, labels on its left, and the title beside them.
+    pub fn draw_left(&self, canvas: &mut Canvas, area: Rect) {
         let look = Text::new(LABEL).color(MUTED).right();
-        for (tick, label) in ticks.iter().zip(labels) {
-            let (_, y) = self.place(self.x.start, *tick);
-            canvas.line(&[(self.area.left, y), (self.area.right(), y)], GRID, 0.75)?;
-            canvas.text(label, (self.area.left - 7.0, y), &look)?;
+        for (tick, label) in self.ticks_upward(area.height) {
+            let y = area.bottom() - self.at(tick) * area.height;
+            canvas.line(&[(area.left, y), (area.right(), y)], GRID, 0.75);
+            if self.has_words {
+                canvas.text(&label, (area.left - GAP, y), &look);
+            }
         }
-        let middle = self.area.top + self.area.height / 2.0;
-        let look = Text::new(12.0).centered().upward();
-        canvas.text(title, (self.area.left - 50.0, middle), &look)
+        if !self.has_words {
+            return;
+        }
+        let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE / 2.0).max(50.0);
+        let look = Text::new(TITLE).centered().upward();
+        canvas.text(&self.title, (area.left - title, area.center().1), &look);
     }
 
-    /// Labels of the x axis at whole numbers below the area, its title under them.
-    pub fn x_axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, title: &str) -> Result<()> {
-        let ticks = self.x.whole_ticks((self.area.width / 90.0) as usize);
-        self.x_axis_at(canvas, title, &ticks, &tick_labels(&ticks))
+    /// Draws ticks and labels on the right of `area`, and the title beside them.
+    pub fn draw_right(&self, canvas: &mut Canvas, area: Rect) {
+        let (right, look) = (area.right(), Text::new(LABEL).color(self.color.unwrap_or(MUTED)));
+        let mut widest = 0f64;
+        for (tick, label) in self.ticks(ticks_on_the_right(area.height)) {
+            let y = area.bottom() - self.at(tick) * area.height;
+            canvas.line(&[(right, y), (right + 4.0, y)], self.color.unwrap_or(MUTED), 1.0);
+            canvas.text(&label, (right + GAP, y), &look);
+            // The sign that says that larger values share a colour has its room before the title.
+            widest = widest.max(look.width(label.trim_start_matches('≥')));
+        }
+        let look = Text::new(TITLE).color(self.color.unwrap_or(INK)).centered().upward();
+        canvas.text(&self.title, (right + widest + 27.0, area.center().1), &look);
     }
 
-    /// The same at given values with given labels.
-    pub fn x_axis_at<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        title: &str,
-        ticks: &[f64],
-        labels: &[String],
-    ) -> Result<()> {
-        let bottom = self.area.bottom();
-        canvas.line(&[(self.area.left, bottom), (self.area.right(), bottom)], MUTED, 1.0)?;
+    /// Draws the line below `area`, its ticks and labels, and the title under them.
+    pub fn draw_below(&self, canvas: &mut Canvas, area: Rect) {
+        let bottom = area.bottom();
+        canvas.line(&[(area.left, bottom), (area.right(), bottom)], MUTED, 1.0);
+        if !self.has_words {
+            return;
+        }
         let look = Text::new(LABEL).color(MUTED).centered();
-        for (tick, label) in ticks.iter().zip(labels) {
-            let (x, _) = self.place(*tick, self.y.start);
-            canvas.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0)?;
+        for (tick, label) in self.ticks((area.width / 90.0) as usize) {
+            let x = area.left + self.at(tick) * area.width;
+            canvas.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
             // A wide last label would be cut at the picture's edge.
-            let x = x.min(f64::from(WIDTH) - 4.0 - look.width(label) / 2.0);
-            canvas.text(label, (x, bottom + 14.0), &look)?;
+            let x = x.min(WIDTH - 4.0 - look.width(&label) / 2.0);
+            canvas.text(&label, (x, bottom + 14.0), &look);
         }
-        let middle = self.area.left + self.area.width / 2.0;
-        canvas.text(title, (middle, bottom + 34.0), &Text::new(12.0).centered())
-    }
-
-    /// A curve through `points` in the order of x, cut where it leaves the y range; values that are
-    /// not finite interrupt it.
-    pub fn curve<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        points: impl IntoIterator<Item = (f64, f64)>,
-        color: RGBColor,
-        width: f64,
-    ) -> Result<()> {
-        let mut stretch: Vec<Place> = Vec::new();
-        for (x, y) in points {
-            if y.is_finite() {
-                stretch.push(self.place(x, y));
-            } else {
-                self.stretch(canvas, &std::mem::take(&mut stretch), color, width)?;
-            }
-        }
-        self.stretch(canvas, &stretch, color, width)
-    }
-
-    /// The values of single steps, and where they are many and scatter, their course over them.
-    /// Returns what a legend says of them.
-    pub fn noisy_curve<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        points: &[Point],
-        name: &str,
-    ) -> Result<Vec<(Sign, String)>> {
-        let smoothed = smooth(points, self.y.end);
-        if smoothed.len() < FEWEST_TO_SMOOTH {
-            self.curve(canvas, values(points), BLUE, 2.0)?;
-            return Ok(vec![(Sign::Line(BLUE), name.to_string())]);
-        }
-        self.curve(canvas, values(points), pale(BLUE), 0.75)?;
-        self.curve(canvas, values(&smoothed), BLUE, 2.0)?;
-        Ok(vec![
-            (Sign::Line(BLUE), format!("{name}, smoothed")),
-            (Sign::Line(pale(BLUE)), "single steps".to_string()),
-        ])
-    }
-
-    fn stretch<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        places: &[Place],
-        color: RGBColor,
-        width: f64,
-    ) -> Result<()> {
-        let (top, bottom) = (self.area.top, self.area.bottom());
-        if let &[place] = places {
-            let within = (top..=bottom).contains(&place.1);
-            return if within { canvas.dot(place, width.max(2.0), color) } else { Ok(()) };
-        }
-        let mut inside: Vec<Place> = Vec::new();
-        for pair in thin(places).windows(2) {
-            let Some((from, to)) = clip(pair[0], pair[1], top, bottom) else {
-                canvas.line(&std::mem::take(&mut inside), color, width)?;
-                continue;
-            };
-            if inside.last() != Some(&from) {
-                canvas.line(&std::mem::take(&mut inside), color, width)?;
-                inside.push(from);
-            }
-            inside.push(to);
-        }
-        canvas.line(&inside, color, width)
+        let look = Text::new(TITLE).color(INK).centered();
+        canvas.text(&self.title, (area.center().0, bottom + 34.0), &look);
     }
 }
 
-/// The part of a segment with `top <= y <= bottom`.
-fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)> {
-    let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
-    let cut = |place: Place| {
-        if place.1 < top {
-            at(top)
-        } else if place.1 > bottom {
-            at(bottom)
-        } else {
-            place
-        }
-    };
-    let outside = (from.1 < top && to.1 < top) || (from.1 > bottom && to.1 > bottom);
-    (!outside).then(|| (cut(from), cut(to)))
+/// How many ticks an axis on the right has at most.
+pub(crate) fn ticks_on_the_right(height: f64) -> usize {
+    ((height / 50.0) as usize).clamp(2, 6)
 }
 
-/// Of all places that fall into one half of a logical pixel's width, the first, the lowest, the
-/// highest and the last: no more can be seen.
-fn thin(places: &[Place]) -> Vec<Place> {
-    places
-        .chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor())
-        .flat_map(|column| {
-            if column.len() <= 4 {
-                return column.to_vec();
-            }
-            let by_height = |a: &usize, b: &usize| column[*a].1.total_cmp(&column[*b].1);
-            let lowest = (0..column.len()).min_by(by_height).unwrap_or(0);
-            let highest = (0..column.len()).max_by(by_height).unwrap_or(0);
-            let mut kept = [0, lowest.min(highest), lowest.max(highest), column.len() - 1].to_vec();
-            kept.dedup();
-            kept.into_iter().map(|i| column[i]).collect()
-        })
-        .collect()
-}
-
-/// The sign of a legend's entry.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Sign {
-    Line(RGBColor),
-    Dashed(RGBColor),
-    Dot(RGBColor),
-    Ring(RGBColor),
-    Cross(RGBColor),
-    Square(RGBColor),
-}
-
-/// Draws legend entries in a row from `place`, going on below where the picture's width ends.
-pub(crate) fn legend<B: DrawingBackend>(
-    canvas: &mut Canvas<'_, B>,
-    place: Place,
-    entries: &[(Sign, String)],
-) -> Result<()> {
-    let look = Text::new(11.5);
-    let (mut x, mut y) = place;
-    for (sign, text) in entries {
-        let width = match sign {
-            Sign::Line(_) | Sign::Dashed(_) => 24.0,
-            Sign::Dot(_) | Sign::Ring(_) | Sign::Cross(_) | Sign::Square(_) => 12.0,
-        };
-        let whole = width + 6.0 + look.width(text);
-        if x > place.0 && x + whole > f64::from(WIDTH) - MARGIN {
-            (x, y) = (place.0, y + 17.0);
-        }
-        let middle = (x + width / 2.0, y);
-        match *sign {
-            Sign::Line(color) => canvas.line(&[(x, y), (x + width, y)], color, 2.0)?,
-            Sign::Dashed(color) => canvas.dashed((x, y), (x + width + 2.0, y), color, 1.5)?,
-            Sign::Dot(color) => canvas.dot(middle, 3.5, color)?,
-            Sign::Ring(color) => canvas.ring(middle, 4.5, color, 1.25)?,
-            Sign::Cross(color) => canvas.cross(middle, 4.0, color, 1.75)?,
-            Sign::Square(color) => {
-                let rect = Rect { left: x, top: y - 6.0, width, height: width };
-                canvas.rect(rect, color)?;
-                canvas.frame(rect, GRID, 0.75)?;
-            }
-        }
-        canvas.text(text, (x + width + 6.0, y), &look)?;
-        x += whole + 20.0;
-    }
-    Ok(())
-}
-
-/// Clears the canvas and writes the title, and below it what is to be known about the picture.
-pub(crate) fn heading<B: DrawingBackend>(canvas: &mut Canvas<'_, B>, title: &str, below: &str) -> Result<()> {
-    let width = f64::from(WIDTH) - 2.0 * MARGIN;
-    let look = Text::new(17.0).bold().color(INK);
-    canvas.text(&look.fit(title, width), (MARGIN, 24.0), &look)?;
-    let look = Text::new(12.0).color(MUTED);
-    canvas.text(&look.fit(below, width), (MARGIN, 46.0), &look)
+/// The area of a chart as wide as a picture, with the room that the labels of its axes need.
+pub(crate) fn wide_area(top: f64, height: f64, left: &Axis, right: Option<&Axis>) -> Rect {
+    let before = MARGIN + left.width(height);
+    let after = MARGIN + right.map_or(0.0, |axis| axis.width(height) + 8.0);
+    Rect { left: before, top, width: WIDTH - before - after, height }
 }
 
 #[cfg(test)]
@@ -254,20 +196,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_cut_where_it_leaves_the_frame() {
-        assert_eq!(clip((0.0, -10.0), (20.0, 10.0), 0.0, 5.0), Some(((10.0, 0.0), (15.0, 5.0))));
-        assert_eq!(clip((0.0, -10.0), (20.0, -1.0), 0.0, 5.0), None);
+    fn titles_stand_beside_the_widest_label() {
+        let range = Range { start: 0.0, end: 9_000_000.0 };
+        let wide = Axis::new("loss", range);
+        let area = wide_area(0.0, 300.0, &wide, None);
+        let labels = wide.widest_label(300.0);
+        assert!(labels > 55.0 && area.left - MARGIN >= labels + GAP + TITLE, "{labels}, {area:?}");
+        let narrow = Axis::new("loss", Range { start: 0.0, end: 1.0 });
+        assert_eq!(wide_area(0.0, 300.0, &narrow, None).left, MARGIN + 58.0);
     }
 
     #[test]
-    fn thinning_keeps_the_extremes_of_a_dense_curve() {
-        let places: Vec<Place> = (0..10_000)
-            .map(|i| (f64::from(i) * 1e-3, if i == 5_003 { 99.0 } else { f64::from(i % 7) }))
-            .collect();
-        let kept = thin(&places);
-        assert!(kept.len() <= 4 * 21, "{}", kept.len());
-        assert!(
-            kept.contains(&places[5_003]) && kept.first() == places.first() && kept.last() == places.last()
-        );
+    fn a_logarithmic_axis_has_no_place_for_what_has_no_logarithm() {
+        let axis = Axis::logarithmic("rate", Range { start: -3.0, end: -1.0 });
+        assert_eq!([axis.at(1e-2), axis.at(1e-3)], [0.5, 0.0]);
+        assert!(axis.at(0.0).is_nan() && axis.at(-1.0).is_nan());
     }
 }

@@ -1,7 +1,6 @@
-//! The palette of line charts and the colour maps of attention weights.
+//! The palette of line charts and the colours of attention weights.
 
 use plotters::style::RGBColor;
-use serde::{Deserialize, Serialize};
 
 /// The paper.
 pub(crate) const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
@@ -25,53 +24,24 @@ pub(crate) const GREEN: RGBColor = RGBColor(0, 138, 101);
 /// The learning rate.
 pub(crate) const PURPLE: RGBColor = RGBColor(184, 120, 160);
 
-/// The colours of attention weights, from weight zero to the largest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ColorMap {
-    /// Perceptually uniform, survives greyscale and colour blindness: dark violet to yellow.
-    #[default]
-    Viridis,
-    /// Perceptually uniform, survives greyscale and colour blindness: black to pale yellow.
-    Magma,
-    /// Blue over green to red, after "Turbo" (Mikhailov, 2019): shows small differences, but its
-    /// brightness does not rise with the weight.
-    Rainbow,
+/// The colours of attention weights, from weight zero to the largest: Viridis, even to the eye, which
+/// survives greyscale and colour blindness. Evenly spaced control points, each as `0xRRGGBB`; colours between
+/// them are mixed linearly.
+pub(crate) const CONTROL_POINTS: [u32; 10] =
+    [0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e, 0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725];
+
+/// The colour at `fraction` of the scale, which is clamped to 0..=1.
+pub(crate) fn color(fraction: f64) -> RGBColor {
+    let place = fraction.clamp(0.0, 1.0) * (CONTROL_POINTS.len() - 1) as f64;
+    let below = (place as usize).min(CONTROL_POINTS.len() - 2);
+    mix(rgb(CONTROL_POINTS[below]), rgb(CONTROL_POINTS[below + 1]), place - below as f64)
 }
 
-impl ColorMap {
-    /// Evenly spaced control points, each as `0xRRGGBB`; colours between them are mixed linearly.
-    pub fn control_points(self) -> [u32; 10] {
-        match self {
-            ColorMap::Viridis => [
-                0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e, 0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b,
-                0xfde725,
-            ],
-            ColorMap::Magma => [
-                0x000004, 0x180f3d, 0x440f76, 0x721f81, 0x9e2f7f, 0xcd4071, 0xf1605d, 0xfd9668, 0xfeca8d,
-                0xfcfdbf,
-            ],
-            ColorMap::Rainbow => [
-                0x30123b, 0x4662d7, 0x36aaf9, 0x1ae4b6, 0x72fe5e, 0xc8ef34, 0xfaba39, 0xf66b19, 0xca2a04,
-                0x7a0403,
-            ],
-        }
-    }
-
-    /// The colour at `fraction` of the scale, which is clamped to 0..=1.
-    pub(crate) fn color(self, fraction: f64) -> RGBColor {
-        let points = self.control_points();
-        let place = fraction.clamp(0.0, 1.0) * (points.len() - 1) as f64;
-        let below = (place as usize).min(points.len() - 2);
-        mix(rgb(points[below]), rgb(points[below + 1]), place - below as f64)
-    }
-
-    /// The colour of a thin line: the brightest end of the map, which could not be seen on white, is
-    /// left out.
-    pub(crate) fn line_color(self, fraction: f64) -> RGBColor {
-        const BRIGHTEST: f64 = 0.88;
-        self.color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
-    }
+/// The colour of a thin line: the brightest end of the scale, which could not be seen on white, is
+/// left out.
+pub(crate) fn line_color(fraction: f64) -> RGBColor {
+    const BRIGHTEST: f64 = 0.88;
+    color(fraction.clamp(0.0, 1.0) * BRIGHTEST)
 }
 
 fn rgb(code: u32) -> RGBColor {
@@ -107,24 +77,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uniform_maps_grow_brighter_with_the_weight() {
-        for map in [ColorMap::Viridis, ColorMap::Magma] {
-            let steps: Vec<f64> = (0..=40).map(|i| luminance(map.color(f64::from(i) / 40.0))).collect();
-            assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{map:?}: {steps:?}");
-        }
+    fn colours_grow_brighter_with_the_weight() {
+        let steps: Vec<f64> = (0..=40).map(|i| luminance(color(f64::from(i) / 40.0))).collect();
+        assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
     }
 
     #[test]
-    fn the_ends_of_a_map_are_its_first_and_last_colour() {
-        assert_eq!(ColorMap::Viridis.color(-1.0), RGBColor(0x44, 0x01, 0x54));
-        assert_eq!(ColorMap::Viridis.color(2.0), RGBColor(0xfd, 0xe7, 0x25));
-        assert_eq!(ColorMap::Magma.color(0.0), RGBColor(0, 0, 4));
+    fn the_ends_of_the_scale_are_its_first_and_last_colour() {
+        assert_eq!(color(-1.0), RGBColor(0x44, 0x01, 0x54));
+        assert_eq!(color(2.0), RGBColor(0xfd, 0xe7, 0x25));
     }
 
     #[test]
     fn weight_zero_is_never_the_colour_of_the_paper() {
-        for map in [ColorMap::Viridis, ColorMap::Magma, ColorMap::Rainbow] {
-            assert!(luminance(map.color(0.0)) < 0.1, "{map:?}");
-        }
+        assert!(luminance(color(0.0)) < 0.1);
     }
 }

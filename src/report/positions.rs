@@ -1,126 +1,77 @@
 //! `positions`: loss by position in the sequence: how much of what a token depends on is used.
 
-use plotters::backend::DrawingBackend;
-use serde::{Deserialize, Serialize};
-
-use super::axis::{HEADING, MARGIN, Plot, Sign, WIDTH, heading, legend};
-use super::canvas::{Canvas, Rect};
+use super::axis::{Axis, wide_area};
 use super::color::{BLUE, GREEN};
-use super::picture::Picture;
-use super::range::{Range, counted};
-use crate::error::{Error, Result};
+use super::line_chart::{LineChart, Mark, Series, legend};
+use super::picture::{HEADING, Picture};
+use super::range::Range;
+use crate::analysis::Analysis;
 
-/// The loss at each position of a sequence. Losses are in nats a token.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct LossByPosition {
-    /// The run's name.
-    pub run: String,
-    /// What the losses were taken on, as "512 validation sequences".
-    pub measured_on: String,
-    /// The mean loss at each position; none where no target counts.
-    pub losses: Vec<Option<f64>>,
-    /// The loss of the best possible predictor at each position; empty where it is not known.
-    pub floor: Vec<Option<f64>>,
-}
-
-const HEIGHT: u32 = 400;
+const HEIGHT: f64 = 400.0;
 /// Up to so many positions are marked each by a dot, and their floor by a dash.
 const MOST_MARKED: usize = 130;
 
-fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> + '_ {
-    values.iter().flatten().copied().filter(|value| value.is_finite())
+/// The loss at each position of a sequence and its floor; none where the run was never validated.
+pub fn positions(run: &str, analysis: &Analysis) -> Option<Picture> {
+    let places = |values: &[Option<f64>]| -> Vec<(f64, f64)> {
+        values.iter().enumerate().map(|(i, value)| (i as f64, value.unwrap_or(f64::NAN))).collect()
+    };
+    let count = analysis.loss_by_position.len();
+    let losses = places(&analysis.loss_by_position);
+    let floor = places(&analysis.floor_by_position.iter().copied().map(Some).collect::<Vec<_>>());
+    if losses.is_empty() {
+        return None;
+    }
+    let title = format!("{run}: loss by position");
+    let mut picture = Picture::new("positions", HEIGHT, &title, &note(&losses, &floor));
+    let x = Range { start: -0.5, end: count as f64 - 0.5 };
+    let x = Axis::whole("position of the input whose successor is predicted", x);
+    let y = Axis::new("loss (nats per token)", range(losses.iter().chain(&floor)));
+    let area = wide_area(HEADING + 30.0, HEIGHT - HEADING - 82.0, &y, None);
+    let is_marked = count <= MOST_MARKED;
+    let mut series = Vec::new();
+    if !floor.is_empty() {
+        // A floor is a level at each position: a dash under each dot.
+        let mark = if is_marked { Mark::Level(2.0) } else { Mark::Line(1.5) };
+        series.push(Series::new("floor", GREEN, mark, floor));
+    }
+    let width = if is_marked { 1.75 } else { 1.25 };
+    series.push(Series::new("loss", BLUE, Mark::Line(width), losses.clone()));
+    if is_marked {
+        let radius = (area.width / count as f64 * 0.3).clamp(2.0, 3.0);
+        series.push(Series::new("", BLUE, Mark::Dot(radius), losses));
+    }
+    let chart = LineChart { area, x, y, series };
+    chart.draw(&mut picture.canvas);
+    legend(&mut picture.canvas, (area.left, HEADING + 8.0), &chart.entries());
+    Some(picture)
 }
 
-fn places(values: &[Option<f64>]) -> impl Iterator<Item = (f64, f64)> + '_ {
-    values.iter().enumerate().map(|(position, value)| (position as f64, value.unwrap_or(f64::NAN)))
+/// From zero, unless all losses are far from it.
+fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Range {
+    let (mut low, mut high) = (f64::INFINITY, 0f64);
+    for (_, loss) in points.filter(|point| point.1.is_finite()) {
+        (low, high) = (low.min(*loss), high.max(*loss));
+    }
+    if !low.is_finite() {
+        return Range { start: 0.0, end: 1.0 };
+    }
+    let low = if low > high * 0.4 { low } else { low.min(0.0) };
+    let range = Range::new(low, high);
+    let below = if low == 0.0 { 0.03 } else { 0.08 };
+    Range { start: range.start - below * range.length(), end: range.end + 0.06 * range.length() }
 }
 
-impl LossByPosition {
-    /// From zero, unless all losses are far from it.
-    fn range(&self) -> Range {
-        let all = || finite(&self.losses).chain(finite(&self.floor));
-        let (low, high) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-        if !low.is_finite() {
-            return Range { start: 0.0, end: 1.0 };
-        }
-        let low = if low > high * 0.4 { low } else { low.min(0.0) };
-        let range = Range::new(low, high);
-        let below = if low == 0.0 { 0.03 } else { 0.08 };
-        Range { start: range.start - below * range.length(), end: range.end + 0.06 * range.length() }
+fn note(losses: &[(f64, f64)], floor: &[(f64, f64)]) -> String {
+    let mut parts = vec!["the whole validation set".to_string()];
+    let known = || losses.iter().filter(|point| point.1.is_finite());
+    if let Some((position, loss)) = known().max_by(|a, b| a.1.total_cmp(&b.1)) {
+        parts.push(format!("highest loss {loss:.3} nats at position {position}"));
     }
-
-    fn summary(&self) -> String {
-        let mut parts = vec![self.measured_on.clone()];
-        let named = self.losses.iter().enumerate();
-        let named =
-            named.filter_map(|(position, loss)| Some((position, loss.filter(|loss| loss.is_finite())?)));
-        if let Some((position, loss)) = named.clone().max_by(|a, b| a.1.total_cmp(&b.1)) {
-            parts.push(format!("highest loss {loss:.3} nats at position {position}"));
-        }
-        let above = named.filter_map(|(position, loss)| Some(loss - self.floor.get(position).copied()??));
-        let (count, sum) = above.fold((0, 0.0), |(count, sum), gap| (count + 1, sum + gap));
-        if count > 0 {
-            parts
-                .push(format!("{:.3} above the floor in the mean", sum / f64::from(count)).replace('-', "−"));
-        }
-        parts.join("; ")
+    let above = known().filter_map(|(position, loss)| Some(loss - floor.get(*position as usize)?.1));
+    let (count, sum) = above.fold((0, 0.0), |(count, sum), gap| (count + 1, sum + gap));
+    if count > 0 {
+        parts.push(format!("{:.3} above the floor on average", sum / f64::from(count)).replace('-', "−"));
     }
-}
-
-impl Picture for LossByPosition {
-    const NAME: &'static str = "positions";
-
-    fn size(&self) -> (u32, u32) {
-        (WIDTH, HEIGHT)
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.losses.is_empty() {
-            return Err(Error::Shape("losses by position need at least one position".to_string()));
-        }
-        if !self.floor.is_empty() && self.floor.len() != self.losses.len() {
-            return Err(Error::Shape(format!(
-                "the floor of {} does not fit losses of {}",
-                counted(self.floor.len(), "position"),
-                counted(self.losses.len(), "position"),
-            )));
-        }
-        Ok(())
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let area = Rect {
-            left: MARGIN + 58.0,
-            top: HEADING + 30.0,
-            width: f64::from(WIDTH) - 2.0 * MARGIN - 58.0,
-            height: f64::from(HEIGHT) - HEADING - 30.0 - 52.0,
-        };
-        let positions = self.losses.len();
-        let plot = Plot { area, x: Range { start: -0.5, end: positions as f64 - 0.5 }, y: self.range() };
-        heading(canvas, &format!("{}: loss by position", self.run), &self.summary())?;
-        plot.y_axis(canvas, "loss (nats a token)")?;
-        plot.x_axis(canvas, "position of the input whose successor is predicted")?;
-        let mut entries = vec![(Sign::Line(BLUE), "loss".to_string())];
-        if finite(&self.floor).next().is_some() {
-            if positions <= MOST_MARKED {
-                // A floor is a level at each position: a dash under each dot.
-                for (position, floor) in places(&self.floor).filter(|(_, floor)| floor.is_finite()) {
-                    let (from, to) = (plot.place(position - 0.38, floor), plot.place(position + 0.38, floor));
-                    canvas.line(&[from, to], GREEN, 2.0)?;
-                }
-                entries.push((Sign::Dashed(GREEN), "floor".to_string()));
-            } else {
-                plot.curve(canvas, places(&self.floor), GREEN, 1.5)?;
-                entries.push((Sign::Line(GREEN), "floor".to_string()));
-            }
-        }
-        plot.curve(canvas, places(&self.losses), BLUE, if positions <= MOST_MARKED { 1.75 } else { 1.25 })?;
-        if positions <= MOST_MARKED {
-            let radius = (area.width / positions as f64 * 0.3).clamp(2.0, 3.0);
-            for (position, loss) in places(&self.losses).filter(|(_, loss)| loss.is_finite()) {
-                canvas.dot(plot.place(position, loss), radius, BLUE)?;
-            }
-        }
-        legend(canvas, (area.left, HEADING + 8.0), &entries)
-    }
+    parts.join("; ")
 }

@@ -1,37 +1,10 @@
 //! `prediction`: predicted against true tokens over time steps.
 
-use plotters::backend::DrawingBackend;
-use serde::{Deserialize, Serialize};
-
-use super::axis::{WIDTH, heading};
-use super::canvas::Canvas;
 use super::picture::Picture;
 use super::range::{counted, whole};
-use super::token_row::{MOST_STEPS, Outcome, Step, TokenRow, Words};
-use crate::error::{Error, Result};
-
-/// What a model predicted along one sequence, each time after the true tokens.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Predictions {
-    /// The run's name.
-    pub run: String,
-    /// Which sequence it is, as "validation sequence 0".
-    pub sequence: String,
-    /// The targets in order; the first is the token after the first input.
-    pub steps: Vec<PredictedToken>,
-}
-
-/// One target and what was predicted for it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PredictedToken {
-    /// The text of the true token.
-    pub truth: String,
-    /// The text of the most probable token.
-    pub predicted: String,
-    /// Whether the tokens before it determine the true one. Where they do not, a perfect model can
-    /// only guess, and a miss is none.
-    pub determined: bool,
-}
+use super::reading::{Reading, Target};
+use super::token_strip::{Outcome, Step, TokenStrip, Words};
+use crate::data::Role;
 
 const WORDS: Words = Words {
     predicted: "predicted",
@@ -41,68 +14,67 @@ const WORDS: Words = Words {
     shade: "cannot be known",
 };
 
-impl PredictedToken {
-    fn outcome(&self) -> Outcome {
-        match (self.determined, self.truth == self.predicted) {
-            (false, _) => Outcome::Unknown,
-            (true, true) => Outcome::Hit,
-            (true, false) => Outcome::Miss,
-        }
+/// What a model predicted along one sequence, each time after the true tokens; none where no true token is
+/// known.
+pub fn prediction(run: &str, reading: &Reading) -> Option<Picture> {
+    let steps: Vec<(&Target, &str)> = reading
+        .targets
+        .iter()
+        .zip(&reading.likeliest)
+        .filter_map(|(target, likeliest)| Some((target.as_ref()?, likeliest.first()?.token.as_str())))
+        .collect();
+    let outcome = |target: &Target, predicted: &str| match (target.role, target.text == predicted) {
+        (Role::Undetermined, _) => Outcome::Unknown,
+        (_, true) => Outcome::Hit,
+        (_, false) => Outcome::Miss,
+    };
+    let strip = TokenStrip {
+        steps: steps
+            .iter()
+            .map(|&(target, predicted)| Step {
+                truth: Some(target.text.clone()),
+                predicted: Some(predicted.to_string()),
+                outcome: outcome(target, predicted),
+            })
+            .collect(),
+        words: WORDS,
+    };
+    if steps.is_empty() {
+        return None;
     }
+    let note = format!("{}: {}{}", reading.sequence, result(&steps), strip.cut());
+    let title = format!("{run}: predicted and true tokens");
+    let mut picture = Picture::new("prediction", strip.height(), &title, &note);
+    strip.draw(&mut picture.canvas);
+    Some(picture)
 }
 
-impl Predictions {
-    fn row(&self) -> TokenRow {
-        let steps = self.steps.iter().map(|step| Step {
-            truth: Some(step.truth.clone()),
-            predicted: Some(step.predicted.clone()),
-            outcome: step.outcome(),
-        });
-        TokenRow { steps: steps.collect(), words: WORDS }
+/// How many predictions are right: of those that can be known, where a rule says which these are.
+fn result(steps: &[(&Target, &str)]) -> String {
+    let right = |is_meant: &dyn Fn(Role) -> bool| {
+        let meant = steps.iter().filter(|(target, _)| is_meant(target.role));
+        (meant.clone().filter(|(target, predicted)| target.text == *predicted).count(), meant.count())
+    };
+    let (hits, known) = right(&|role| role != Role::Undetermined);
+    let (guessed, unknowable) = right(&|role| role == Role::Undetermined);
+    if steps.iter().any(|(target, _)| target.role == Role::Unknown) {
+        let probability =
+            steps.iter().map(|(target, _)| target.probability).sum::<f64>() / steps.len() as f64;
+        let tokens = counted(known, "token");
+        return format!(
+            "{hits} of {tokens} are right; on average the true one is {:.1} % probable",
+            probability * 100.0
+        );
     }
-
-    fn summary(&self) -> String {
-        let right = |determined| {
-            let of_kind = self.steps.iter().filter(|step| step.determined == determined);
-            (of_kind.clone().filter(|step| step.truth == step.predicted).count(), of_kind.count())
-        };
-        let result = match (right(true), right(false)) {
-            ((hits, known), (_, 0)) => format!("{hits} of {} are right", counted(known, "token")),
-            ((_, 0), (guessed, all)) => {
-                format!("nothing determines these tokens; {guessed} of {} guessed right", whole(all as u64))
-            }
-            ((hits, known), (_, unknowable)) => format!(
-                "{hits} of the {} that can be known are right; {} cannot be known",
-                counted(known, "token"),
-                whole(unknowable as u64)
-            ),
-        };
-        let cut = match self.steps.len() {
-            all if all > MOST_STEPS => {
-                format!("; the first {} of {} steps", whole(MOST_STEPS as u64), whole(all as u64))
-            }
-            _ => String::new(),
-        };
-        format!("{}: {result}{cut}", self.sequence)
-    }
-}
-
-impl Picture for Predictions {
-    const NAME: &'static str = "prediction";
-
-    fn size(&self) -> (u32, u32) {
-        (WIDTH, self.row().height())
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.steps.is_empty() {
-            return Err(Error::Shape("predictions need at least one step".to_string()));
+    match (known, unknowable) {
+        (_, 0) => format!("{hits} of {} are right", counted(known, "token")),
+        (0, all) => {
+            format!("nothing determines these tokens; {guessed} of {} guessed right", whole(all as u64))
         }
-        Ok(())
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        heading(canvas, &format!("{}: predicted and true tokens", self.run), &self.summary())?;
-        self.row().draw(canvas)
+        (_, unknowable) => format!(
+            "{hits} of the {} that can be known are right; {} cannot be known",
+            counted(known, "token"),
+            whole(unknowable as u64)
+        ),
     }
 }

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::color::{BLUE, pale};
+use super::line_chart::{Mark, Series};
+use super::range::{round_up, whole};
+use crate::training::{Row, Split};
+
 /// A value at a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -11,8 +16,11 @@ pub struct Point {
     pub value: f64,
 }
 
-/// Fewer logged steps than this are drawn as they are.
-pub(crate) const FEWEST_TO_SMOOTH: usize = 40;
+/// The values of a split's rows, in the order of steps.
+pub(crate) fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Vec<Point> {
+    let rows = rows.iter().filter(|row| row.split == split);
+    rows.filter_map(|row| Some(Point { step: row.step as u64, value: value(row)? })).collect()
+}
 
 /// The finite values, in order of size.
 pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
@@ -26,27 +34,123 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
 }
 
-/// The mean of each point's neighbourhood, which is as wide on both sides, and narrower towards the
-/// ends: the curve is not delayed, and starts and ends where the run does. What the picture cuts
-/// counts as its upper edge.
-pub(crate) fn smooth(points: &[Point], edge: f64) -> Vec<Point> {
-    let finite = points.iter().filter(|point| point.value.is_finite());
-    let finite: Vec<Point> =
-        finite.map(|point| Point { step: point.step, value: point.value.min(edge) }).collect();
-    let widest = finite.len() / 50;
-    let mut sums = vec![0.0];
-    for point in &finite {
-        sums.push(sums[sums.len() - 1] + point.value);
-    }
-    let mean = |(i, point): (usize, &Point)| {
-        let around = widest.min(i).min(finite.len() - 1 - i);
-        let sum = sums[i + around + 1] - sums[i - around];
-        Point { step: point.step, value: sum / (2 * around + 1) as f64 }
-    };
-    finite.iter().enumerate().map(mean).collect()
-}
-
-/// Steps and values, as a curve takes them.
+/// Steps and values, as a chart takes them.
 pub(crate) fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
     points.iter().map(|point| (point.step as f64, point.value))
+}
+
+/// Fewer points than this are not smoothed: they can be followed one by one.
+const FEWEST_TO_SMOOTH: usize = 8;
+/// The window of smoothing as a share of all steps, and the least number of points in it.
+const WINDOW: f64 = 0.05;
+const LEAST_POINTS: f64 = 10.0;
+
+/// Points smoothed over a window of steps.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Smoothed {
+    /// The window's length in steps.
+    pub window: u64,
+    pub points: Vec<Point>,
+}
+
+/// Where the values go: at each step the value of the straight line that fits all points of a window best
+/// (local linear regression). The window lies around the step, at the ends of the run beside it: it is whole
+/// everywhere, and a trend bends nowhere. What lies above `edge` counts as there. None where points are few.
+pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<Smoothed> {
+    let finite = points.iter().filter(|point| point.value.is_finite());
+    let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
+    let (&(first, _), &(last, _)) = (finite.first()?, finite.last()?);
+    if finite.len() < FEWEST_TO_SMOOTH {
+        return None;
+    }
+    let between = (last - first) / (finite.len() - 1) as f64;
+    let window = round_up((WINDOW * last).max(LEAST_POINTS * between)).min(last - first).round();
+    // Sums up to each point, from which those of any window follow; steps from the middle of the run.
+    let middle = (first + last) / 2.0;
+    let mut sums = vec![[0.0; 5]];
+    for &(step, value) in &finite {
+        let (x, before) = (step - middle, sums[sums.len() - 1]);
+        let terms = [1.0, x, x * x, value, x * value];
+        sums.push(std::array::from_fn(|i| before[i] + terms[i]));
+    }
+    let (mut from, mut to) = (0, 0);
+    let fitted = finite.iter().map(|&(step, _)| {
+        let start = (step - window / 2.0).clamp(first, last - window);
+        while finite[from].0 < start {
+            from += 1;
+        }
+        while to < finite.len() && finite[to].0 <= start + window {
+            to += 1;
+        }
+        let [count, x, xx, y, xy]: [f64; 5] = std::array::from_fn(|i| sums[to][i] - sums[from][i]);
+        let spread = xx - x * x / count;
+        let slope = if spread > 0.0 { (xy - x * y / count) / spread } else { 0.0 };
+        Point { step: step as u64, value: y / count + slope * (step - middle - x / count) }
+    });
+    Some(Smoothed { window: window as u64, points: fitted.collect() })
+}
+
+/// The values of single steps, and where they are many, their smoothed course over them, as a legend names
+/// them. What lies above `edge` is cut by the picture.
+pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
+    match smooth(points, edge) {
+        None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
+        Some(smoothed) => vec![
+            Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
+            Series::new(
+                format!("{name}, smoothed over {} steps", whole(smoothed.window)),
+                BLUE,
+                Mark::Line(2.0),
+                values(&smoothed.points),
+            ),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
+        (1..=steps).map(|i| Point { step: 10 * i, value: value(i) }).collect()
+    }
+
+    #[test]
+    fn a_trend_stays_as_it_is_up_to_both_ends() {
+        let points = course(500, |i| 4.0 - 0.003 * i as f64);
+        let smoothed = smooth(&points, f64::INFINITY).unwrap();
+        assert_eq!(smoothed.window, 250);
+        let close = |(a, b): (&Point, &Point)| a.step == b.step && (a.value - b.value).abs() < 1e-9;
+        assert!(smoothed.points.iter().zip(&points).all(close));
+    }
+
+    #[test]
+    fn the_curve_ends_where_the_points_say_and_not_at_the_last_of_them() {
+        for count in [40, 64, 400] {
+            let mut points = course(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
+            points[0].value = 3.0;
+            points[count as usize - 1].value = 3.0;
+            let smoothed = smooth(&points, f64::INFINITY).unwrap().points;
+            let ends = [smoothed[0].value, smoothed[count as usize - 1].value];
+            assert!(ends.into_iter().all(|end| end < 2.5), "{count}: {ends:?}");
+        }
+    }
+
+    #[test]
+    fn few_points_are_smoothed_too() {
+        let points = course(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
+        let smoothed = smooth(&points, f64::INFINITY).unwrap().points;
+        assert!(smoothed.iter().all(|point| (point.value - 2.0).abs() < 0.4), "{smoothed:?}");
+        assert_eq!(smooth(&points[..5], f64::INFINITY), None);
+    }
+
+    #[test]
+    fn what_is_cut_counts_as_the_edge_and_what_is_no_number_as_nothing() {
+        let mut points = course(100, |_| 2.0);
+        points[50].value = 1e9;
+        points[51].value = f64::NAN;
+        let smoothed = smooth(&points, 4.0).unwrap().points;
+        assert_eq!(smoothed.len(), 99);
+        assert!(smoothed.iter().all(|point| (2.0 - 1e-9..2.7).contains(&point.value)), "{smoothed:?}");
+    }
 }

@@ -109,7 +109,6 @@ fn a_run_leaves_everything_that_explains_it() {
         "plots/heads.png",
         "plots/head_scores.png",
         "plots/positions.png",
-        "plots/schedule.png",
         "plots/gradients.png",
         "plots/generated.png",
         "plots/loss.png",

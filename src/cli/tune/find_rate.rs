@@ -9,7 +9,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::pictures::of_sweep;
-use crate::report::{Picture, Style};
+use crate::report::{Style, save_all};
 use crate::terminal::{print_json_line, say};
 use crate::training::{RunFolder, Start, Target, check_precision, write_atomically};
 use crate::tuning::{RateSweep, sweep};
@@ -52,8 +52,7 @@ pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: 
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        crate::pictures::create(&folder.plots())?;
-        curve.save(&folder.plots(), &Style::default()).map(drop)
+        save_all(curve.picture().as_slice(), &folder.plots(), &Style::default()).map(drop)
     })?;
     if args.json {
         print_json_line(&sweep);

@@ -1,90 +1,84 @@
 //! The pictures of a run's course, and of what it writes.
 
 use super::drawn;
+use crate::analysis::{Analysis, FreeRunning};
+use crate::data::Vocabulary;
 use crate::report::color;
-use crate::report::generated::Generation;
-use crate::report::gradients::GradientCurve;
-use crate::report::picture::{Picture, Raster, Style};
-use crate::report::positions::LossByPosition;
-use crate::report::schedule::ScheduleCurve;
-use crate::report::series::Point;
-use crate::report::token_row::{Outcome, tint};
+use crate::report::generated::generated;
+use crate::report::gradients::gradients;
+use crate::report::picture::Picture;
+use crate::report::positions::positions;
+use crate::report::render::Raster;
+use crate::report::token_strip::{Outcome, tint};
+use crate::training::{Row, Split};
 
-fn points(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
-    (1..=steps).map(|step| Point { step, value: value(step) }).collect()
+fn analysis(losses: Vec<Option<f64>>, floor: bool) -> Analysis {
+    Analysis {
+        step: 100,
+        sequences: 128,
+        first_tokens: None,
+        ablation_sequences: 128,
+        heads: Vec::new(),
+        floor_by_position: match floor {
+            true => losses.iter().map(|loss| loss.unwrap_or(f64::NAN) - 0.25).collect(),
+            false => Vec::new(),
+        },
+        loss_by_position: losses,
+    }
 }
 
-fn positions(length: usize, floor: bool) -> LossByPosition {
-    let losses: Vec<_> = (0..length).map(|i| Some(2.0 - 1.5 * i as f64 / length as f64)).collect();
-    LossByPosition {
-        run: "golden".to_string(),
-        measured_on: "512 validation sequences".to_string(),
-        floor: if floor {
-            losses.iter().map(|loss| loss.map(|loss: f64| loss - 0.25)).collect()
-        } else {
-            vec![]
-        },
-        losses,
-    }
+fn by_position(length: usize) -> Vec<Option<f64>> {
+    (0..length).map(|i| Some(2.0 - 1.5 * i as f64 / length as f64)).collect()
+}
+
+fn picture(losses: Vec<Option<f64>>, floor: bool) -> Picture {
+    positions("golden", &analysis(losses, floor)).unwrap()
 }
 
 #[test]
 fn the_floor_lies_below_the_loss_at_every_position() {
     for length in [5, 64, 257] {
-        let raster = drawn(&positions(length, true));
+        let raster = drawn(&picture(by_position(length), true));
         // The plots begin right of the axis, below the legend.
         let lowest = |color, x: usize| (90..350).filter(|&y| raster.pixel(x, y) == color).max();
         let columns: Vec<(usize, usize)> =
             (80..880).filter_map(|x| Some((lowest(color::BLUE, x)?, lowest(color::GREEN, x)?))).collect();
         assert!(columns.len() > 300, "{length}: {}", columns.len());
         assert!(columns.iter().all(|(loss, floor)| loss < floor), "{columns:?}");
-        assert_eq!(drawn(&positions(length, false)).count(color::GREEN), 0);
+        assert_eq!(drawn(&picture(by_position(length), false)).count(color::GREEN), 0);
     }
 }
 
 #[test]
 fn positions_without_targets_are_drawn_as_gaps() {
-    let mut gaps = positions(11, true);
-    gaps.losses[4] = None;
-    gaps.losses[7] = Some(f64::INFINITY);
-    drawn(&gaps);
-    gaps.losses = vec![None; 11];
-    gaps.floor = Vec::new();
-    assert_eq!(drawn(&gaps).bounds(color::BLUE).unwrap()[3], 72, "the legend alone");
+    let mut losses = by_position(11);
+    losses[4] = None;
+    losses[7] = Some(f64::INFINITY);
+    drawn(&picture(losses, true));
+    let legend = drawn(&picture(vec![None; 11], false));
+    assert_eq!(legend.bounds(color::BLUE).unwrap()[3], 72, "the legend alone");
 }
 
-#[test]
-fn the_learning_rate_is_highest_where_the_warm_up_ends() {
-    for (steps, warmup) in [(1_000, 300), (200_000, 20_000)] {
-        let rise =
-            |step: u64| (step as f64 / warmup as f64).min((steps - step) as f64 / (steps - warmup) as f64);
-        let curve = ScheduleCurve {
-            run: "golden".to_string(),
-            schedule: "linear warm-up, then linear".to_string(),
-            learning_rate: points(steps, rise),
-            warmup,
-        };
-        let raster = drawn(&curve);
-        let [_, top, ..] = raster.bounds(color::PURPLE).unwrap();
-        let peak: Vec<usize> = (0..900).filter(|&x| raster.pixel(x, top) == color::PURPLE).collect();
-        let [.., shade, _] = raster.bounds(color::SHADE).unwrap();
-        assert!(peak.iter().all(|x| x.abs_diff(shade) < 8), "peak at {peak:?}, warm-up to {shade}");
-        assert_eq!(drawn(&ScheduleCurve { warmup: 0, ..curve }).count(color::SHADE), 0);
-    }
-}
-
-fn gradients(clip_limit: Option<f64>) -> GradientCurve {
-    GradientCurve {
-        run: "golden".to_string(),
-        norm: points(100, |step| if step <= 50 { 4.0 } else { 0.25 }),
-        clip_rate: points(100, |step| if step <= 50 { 1.0 } else { 0.0 }),
-        clip_limit,
-    }
+/// Rows of which the first half is clipped.
+fn half_clipped() -> Vec<Row> {
+    let row = |step: usize| Row {
+        step,
+        epoch: 1,
+        split: Split::Train,
+        loss: 1.0,
+        accuracy: 0.5,
+        learning_rate: 1e-3,
+        gradient_norm: Some(if step <= 50 { 4.0 } else { 0.25 }),
+        tokens: 0,
+        seconds: 0.0,
+        clip_rate: Some(if step <= 50 { 1.0 } else { 0.0 }),
+    };
+    (1..=100).map(row).collect()
 }
 
 #[test]
 fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
-    let raster = drawn(&gradients(Some(1.0)));
+    let raster = drawn(&gradients("golden", &half_clipped(), 1.0).unwrap());
     // Rows of the norms' area.
     let rows = |raster: &Raster, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
@@ -97,64 +91,49 @@ fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
     let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
     let [left, _, right, _] = raster.bounds(columns).unwrap();
     assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are cut: {left} to {right}");
-    let free = drawn(&gradients(None));
+    let free = drawn(&gradients("golden", &half_clipped(), 0.0).unwrap());
     assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
     assert!(free.height < raster.height);
 }
 
 #[test]
 fn norms_that_vanish_or_overflow_are_drawn_around() {
-    let mut curve = gradients(Some(1.0));
-    curve.norm[3].value = 0.0;
-    curve.norm[4].value = f64::INFINITY;
-    curve.norm[5].value = f64::NAN;
-    drawn(&curve);
-    drawn(&GradientCurve { norm: vec![Point { step: 1, value: 0.0 }], ..curve });
+    let mut rows = half_clipped();
+    for (row, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
+        rows[row].gradient_norm = Some(norm);
+    }
+    drawn(&gradients("golden", &rows, 1.0).unwrap());
+    drawn(&gradients("golden", &rows[3..4], 1.0).unwrap());
+    assert!(gradients("golden", &[], 1.0).is_none());
 }
 
-fn generation(generated: &[&str], truth: &[&str]) -> Generation {
-    let texts = |tokens: &[&str]| tokens.iter().map(|token| token.to_string()).collect();
-    Generation {
-        run: "golden".to_string(),
-        sequence: "validation sequence 0".to_string(),
-        prompt: texts(if generated[0].parse::<u32>().is_ok() { &["3", "7", "1"] } else { &["a", "b", "c"] }),
-        generated: texts(generated),
-        truth: texts(truth),
-    }
+fn continuation(vocabulary: &Vocabulary, written: &[u32], truth: &[u32]) -> Picture {
+    let free = FreeRunning { prompt: vec![3, 5, 1], generated: written.to_vec(), truth: truth.to_vec() };
+    generated("golden", "validation sequence 0", &free, vocabulary).unwrap()
 }
 
 #[test]
 fn the_prompt_is_shaded_and_what_differs_from_the_truth_is_marked() {
-    let numbers = (["5", "2", "5"], ["5", "2", "4"], color::VERMILION);
-    let text = ([" d", "e", "f"], [" d", "e", "g"], tint(Outcome::Miss));
-    for (truth, other, mark) in [numbers, text] {
-        let same = drawn(&generation(&truth, &truth));
+    let symbols = ["a", "b", "c", " d", "e", "f", "g"].map(str::to_string).to_vec();
+    for (vocabulary, mark) in [
+        (Vocabulary::integers(7, &[]), color::VERMILION),
+        (Vocabulary::symbols(symbols, None).unwrap(), tint(Outcome::Miss)),
+    ] {
+        let (truth, other) = ([5, 2, 5], [5, 2, 4]);
+        let same = drawn(&continuation(&vocabulary, &truth, &truth));
         assert_eq!(same.count(mark), 0);
         assert!(same.count(color::SHADE) > 200, "the prompt");
-        assert!(drawn(&generation(&other, &truth)).count(mark) > 50);
+        assert!(drawn(&continuation(&vocabulary, &other, &truth)).count(mark) > 50);
         // A user's own prompt has no true continuation.
-        let free = drawn(&generation(&other, &[]));
+        let free = drawn(&continuation(&vocabulary, &other, &[]));
         assert_eq!(free.count(mark), 0);
         assert!(free.count(color::SHADE) > 200);
     }
 }
 
 #[test]
-fn empty_courses_are_refused_in_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let style = Style::default();
-    let refused = |result: crate::error::Result<std::path::PathBuf>| result.unwrap_err().to_string();
-    let messages = [
-        refused(ScheduleCurve::default().save(folder.path(), &style)),
-        refused(GradientCurve::default().save(folder.path(), &style)),
-        refused(LossByPosition::default().save(folder.path(), &style)),
-        refused(Generation::default().save(folder.path(), &style)),
-    ];
-    assert!(messages.iter().all(|message| message.contains("at least one")), "{messages:?}");
-    let uneven = LossByPosition { floor: vec![None; 3], ..positions(5, false) };
-    assert_eq!(
-        refused(uneven.save(folder.path(), &style)),
-        "the floor of 3 positions does not fit losses of 5 positions"
-    );
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+fn what_holds_nothing_has_no_picture() {
+    let nothing = FreeRunning { prompt: vec![1], generated: Vec::new(), truth: Vec::new() };
+    assert!(generated("golden", "", &nothing, &Vocabulary::integers(3, &[])).is_none());
+    assert!(positions("golden", &analysis(Vec::new(), false)).is_none());
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::{Page, PageMaps, PageSample};
 use crate::analysis::{AttentionKind, HeadScores, Score};
 use crate::error::{Error, Result};
-use crate::report::series::{FEWEST_TO_SMOOTH, Point, smooth};
+use crate::report::color::CONTROL_POINTS;
+use crate::report::series::{Point, smooth};
 
 /// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
 /// sequence has many of, and large ones are off by 0.004 at most.
@@ -33,6 +34,8 @@ struct Embedded<'a> {
     scores: Vec<About>,
     loss_range: [f64; 2],
     smoothed: Vec<Point>,
+    /// The steps over which the loss is smoothed.
+    window: u64,
     layers: Vec<usize>,
     /// `[sample][kind]`.
     maps: Vec<Vec<Packed>>,
@@ -88,7 +91,8 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     }
     let range = page.loss.losses();
     let smoothed = smooth(&page.loss.training, range.end);
-    let smoothed = if smoothed.len() >= FEWEST_TO_SMOOTH { thinned(&smoothed) } else { Vec::new() };
+    let (window, smoothed) =
+        smoothed.map_or((0, Vec::new()), |smoothed| (smoothed.window, thinned(&smoothed.points)));
     for curve in [&mut page.loss.training, &mut page.loss.validation, &mut page.loss.learning_rate] {
         *curve = thinned(curve);
     }
@@ -103,10 +107,11 @@ pub(super) fn data(mut page: Page) -> Result<String> {
         is_weight: score.is_weight(),
     };
     let embedded = Embedded {
-        colors: page.color_map.control_points().map(|point| format!("#{point:06x}")).to_vec(),
+        colors: CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec(),
         scores: Score::ALL.into_iter().filter(is_known).map(about).collect(),
         loss_range: [range.start, range.end],
         smoothed,
+        window,
         layers,
         maps,
         left_out: all - page.samples.len(),

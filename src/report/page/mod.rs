@@ -6,14 +6,15 @@
 //! never markup.
 
 mod embedded;
+mod run;
 
 use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::color::ColorMap;
 use super::loss::LossCurve;
+use super::reading::TokenProbability;
 use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
 use crate::error::{Error, Result};
 
@@ -38,8 +39,6 @@ pub struct Page {
     pub shown: Vec<usize>,
     /// The scores along the run, in the order of steps; may be empty.
     pub history: Vec<ScoredStep>,
-    /// The colours of attention weights.
-    pub color_map: ColorMap,
 }
 
 /// One sequence, and what the model makes of it.
@@ -68,15 +67,6 @@ pub struct PagePrediction {
     pub determined: Option<bool>,
     /// The likeliest tokens, the most probable first.
     pub probable: Vec<TokenProbability>,
-}
-
-/// A token and how probable it is.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct TokenProbability {
-    /// The token's text.
-    pub token: String,
-    /// Its probability, 0 to 1.
-    pub probability: f64,
 }
 
 /// The attention of all heads over one sequence.

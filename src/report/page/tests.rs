@@ -51,7 +51,6 @@ pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> 
         shown: vec![0; layers],
         history: [10, 100].map(|step| ScoredStep { step, heads: scores.clone() }).to_vec(),
         heads: scores,
-        color_map: ColorMap::default(),
     }
 }
 

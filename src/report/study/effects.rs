@@ -3,21 +3,14 @@
 //! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
 //! of those that stand in the stage that changes the key.
 
-use plotters::backend::DrawingBackend;
-
-use super::{StudyResult, StudyTrial, TrialEnding, Value, log_axis, log_range, mark, marks};
-use crate::error::Result;
-use crate::report::axis::{HEADING, LABEL, MARGIN, Plot, WIDTH, heading, legend};
-use crate::report::canvas::{Canvas, Rect};
+use super::{StudyResult, StudyTrial, TrialEnding, Value, log_range, mark, marks};
+use crate::report::axis::{Axis, LABEL};
+use crate::report::canvas::Rect;
 use crate::report::color::VERMILION;
-use crate::report::picture::Picture;
+use crate::report::line_chart::{LineChart, Mark, Series, legend};
+use crate::report::picture::{HEADING, MARGIN, Picture, WIDTH};
 use crate::report::range::Range;
 use crate::report::text::Text;
-
-/// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
-/// the best of each value.
-#[derive(Debug, Clone, Copy)]
-pub struct KeyEffects<'a>(pub &'a StudyResult);
 
 /// Charts side by side.
 const ACROSS: usize = 3;
@@ -28,97 +21,80 @@ const LEGEND: f64 = 30.0;
 const LEFT: f64 = 62.0;
 const GAP: f64 = 22.0;
 
-impl Picture for KeyEffects<'_> {
-    const NAME: &'static str = "effects";
-
-    fn size(&self) -> (u32, u32) {
-        let rows = self.0.keys.len().div_ceil(ACROSS).max(1);
-        (WIDTH, (HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0).ceil() as u32)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.0.check()
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let Self(result) = self;
-        heading(canvas, &format!("{}: what each key does", result.study), &result.best_in_words())?;
-        let across = ACROSS.min(result.keys.len().max(1));
-        let width = (f64::from(WIDTH) - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
-        for (index, key) in result.keys.iter().enumerate() {
-            let (row, column) = (index / ACROSS, index % ACROSS);
-            let area = Rect {
-                left: MARGIN + LEFT + column as f64 * (width + GAP),
-                top: HEADING + LEGEND + row as f64 * (HEIGHT + BELOW),
-                width,
-                height: HEIGHT,
-            };
-            self.effect(canvas, area, (index, key), column == 0)?;
+/// A small chart for each searched key: its values against the loss, a mark a trial, and a line along
+/// the best of each value.
+pub fn key_effects(result: &StudyResult) -> Picture {
+    let rows = result.keys.len().div_ceil(ACROSS).max(1);
+    let height = HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0;
+    let title = format!("{}: what each key does", result.study);
+    let mut picture = Picture::new("effects", height, &title, &result.best_in_words());
+    let across = ACROSS.min(result.keys.len().max(1));
+    let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;
+    for index in 0..result.keys.len() {
+        let (row, column) = (index / ACROSS, index % ACROSS);
+        let area = Rect {
+            left: MARGIN + LEFT + column as f64 * (width + GAP),
+            top: HEADING + LEGEND + row as f64 * (HEIGHT + BELOW),
+            width,
+            height: HEIGHT,
+        };
+        let mut chart = effect(result, index, area);
+        if column > 0 {
+            chart.y = chart.y.without_words();
         }
-        legend(canvas, (MARGIN + LEFT, HEADING + 8.0), &marks(result))
+        chart.draw(&mut picture.canvas);
     }
+    legend(&mut picture.canvas, (MARGIN + LEFT, HEADING + 8.0), &marks(result));
+    picture
 }
 
-impl KeyEffects<'_> {
-    fn effect<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        area: Rect,
-        (index, key): (usize, &str),
-        labelled: bool,
-    ) -> Result<()> {
-        let Self(result) = self;
-        let scale = result.scale(result.trials.iter().filter_map(|trial| trial.loss));
-        let values = || result.trials.iter().filter_map(|trial| trial.values.get(index));
-        let places = distinct(values());
-        let numbers = values().filter_map(Value::number).collect::<Vec<_>>();
-        let labels = places.iter().map(Value::text).collect::<Vec<_>>();
-        // Values stand side by side, each in a place of its own, while their labels fit; of more numbers,
-        // the distance counts.
-        let widest = labels.iter().map(|label| Text::new(LABEL).width(label)).fold(0.0, f64::max);
-        let fits = (widest + 8.0) * places.len() as f64 <= area.width;
-        let side_by_side = fits || numbers.len() < values().count();
-        let logarithmic = numbers.iter().all(|&number| number > 0.0);
-        let x = match side_by_side {
-            true => Range { start: -0.5, end: places.len() as f64 - 0.5 },
-            false if logarithmic => log_range(numbers.iter().copied()),
-            false => Range::new(
-                numbers.iter().copied().fold(f64::INFINITY, f64::min),
-                numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            ),
+fn effect(result: &StudyResult, index: usize, area: Rect) -> LineChart {
+    let key = &result.keys[index];
+    let scale = result.scale(result.trials.iter().filter_map(|trial| trial.loss));
+    let values = || result.trials.iter().filter_map(|trial| trial.values.get(index));
+    let places = distinct(values());
+    let numbers = values().filter_map(Value::number).collect::<Vec<_>>();
+    let labels = places.iter().map(Value::text).collect::<Vec<_>>();
+    // Values stand side by side, each in a place of its own, while their labels fit; of more numbers,
+    // the distance counts.
+    let look = Text::new(LABEL);
+    let widest = labels.iter().map(|label| look.width(label)).fold(0.0, f64::max);
+    let fits = (widest + 8.0) * places.len() as f64 <= area.width;
+    let side_by_side = fits || numbers.len() < values().count();
+    let is_logarithmic = numbers.iter().all(|&number| number > 0.0);
+    let x = if side_by_side {
+        let range = Range { start: -0.5, end: places.len() as f64 - 0.5 };
+        let room = area.width / places.len() as f64 - 4.0;
+        let labels = labels.iter().enumerate().map(|(i, label)| (i as f64, look.fit(label, room)));
+        Axis::labelled(key, range, labels.collect())
+    } else if is_logarithmic {
+        Axis::logarithmic(key, log_range(numbers.iter().copied()))
+    } else {
+        let ends = numbers.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &number| {
+            (low.min(number), high.max(number))
+        });
+        Axis::new(key, Range::new(ends.0, ends.1))
+    };
+    let at = |value: &Value| match value {
+        value if side_by_side => places.iter().position(|place| place == value).unwrap_or(0) as f64,
+        Value::Number(number) => *number,
+        Value::Name(_) => 0.0,
+    };
+    let mut chart = LineChart { area, x, y: scale.axis(), series: Vec::new() };
+    if side_by_side {
+        let comparable = comparable(result, index);
+        let best = |place: &Value| {
+            let trials = comparable.iter().filter(|trial| trial.values.get(index) == Some(place));
+            trials.filter_map(|trial| trial.loss).min_by(f64::total_cmp)
         };
-        let plot = Plot { area, x, y: scale.range };
-        scale.axis(canvas, &plot, labelled)?;
-        let at = |value: &Value| match (side_by_side, value) {
-            (true, value) => places.iter().position(|place| place == value).unwrap_or(0) as f64,
-            (false, Value::Number(number)) if logarithmic => number.log10(),
-            (false, Value::Number(number)) => *number,
-            (false, Value::Name(_)) => 0.0,
-        };
-        if side_by_side {
-            let ticks = (0..places.len()).map(|place| place as f64).collect::<Vec<_>>();
-            let (look, room) = (Text::new(LABEL), area.width / places.len() as f64 - 4.0);
-            let labels = labels.iter().map(|label| look.fit(label, room)).collect::<Vec<_>>();
-            plot.x_axis_at(canvas, key, &ticks, &labels)?;
-            let comparable = comparable(result, index);
-            let best = |place: &Value| {
-                let trials = comparable.iter().filter(|trial| trial.values.get(index) == Some(place));
-                trials.filter_map(|trial| trial.loss).min_by(f64::total_cmp)
-            };
-            let line = places.iter().filter_map(|place| Some((at(place), scale.at(best(place)?))));
-            plot.curve(canvas, line.collect::<Vec<_>>(), VERMILION, 1.25)?;
-        } else if logarithmic {
-            log_axis(canvas, &plot, key)?;
-        } else {
-            let ticks = plot.x.ticks(5);
-            plot.x_axis_at(canvas, key, &ticks, &crate::report::range::tick_labels(&ticks))?;
-        }
-        for (rank, trial) in result.trials.iter().enumerate().rev() {
-            let Some(value) = trial.values.get(index) else { continue };
-            mark(canvas, &plot, trial, (at(value), trial.loss.map(|loss| scale.at(loss))), rank == 0)?;
-        }
-        Ok(())
+        let line = places.iter().filter_map(|place| Some((at(place), scale.value(best(place)?))));
+        chart.series.push(Series::new("", VERMILION, Mark::Line(1.25), line));
     }
+    for (rank, trial) in result.trials.iter().enumerate().rev() {
+        let Some(value) = trial.values.get(index) else { continue };
+        mark(&mut chart, trial, at(value), trial.loss.map(|loss| scale.value(loss)), rank == 0);
+    }
+    chart
 }
 
 /// The finished trials that differ in a key and, but for the other keys of its stage, in nothing else: of a

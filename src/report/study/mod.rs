@@ -7,21 +7,20 @@ mod learning_rate;
 mod page;
 mod sweep;
 
-use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use serde::{Deserialize, Serialize};
 
-use super::axis::{HEADING, MARGIN, Plot, WIDTH};
-use super::canvas::{Canvas, Rect};
+use super::axis::Axis;
 use super::color::{BLUE, MUTED, VERMILION, pale};
-use super::range::{Range, log_ticks, tick_labels};
+use super::line_chart::{Entry, LineChart, Mark, Series, Sign};
+use super::range::{Range, tick_labels};
 use super::series::quantile;
 use crate::error::{Error, Result};
 
-pub use cost::CostAgainstAccuracy;
-pub use curves::TrialCurves;
-pub use effects::KeyEffects;
-pub use learning_rate::RateAgainstLoss;
+pub use cost::cost;
+pub use curves::trial_curves;
+pub use effects::key_effects;
+pub use learning_rate::learning_rate;
 pub use page::StudyPage;
 pub use sweep::{SweepCurve, SweepPoint};
 
@@ -72,17 +71,6 @@ pub struct StudyTrial {
     pub operations: f64,
     /// The validation loss by tokens trained on.
     pub curve: Vec<(f64, f64)>,
-}
-
-/// Where the one plot of a picture of this height stands: below its title and legend, above the labels
-/// of its axis.
-fn plot_area(height: u32) -> Rect {
-    Rect {
-        left: MARGIN + 62.0,
-        top: HEADING + 30.0,
-        width: f64::from(WIDTH) - 2.0 * MARGIN - 62.0,
-        height: f64::from(height) - HEADING - 30.0 - 52.0,
-    }
 }
 
 /// The value of a searched key.
@@ -164,8 +152,8 @@ impl StudyResult {
     /// apart; where no floor is known, as they are.
     fn scale(&self, losses: impl Iterator<Item = f64>) -> LossScale {
         let scale = LossScale { floor: self.floor, range: Range { start: 0.0, end: 1.0 } };
-        let mut places: Vec<f64> =
-            losses.filter(|loss| loss.is_finite()).map(|loss| scale.at(loss)).collect();
+        let place = |loss: f64| if self.floor.is_some() { scale.value(loss).log10() } else { loss };
+        let mut places: Vec<f64> = losses.filter(|loss| loss.is_finite()).map(place).collect();
         places.sort_by(f64::total_cmp);
         let low = places.first().copied().unwrap_or(0.0);
         let high = quantile(&places, 0.98).unwrap_or(1.0);
@@ -187,33 +175,15 @@ struct LossScale {
 const NEAREST: f64 = 1e-4;
 
 impl LossScale {
-    fn at(&self, loss: f64) -> f64 {
-        match self.floor {
-            Some(floor) => (loss - floor).max(NEAREST).log10(),
-            None => loss,
-        }
+    /// What is drawn of a loss: its distance from the floor, where that is known.
+    fn value(&self, loss: f64) -> f64 {
+        self.floor.map_or(loss, |floor| (loss - floor).max(NEAREST))
     }
 
-    fn axis<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>, plot: &Plot, labelled: bool) -> Result<()> {
-        let (title, ticks, labels) = match self.floor {
-            Some(_) => {
-                let ticks = log_ticks(self.range);
-                let labels = ticks.iter().map(|tick| tick_labels(&[*tick]).concat()).collect::<Vec<_>>();
-                (
-                    "loss above the floor (nats)",
-                    ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>(),
-                    labels,
-                )
-            }
-            None => {
-                let ticks = self.range.ticks(6);
-                let labels = tick_labels(&ticks);
-                ("validation loss (nats)", ticks, labels)
-            }
-        };
-        match labelled {
-            true => plot.y_axis_at(canvas, title, &ticks, &labels),
-            false => plot.y_axis_at(canvas, "", &ticks, &vec![String::new(); ticks.len()]),
+    fn axis(&self) -> Axis {
+        match self.floor {
+            Some(_) => Axis::logarithmic("loss above the floor (nats)", self.range),
+            None => Axis::new("validation loss (nats)", self.range),
         }
     }
 }
@@ -233,53 +203,41 @@ fn log_range(values: impl Iterator<Item = f64>) -> Range {
     Range { start: range.start - 0.05 * range.length(), end: range.end + 0.05 * range.length() }
 }
 
-/// Labels of such an axis.
-fn log_axis<B: DrawingBackend>(canvas: &mut Canvas<'_, B>, plot: &Plot, title: &str) -> Result<()> {
-    let ticks = log_ticks(plot.x);
-    let labels = ticks.iter().map(|tick| tick_labels(&[*tick]).concat()).collect::<Vec<_>>();
-    let ticks = ticks.iter().map(|tick| tick.log10()).collect::<Vec<_>>();
-    plot.x_axis_at(canvas, title, &ticks, &labels)
-}
-
-/// Draws a trial's mark: a dot, a ring where it was given up, a cross at the top where it diverged.
-fn mark<B: DrawingBackend>(
-    canvas: &mut Canvas<'_, B>,
-    plot: &Plot,
-    trial: &StudyTrial,
-    (x, y): (f64, Option<f64>),
-    best: bool,
-) -> Result<()> {
-    let color = trial.color(best);
-    let place = plot.place(x, y.unwrap_or(plot.y.end).clamp(plot.y.start, plot.y.end));
-    match (trial.ended, y) {
-        (TrialEnding::Diverged | TrialEnding::Failed, _) | (_, None) => {
-            canvas.cross((place.0, plot.area.top + 7.0), 4.0, color, 1.75)
-        }
-        (TrialEnding::Pruned | TrialEnding::Unfinished, Some(_)) => canvas.ring(place, 3.5, color, 1.5),
-        (TrialEnding::Finished, Some(_)) => canvas.dot(place, if best { 5.5 } else { 4.0 }, color),
-    }
+/// Adds a trial's mark at `x`: a dot, a ring where it was given up, a cross at the top where it has no loss.
+fn mark(chart: &mut LineChart, trial: &StudyTrial, x: f64, y: Option<f64>, best: bool) {
+    let mark = match (trial.ended, y) {
+        (TrialEnding::Diverged | TrialEnding::Failed, _) | (_, None) => Mark::Cross(4.0, 1.75),
+        (TrialEnding::Pruned | TrialEnding::Unfinished, Some(_)) => Mark::Ring(3.5, 1.5),
+        (TrialEnding::Finished, Some(_)) => Mark::Dot(if best { 5.5 } else { 4.0 }),
+    };
+    // A cross stands below the upper edge, what lies beyond an edge on it.
+    let inset = 7.0 / chart.area.height;
+    let y = match mark {
+        Mark::Cross(..) => chart.y.value_at(1.0 - inset),
+        _ => chart.y.clamped(y.unwrap_or(f64::NAN)),
+    };
+    chart.series.push(Series::new("", trial.color(best), mark, [(x, y)]));
 }
 
 /// What a legend says of these marks, as far as there are any.
-fn marks(result: &StudyResult) -> Vec<(super::axis::Sign, String)> {
-    use super::axis::Sign;
+fn marks(result: &StudyResult) -> Vec<Entry> {
     let any = |ended: TrialEnding| result.trials.iter().any(|trial| trial.ended == ended);
-    let mut entries = vec![(Sign::Dot(VERMILION), "best".to_string())];
+    let mut entries = vec![Entry::new(Sign::Dot, VERMILION, "best")];
     if result.trials.iter().skip(1).any(|trial| trial.ended == TrialEnding::Finished) {
-        entries.push((Sign::Dot(BLUE), "trained to the end".to_string()));
+        entries.push(Entry::new(Sign::Dot, BLUE, "trained to the end"));
     }
     if any(TrialEnding::Pruned) {
-        entries.push((Sign::Ring(pale(BLUE)), "pruned, as it stood then".to_string()));
+        entries.push(Entry::new(Sign::Ring, pale(BLUE), "pruned, as it stood then"));
     }
     if any(TrialEnding::Unfinished) {
-        entries.push((Sign::Ring(pale(BLUE)), "not finished yet".to_string()));
+        entries.push(Entry::new(Sign::Ring, pale(BLUE), "not finished yet"));
     }
     entries.extend(lost(result));
     entries
 }
 
 /// What a legend says of trials that have no loss.
-fn lost(result: &StudyResult) -> Option<(super::axis::Sign, String)> {
+fn lost(result: &StudyResult) -> Option<Entry> {
     let any = |ended: TrialEnding| result.trials.iter().any(|trial| trial.ended == ended);
     let text = match (any(TrialEnding::Diverged), any(TrialEnding::Failed)) {
         (true, true) => "diverged or failed",
@@ -287,7 +245,7 @@ fn lost(result: &StudyResult) -> Option<(super::axis::Sign, String)> {
         (false, true) => "failed",
         (false, false) => return None,
     };
-    Some((super::axis::Sign::Cross(MUTED), text.to_string()))
+    Some(Entry::new(Sign::Cross, MUTED, text))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StudyResult;
 use crate::error::{Error, Result};
-use crate::report::color::ColorMap;
+use crate::report::color::CONTROL_POINTS;
 use crate::report::page::{filled, harmless};
 
 /// What `report.html` shows of a study.
@@ -51,7 +51,7 @@ impl StudyPage {
 
     pub(super) fn html(&self) -> Result<String> {
         self.result.check()?;
-        let colors = ColorMap::default().control_points().map(|point| format!("#{point:06x}")).to_vec();
+        let colors = CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec();
         let json = serde_json::to_string(&Data { page: self, colors })
             .map_err(|error| Error::Failed(format!("cannot write the data of the page: {error}")))?;
         Ok(filled(TEMPLATE, &self.result.study, harmless(json), SCRIPTS.join("\n")))

@@ -1,14 +1,12 @@
 //! `rate_finder`: the loss along a sweep over learning rates.
 
-use plotters::backend::DrawingBackend;
 use serde::{Deserialize, Serialize};
 
-use super::{log_axis, log_range, plot_area};
-use crate::error::{Error, Result};
-use crate::report::axis::{HEADING, LABEL, Plot, Sign, WIDTH, heading, legend};
-use crate::report::canvas::Canvas;
+use super::log_range;
+use crate::report::axis::{Axis, LABEL, wide_area};
 use crate::report::color::{BLUE, GREEN, VERMILION, pale};
-use crate::report::picture::Picture;
+use crate::report::line_chart::{LineChart, Mark, Series, legend};
+use crate::report::picture::{HEADING, Picture};
 use crate::report::range::Range;
 use crate::report::text::Text;
 
@@ -38,53 +36,45 @@ pub struct SweepPoint {
     pub smoothed: f64,
 }
 
-const HEIGHT: u32 = 400;
+const HEIGHT: f64 = 400.0;
 
-impl Picture for SweepCurve {
-    const NAME: &'static str = "rate_finder";
-
-    fn size(&self) -> (u32, u32) {
-        (WIDTH, HEIGHT)
-    }
-
-    fn check(&self) -> Result<()> {
-        match self.points.is_empty() {
-            true => Err(Error::Shape("a sweep needs at least one step".to_string())),
-            false => Ok(()),
-        }
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<()> {
-        let area = plot_area(HEIGHT);
+impl SweepCurve {
+    /// The picture `rate_finder`; none where nothing was swept.
+    pub fn picture(&self) -> Option<Picture> {
         let losses = || self.points.iter().flat_map(|point| [point.loss, point.smoothed]);
         let low = losses().fold(f64::INFINITY, f64::min);
         // What follows the blow-up would squash the fall.
-        let high =
-            losses().fold(low, f64::max).min(low + 1.35 * (self.points[0].loss - low).max(0.05 * low.abs()));
+        let first = self.points.first()?.loss;
+        let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
         let range = Range::new(low, high);
-        let y = Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
-        let plot = Plot { area, x: log_range(self.points.iter().map(|point| point.rate)), y };
-        heading(canvas, &format!("{}: sweep over learning rates", self.run), &self.verdict)?;
-        plot.y_axis(canvas, "training loss (nats a token)")?;
-        log_axis(canvas, &plot, "learning rate")?;
-        let curve = |value: fn(&SweepPoint) -> f64| {
-            self.points.iter().map(move |point| (point.rate.log10(), value(point)))
-        };
-        plot.curve(canvas, curve(|point| point.loss), pale(BLUE), 1.0)?;
-        plot.curve(canvas, curve(|point| point.smoothed), BLUE, 2.25)?;
-        let mut entries = vec![
-            (Sign::Line(BLUE), "smoothed".to_string()),
-            (Sign::Line(pale(BLUE)), "single steps".to_string()),
+        let range =
+            Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() };
+        let title = format!("{}: sweep over learning rates", self.run);
+        let mut picture = Picture::new("rate_finder", HEIGHT, &title, &self.verdict);
+        let y = Axis::new("training loss (nats per token)", range);
+        let rates = log_range(self.points.iter().map(|point| point.rate));
+        let area = wide_area(HEADING + 30.0, HEIGHT - HEADING - 82.0, &y, None);
+        let curve =
+            |value: fn(&SweepPoint) -> f64| self.points.iter().map(move |point| (point.rate, value(point)));
+        let mut series = vec![
+            Series::new("single steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
+            Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
         ];
-        for (rate, color, name) in [(self.lowest, VERMILION, "lowest"), (self.suggested, GREEN, "suggested")]
-        {
+        let marked = [(self.lowest, VERMILION, "lowest"), (self.suggested, GREEN, "suggested")];
+        for (rate, color, name) in marked {
             let Some(rate) = rate else { continue };
-            let (x, _) = plot.place(rate.log10(), y.start);
-            canvas.dashed((x, area.top), (x, area.bottom()), color, 1.5)?;
-            let look = Text::new(LABEL).color(color).right();
-            canvas.text(&format!("{rate:.1e}"), (x - 5.0, area.bottom() - 10.0), &look)?;
-            entries.push((Sign::Dashed(color), name.to_string()));
+            let line = [(rate, range.start), (rate, range.end)];
+            series.push(Series::new(name, color, Mark::Dashed(1.5), line));
         }
-        legend(canvas, (area.left, HEADING + 8.0), &entries)
+        let chart = LineChart { area, x: Axis::logarithmic("learning rate", rates), y, series };
+        chart.draw(&mut picture.canvas);
+        for (rate, color, _) in marked {
+            let Some(rate) = rate else { continue };
+            let (x, _) = chart.place(rate, range.start);
+            let look = Text::new(LABEL).color(color).right();
+            picture.canvas.text(&format!("{rate:.1e}"), (x - 5.0, area.bottom() - 10.0), &look);
+        }
+        legend(&mut picture.canvas, (area.left, HEADING + 8.0), &chart.entries());
+        Some(picture)
     }
 }

@@ -1,7 +1,8 @@
 //! The pictures and the page of a study: what they show, and what they refuse.
 
 use super::*;
-use crate::report::picture::{Format, Picture, Style, raster, vector};
+use crate::report::picture::Picture;
+use crate::report::render;
 
 pub(crate) fn study(floor: Option<f64>) -> StudyResult {
     let trial = |number: usize, ended, loss: Option<f64>, values: [Value; 2]| StudyTrial {
@@ -38,13 +39,17 @@ pub(crate) fn study(floor: Option<f64>) -> StudyResult {
     }
 }
 
-fn pixels<P: Picture>(picture: &P, color: RGBColor) -> usize {
-    let raster = raster(picture, &Style { scale: 1, ..Style::default() }).unwrap();
+fn vector(picture: &Picture) -> String {
+    render::vector(&picture.canvas, picture.size()).unwrap()
+}
+
+fn pixels(picture: &Picture, color: RGBColor) -> usize {
+    let raster = render::raster(&picture.canvas, picture.size(), 1).unwrap();
     let (width, height) = (raster.width as usize, raster.height as usize);
     let at = |x: usize, y: usize| &raster.rgb[(y * width + x) * 3..][..3];
     let clear = |x, y| at(x, y) == [255, 255, 255];
-    assert!((0..width).all(|x| clear(x, 0) && clear(x, height - 1)), "{} runs over its edge", P::NAME);
-    assert!((0..height).all(|y| clear(0, y) && clear(width - 1, y)), "{} runs over its edge", P::NAME);
+    assert!((0..width).all(|x| clear(x, 0) && clear(x, height - 1)), "{} runs over its edge", picture.name);
+    assert!((0..height).all(|y| clear(0, y) && clear(width - 1, y)), "{} runs over its edge", picture.name);
     raster.rgb.chunks_exact(3).filter(|pixel| *pixel == [color.0, color.1, color.2]).count()
 }
 
@@ -54,10 +59,10 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         let study = study(floor);
         let counts = |color| {
             [
-                pixels(&TrialCurves(&study), color),
-                pixels(&KeyEffects(&study), color),
-                pixels(&RateAgainstLoss(&study), color),
-                pixels(&CostAgainstAccuracy(&study), color),
+                pixels(&trial_curves(&study), color),
+                pixels(&key_effects(&study), color),
+                pixels(&learning_rate(&study).unwrap(), color),
+                pixels(&cost(&study), color),
             ]
         };
         assert!(counts(VERMILION).into_iter().all(|count| count > 40), "{:?}", counts(VERMILION));
@@ -65,7 +70,7 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         let mut without = study.clone();
         without.trials.truncate(2);
         let (few, many) =
-            (pixels(&TrialCurves(&without), pale(BLUE)), pixels(&TrialCurves(&study), pale(BLUE)));
+            (pixels(&trial_curves(&without), pale(BLUE)), pixels(&trial_curves(&study), pale(BLUE)));
         // The edges of other colours have a few pixels of it.
         assert!(8 * few < many, "nothing was pruned: {few} of {many}");
     }
@@ -81,7 +86,7 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
     let drawn = |curve: &[(f64, f64)]| {
         let mut study = study.clone();
         study.trials[1].curve = curve.to_vec();
-        pixels(&TrialCurves(&study), pale(BLUE))
+        pixels(&trial_curves(&study), pale(BLUE))
     };
     let none = drawn(&[]);
     let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
@@ -90,10 +95,8 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
 
 #[test]
 fn curves_of_several_seeds_say_whose_they_are() {
-    let style = Style { format: Format::Svg, ..Style::default() };
     let mut study = study(None);
-    let says =
-        |study: &StudyResult| vector(&TrialCurves(study), &style).unwrap().contains("of the first seed");
+    let says = |study: &StudyResult| vector(&trial_curves(study)).contains("of the first seed");
     assert!(!says(&study));
     study.seeds = 3;
     assert!(says(&study));
@@ -101,15 +104,14 @@ fn curves_of_several_seeds_say_whose_they_are() {
 
 #[test]
 fn pictures_say_in_text_what_they_show() {
-    let style = Style { format: Format::Svg, ..Style::default() };
     let study = study(Some(0.5));
-    let svg = vector(&KeyEffects(&study), &style).unwrap();
+    let svg = vector(&key_effects(&study));
     for text in
         ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"]
     {
         assert!(svg.contains(text), "{text}");
     }
-    let svg = vector(&RateAgainstLoss(&study), &style).unwrap();
+    let svg = vector(&learning_rate(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
     let sweep = SweepCurve {
         run: "golden".to_string(),
@@ -120,7 +122,7 @@ fn pictures_say_in_text_what_they_show() {
         suggested: Some(1e-4),
         verdict: "the loss is lowest".to_string(),
     };
-    let svg = vector(&sweep, &style).unwrap();
+    let svg = vector(&sweep.picture().unwrap());
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
 }
 
@@ -129,8 +131,7 @@ fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
     let mut study = study(None);
     study.trials[2].ended = TrialEnding::Unfinished;
     study.trials[3].ended = TrialEnding::Failed;
-    let style = Style { format: Format::Svg, ..Style::default() };
-    for svg in [vector(&TrialCurves(&study), &style).unwrap(), vector(&KeyEffects(&study), &style).unwrap()] {
+    for svg in [vector(&trial_curves(&study)), vector(&key_effects(&study))] {
         assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
     }
@@ -141,10 +142,11 @@ fn a_study_without_a_loss_is_refused_and_one_without_rates_has_no_such_picture()
     let folder = tempfile::tempdir().unwrap();
     let mut study = study(None);
     study.trials.drain(..3);
-    let said = TrialCurves(&study).save(folder.path(), &Style::default()).unwrap_err().to_string();
+    let page = StudyPage { result: study.clone(), ..Default::default() };
+    let said = page.write(&folder.path().join("report.html")).unwrap_err().to_string();
     assert_eq!(said, "a study needs at least one trial with a loss");
     study.keys.remove(0);
-    assert!(!RateAgainstLoss(&study).is_searched());
+    assert!(learning_rate(&study).is_none());
 }
 
 #[test]

@@ -1,0 +1,222 @@
+//! From a picture to its file: pixels or vectors, by plotters' backends.
+//!
+//! Text is set in DejaVu Sans, which is part of the program: pictures look the same on every machine and
+//! need no system library.
+
+use ab_glyph::{Font, point};
+use image::codecs::png::PngEncoder;
+use image::{ColorType, ImageEncoder};
+use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
+};
+
+use super::canvas::{Canvas, Place, Rect, Shape};
+use super::color;
+use super::text::{Text, font, set};
+use crate::error::{Error, Result};
+
+/// The family's name in an SVG; a reader without DejaVu takes Verdana, which is as wide.
+const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
+/// Half the height of capitals, in ems.
+const HALF_CAPITAL: f64 = 0.365;
+/// A drawn surface above this many pixels is not drawn finer than it is kept: 24 million pixels
+/// are 72 MB.
+const MAX_FINE_PIXELS: u64 = 24_000_000;
+/// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.
+const VECTOR_UNIT: u32 = 4;
+
+/// Pixels, three bytes each, row by row.
+pub(crate) struct Raster {
+    pub width: u32,
+    pub height: u32,
+    pub rgb: Vec<u8>,
+}
+
+impl Raster {
+    /// The bytes of a PNG.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        let mut png = Vec::new();
+        PngEncoder::new(&mut png)
+            .write_image(&self.rgb, self.width, self.height, ColorType::Rgb8)
+            .map_err(failed)?;
+        Ok(png)
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Failed(format!("cannot draw: {error}"))
+}
+
+/// Draws twice as fine as asked and averages the pixels: plotters places everything on whole pixels, and
+/// this smooths edges and letter spacing. `scale` is the pixels of a logical one.
+pub(crate) fn raster(canvas: &Canvas, (width, height): (u32, u32), scale: u32) -> Result<Raster> {
+    let (width, height) = (width * scale, height * scale);
+    let fine = if u64::from(width) * u64::from(height) * 4 <= MAX_FINE_PIXELS { 2 } else { 1 };
+    let size = (width * fine, height * fine);
+    let mut drawn = vec![255; size.0 as usize * size.1 as usize * 3];
+    let backend = BitMapBackend::with_buffer(&mut drawn, size);
+    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine) }.draw(canvas)?;
+    let rgb = if fine == 1 { drawn } else { halve(&drawn, width as usize, height as usize) };
+    Ok(Raster { width, height, rgb })
+}
+
+/// The mean of each two by two pixels; `width` and `height` are those of the result.
+fn halve(fine: &[u8], width: usize, height: usize) -> Vec<u8> {
+    let row = width * 2 * 3;
+    let mut rgb = Vec::with_capacity(width * height * 3);
+    for y in 0..height {
+        let (upper, lower) = fine[2 * y * row..][..2 * row].split_at(row);
+        for (upper, lower) in upper.chunks_exact(6).zip(lower.chunks_exact(6)) {
+            for channel in 0..3 {
+                let four = [upper[channel], upper[channel + 3], lower[channel], lower[channel + 3]];
+                let sum: u16 = four.into_iter().map(u16::from).sum();
+                rgb.push(((sum + 2) / 4) as u8);
+            }
+        }
+    }
+    rgb
+}
+
+/// Draws the text of an SVG.
+pub(crate) fn vector(canvas: &Canvas, (width, height): (u32, u32)) -> Result<String> {
+    let (fine_width, fine_height) = (width * VECTOR_UNIT, height * VECTOR_UNIT);
+    let mut svg = String::new();
+    {
+        let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
+        let mut surface = Surface { backend, is_bitmap: false, unit: f64::from(VECTOR_UNIT) };
+        let all = Rect { left: 0.0, top: 0.0, width: f64::from(width), height: f64::from(height) };
+        surface.shape(&Shape::Rect { rect: all, color: color::BACKGROUND })?;
+        surface.draw(canvas)?;
+        surface.backend.present().map_err(failed)?;
+    }
+    // The view box stays fine; the size at which the picture is shown is the logical one. plotters
+    // writes images under a media type that only browsers forgive.
+    let fine = format!("width=\"{fine_width}\" height=\"{fine_height}\"");
+    let logical = format!("width=\"{width}\" height=\"{height}\"");
+    Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
+}
+
+/// A backend of plotters, and the size of a logical pixel on it.
+struct Surface<B> {
+    backend: B,
+    is_bitmap: bool,
+    unit: f64,
+}
+
+impl<B: DrawingBackend> Surface<B> {
+    fn draw(&mut self, canvas: &Canvas) -> Result<()> {
+        canvas.shapes.iter().try_for_each(|shape| self.shape(shape))
+    }
+
+    fn device(&self, (x, y): Place) -> (i32, i32) {
+        ((x * self.unit).round() as i32, (y * self.unit).round() as i32)
+    }
+
+    fn shape(&mut self, shape: &Shape) -> Result<()> {
+        match shape {
+            Shape::Rect { rect, color } => {
+                let from = self.device((rect.left, rect.top));
+                let to = self.device((rect.right(), rect.bottom()));
+                self.backend.draw_rect(from, to, &color.filled(), true).map_err(failed)
+            }
+            Shape::Line { places, color, width } => self.line(places, *color, *width),
+            Shape::Dot { center, radius, color } => {
+                let radius = (radius * self.unit).round().max(1.0) as u32;
+                let center = self.device(*center);
+                self.backend.draw_circle(center, radius, &color.filled(), true).map_err(failed)
+            }
+            Shape::Text { text, place, look } if self.is_bitmap => self.glyphs(text, *place, look),
+            Shape::Text { text, place, look } => self.text_element(text, *place, look),
+            Shape::Image { rect, pixels } => self.image(*rect, pixels),
+        }
+    }
+
+    fn line(&mut self, places: &[Place], color: RGBColor, width: f64) -> Result<()> {
+        let stroke_width = (width * self.unit).round().max(1.0) as u32;
+        let style = ShapeStyle { color: color.to_rgba(), filled: false, stroke_width };
+        let mut path: Vec<(i32, i32)> = places.iter().map(|&place| self.device(place)).collect();
+        path.dedup();
+        if path.len() < 2 {
+            return Ok(());
+        }
+        if !self.is_bitmap {
+            return self.backend.draw_path(path, &style).map_err(failed);
+        }
+        // The bitmap backend turns a long path into one polygon, whose overlaps come out as
+        // holes: draw its pieces, with a dot on each bend.
+        for pair in path.windows(2) {
+            self.backend.draw_line(pair[0], pair[1], &style).map_err(failed)?;
+        }
+        let radius = stroke_width / 2;
+        if radius > 0 {
+            for &bend in &path[1..path.len() - 1] {
+                self.backend.draw_circle(bend, radius, &color.filled(), true).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Text as pixels. plotters' own drops what a glyph is to keep clear on its left, which sets
+    /// small text unevenly.
+    fn glyphs(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
+        let em = look.size * self.unit;
+        let (glyphs, width) = set(text, em as f32, look.bold);
+        let back = match look.align {
+            HPos::Left => 0.0,
+            HPos::Center => width / 2.0,
+            HPos::Right => width,
+        };
+        let drop = (HALF_CAPITAL * em) as f32;
+        let (left, top) = self.device(place);
+        for mut glyph in glyphs {
+            glyph.position = point(glyph.position.x - back, drop);
+            let Some(outline) = font(look.bold).outline_glyph(glyph) else { continue };
+            let corner = outline.px_bounds().min;
+            let mut result = Ok(());
+            outline.draw(|x, y, coverage| {
+                let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
+                let (x, y) = if look.upward { (y, -x) } else { (x, y) };
+                let color = look.color.mix(f64::from(coverage)).to_backend_color();
+                if result.is_ok() {
+                    result = self.backend.draw_pixel((left + x, top + y), color);
+                }
+            });
+            result.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Text as an element of an SVG, which plotters sets in a font of size / 1.24 with its baseline
+    /// 0.76 em below the anchor.
+    fn text_element(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
+        let em = look.size * self.unit;
+        let down = (HALF_CAPITAL - 0.76) * em;
+        let (x, y) = (place.0 * self.unit, place.1 * self.unit);
+        let (x, y) = if look.upward { (x + down, y) } else { (x, y + down) };
+        let turn = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
+        let weight = if look.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let style = TextStyle {
+            font: FontDesc::new(FontFamily::Name(FAMILY), em * 1.24, weight).transform(turn),
+            color: look.color.to_backend_color(),
+            pos: Pos::new(look.align, VPos::Top),
+        };
+        self.backend.draw_text(text, &style, (x.round() as i32, y.round() as i32)).map_err(failed)
+    }
+
+    fn image(&mut self, rect: Rect, pixels: &dyn Fn(f64, f64) -> RGBColor) -> Result<()> {
+        let from = self.device((rect.left, rect.top));
+        let to = self.device((rect.right(), rect.bottom()));
+        let (width, height) = ((to.0 - from.0).max(1) as usize, (to.1 - from.1).max(1) as usize);
+        let mut rgb = Vec::with_capacity(width * height * 3);
+        for y in 0..height {
+            for x in 0..width {
+                let RGBColor(red, green, blue) =
+                    pixels((x as f64 + 0.5) / width as f64, (y as f64 + 0.5) / height as f64);
+                rgb.extend([red, green, blue]);
+            }
+        }
+        self.backend.blit_bitmap(from, (width as u32, height as u32), &rgb).map_err(failed)
+    }
+}
