@@ -13,7 +13,6 @@ pub mod files;
 pub mod generation;
 pub mod model;
 pub mod ops;
-pub mod pictures;
 pub mod position;
 pub mod report;
 pub mod terminal;

@@ -12,7 +12,7 @@ const known = (value) => typeof value === "number" && Number.isFinite(value);
 /** What a trial can be sorted and drawn by. */
 const columns = [
   { name: "trial", of: (trial) => trial.trial, text: (value) => String(value).padStart(3, "0") },
-  ...keys.map((key, i) => ({ name: key, of: (trial) => trial.values[i], key: true })),
+  ...keys.map((name) => ({ name, of: (trial) => trial.setting[name], key: true })),
   { name: "loss", of: (trial) => trial.loss, digits: 4, axis: true },
   { name: "spread over seeds", of: (trial) => trial.loss_spread, digits: 4 },
   { name: "above the floor", of: (trial) => (floor === null || trial.loss === null ? null : trial.loss - floor), digits: 4, axis: true, log: true },
@@ -23,7 +23,7 @@ const columns = [
   { name: "steps", of: (trial) => trial.steps, text: whole },
   { name: "operations", of: (trial) => trial.operations, log: true },
   { name: "seconds", of: (trial) => trial.seconds, digits: 1, log: true },
-  { name: "ended", of: (trial) => trial.ended },
+  { name: "ended", of: (trial) => trial.ended.replace("_", " ") },
 ].filter((column) => column.key || trials.some((trial) => trial[column.name] !== undefined || column.of(trial) !== null));
 
 const columnOf = (name) => columns.find((column) => column.name === name);
@@ -64,7 +64,7 @@ function draw(changed) {
 /** A trial's colour, and whether it stands back. */
 function look(trial) {
   const color = trial.trial === best ? "var(--vermilion)" : "var(--blue)";
-  const back = trial.ended !== "finished" && trial.trial !== state.chosen;
+  const back = !["completed", "early_stopped"].includes(trial.ended) && trial.trial !== state.chosen;
   return back ? `color-mix(in srgb, ${color} 35%, var(--paper))` : color;
 }
 
@@ -181,8 +181,10 @@ function drawTable() {
   const rows = sorted().map((trial) => {
     const cells = columns.map((column, i) => {
       const text = shown(column, column.of(trial));
-      // The folder of the trial, which is a run's.
-      return i === 0 ? element("th", { scope: "row" }, element("a", { href: `trials/${text}/` }, text)) : element("td", {}, text);
+      if (i > 0) return element("td", {}, text);
+      // A trial that was trained to its end has a page of its own.
+      const page = data.pages[trial.trial];
+      return element("th", { scope: "row" }, page ? element("a", { href: page }, text) : text);
     });
     return element("tr", { "data-trial": trial.trial, tabindex: 0 }, ...cells);
   });
@@ -199,7 +201,7 @@ function markRow() {
 
 function read() {
   const trial = trials.find((trial) => trial.trial === state.chosen);
-  const values = keys.map((key, i) => `${key.split(".")[1]} ${shown({}, trial.values[i])}`);
+  const values = keys.map((key) => `${key.split(".")[1]} ${shown({}, trial.setting[key])}`);
   at("reading").dataset.trial = trial.trial;
   const loss = trial.loss === null ? trial.ended : `loss ${fixed(trial.loss, 4)}`;
   at("reading").replaceChildren(`trial ${String(trial.trial).padStart(3, "0")}: ${[...values, loss].join(" · ")}`);

@@ -14,10 +14,10 @@
 //! | `prediction`, `generated` | predicted tokens after true ones; a continuation that runs free |
 //! | `positions` | the loss at each position of the sequence, and its floor |
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
-//! | [`trial_curves`], [`key_effects`], [`learning_rate`], [`cost`] | the trials of a study |
-//! | [`SweepCurve`] | a sweep over learning rates |
+//! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
+//! | [`rate_finder`] | a sweep over learning rates |
 //!
-//! [`Page`] and [`StudyPage`] hold what `report.html` shows, and write it.
+//! [`Page`] holds what `report.html` of a run shows, and writes it.
 //!
 //! | file | holds |
 //! |---|---|
@@ -69,10 +69,7 @@ pub use picture::{Format, Picture, Style};
 pub use reading::{Reading, Target, TokenProbability};
 pub use run_data::{RunData, Wanted, save_all};
 pub use series::Point;
-pub use study::{
-    StudyPage, StudyResult, StudyTrial, SweepCurve, SweepPoint, TrialEnding, Value, cost, key_effects,
-    learning_rate, trial_curves,
-};
+pub use study::{draw_study, rate_finder};
 
 #[cfg(test)]
 mod golden;

@@ -24,7 +24,7 @@ pub struct Budget {
 
 impl Budget {
     /// Trials of `steps` steps at the batch size of `base`, which see `set`, when their steps see
-    /// `a_step_of_each` sequences.
+    /// `sequences_per_step` sequences.
     ///
     /// Rungs are a whole number of intervals apart, and an interval is a multiple of what each of them sees
     /// in a step, unless that would be longer than the way to the first rung. Then a rung may lie between two
@@ -34,19 +34,21 @@ impl Budget {
         set: TrainingSet,
         steps: usize,
         (rungs, eta): (usize, usize),
-        a_step_of_each: impl IntoIterator<Item = usize>,
+        sequences_per_step: impl IntoIterator<Item = usize>,
     ) -> Self {
         let seen = |steps: usize| set.sequences(base, steps);
         let (sequences, whole) = (seen(steps), seen(set.whole_steps(base)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
-        let common = a_step_of_each
+        let common = sequences_per_step
             .into_iter()
-            .try_fold(set.a_step(base), |common, next| common.checked_mul(next / divisor(common, next)))
+            .try_fold(set.sequences_per_step(base), |common, next| {
+                common.checked_mul(next / divisor(common, next))
+            })
             .filter(|&common| common <= first)
-            .unwrap_or(set.a_step(base));
+            .unwrap_or(set.sequences_per_step(base));
         // As many validations as the config's own run has.
         let asked = match base.training.validate_every {
-            0 => seen(set.steps_an_epoch(base)),
+            0 => seen(set.steps_per_epoch(base)),
             steps => seen(steps),
         };
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);

@@ -31,7 +31,7 @@ mod table;
 mod training_set;
 mod trial;
 
-pub use dimension::shown;
+pub use dimension::{number, shown};
 pub use folder::StudyFolder;
 pub use outline::Outline;
 pub use overfit::{Candidate, OverfitCheck, overfit};

@@ -61,11 +61,11 @@ impl Outline {
         }
         let space = Space::new(&Config { tune: config.tune.clone(), ..base.clone() })?;
         let proposer = Proposer::new(&tune, &space, seed, steps)?;
-        let a_step_of_each = proposer.settings().into_iter().filter_map(|setting| {
+        let sequences_per_step = proposer.settings().into_iter().filter_map(|setting| {
             let config = configured(&base, &setting).ok()?;
-            Some(set.a_step(&config))
+            Some(set.sequences_per_step(&config))
         });
-        let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), a_step_of_each);
+        let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), sequences_per_step);
         let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
         let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
         let outline = Self { base, tune, proposer, budget, data, patience };

@@ -235,16 +235,19 @@ impl Study {
         }
     }
 
+    /// The page of a trial's run, relative to the study's folder; of several seeds that of the first. None where
+    /// it is not there: a run that only paused has none.
+    pub fn page(&self, trial: &Trial) -> Option<String> {
+        let run = self.run_folder(trial.trial, 0);
+        run.report().exists().then(|| format!("trials/{}/report.html", run.name()))
+    }
+
     /// The folder of a run, whether it is there or not.
     fn run_folder(&self, trial: usize, seed: usize) -> RunFolder {
-        RunFolder::at(self.folder.trials().join(run_name(trial, seed, self.outline().seeds())))
-    }
-}
-
-/// The name of a run's folder below `trials/`.
-pub fn run_name(trial: usize, seed: usize, seeds: usize) -> String {
-    match seeds {
-        1 => format!("{trial:03}"),
-        _ => format!("{trial:03}-seed-{seed}"),
+        let name = match self.outline().seeds() {
+            1 => format!("{trial:03}"),
+            _ => format!("{trial:03}-seed-{seed}"),
+        };
+        RunFolder::at(self.folder.trials().join(name))
     }
 }

@@ -43,14 +43,14 @@ impl TrainingSet {
     }
 
     /// Sequences that a step sees, but for the last of an epoch of rows.
-    pub fn a_step(self, config: &Config) -> usize {
+    pub fn sequences_per_step(self, config: &Config) -> usize {
         let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
         self.epoch(config).map_or(full, |epoch| full.min(epoch))
     }
 
     /// Steps of an epoch.
-    pub fn steps_an_epoch(self, config: &Config) -> usize {
-        self.samples(config).div_ceil(self.a_step(config))
+    pub fn steps_per_epoch(self, config: &Config) -> usize {
+        self.samples(config).div_ceil(self.sequences_per_step(config))
     }
 
     /// Steps of a run of `config` itself.
@@ -60,18 +60,18 @@ impl TrainingSet {
 
     /// Sequences that so many steps see.
     pub fn sequences(self, config: &Config, steps: usize) -> usize {
-        let a_step = self.a_step(config);
-        let Some(epoch) = self.epoch(config) else { return steps.saturating_mul(a_step) };
-        let an_epoch = self.steps_an_epoch(config);
-        let begun = (steps % an_epoch * a_step).min(epoch);
-        (steps / an_epoch).saturating_mul(epoch).saturating_add(begun)
+        let sequences_per_step = self.sequences_per_step(config);
+        let Some(epoch) = self.epoch(config) else { return steps.saturating_mul(sequences_per_step) };
+        let steps_per_epoch = self.steps_per_epoch(config);
+        let begun = (steps % steps_per_epoch * sequences_per_step).min(epoch);
+        (steps / steps_per_epoch).saturating_mul(epoch).saturating_add(begun)
     }
 
     /// The most steps that see no more than so many sequences.
     pub fn steps_within(self, config: &Config, sequences: usize) -> usize {
-        let a_step = self.a_step(config);
-        let Some(epoch) = self.epoch(config) else { return sequences / a_step };
-        sequences / epoch * self.steps_an_epoch(config) + sequences % epoch / a_step
+        let sequences_per_step = self.sequences_per_step(config);
+        let Some(epoch) = self.epoch(config) else { return sequences / sequences_per_step };
+        sequences / epoch * self.steps_per_epoch(config) + sequences % epoch / sequences_per_step
     }
 }
 
@@ -125,14 +125,14 @@ mod tests {
                 assert_eq!(matches!(set, TrainingSet::Windows(_)), is_stream);
                 let training = &config.training;
                 let loader = Loader::new(dataset.train.clone(), training.batch_size, 5, Order::Shuffled);
-                let an_epoch = training.steps_per_epoch(loader.batches());
-                assert_eq!(set.steps_an_epoch(&config), an_epoch);
+                let steps_per_epoch = training.steps_per_epoch(loader.batches());
+                assert_eq!(set.steps_per_epoch(&config), steps_per_epoch);
                 let steps = TrainSteps::<NdArray> {
                     loader: Arc::new(loader),
                     accumulate: training.accumulate,
                     log_every: 1,
                     first: 0,
-                    end: 2 * an_epoch + 1,
+                    end: 2 * steps_per_epoch + 1,
                     device: Default::default(),
                 };
                 let mut seen = 0;

@@ -8,8 +8,7 @@ use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::pictures::of_sweep;
-use crate::report::{Style, save_all};
+use crate::report::{Style, rate_finder, save_all};
 use crate::terminal::{print_json_line, say};
 use crate::training::{RunFolder, Start, Target, check_precision, write_atomically};
 use crate::tuning::{RateSweep, sweep};
@@ -47,12 +46,12 @@ pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: 
     let job = FindRate { config, dataset: &dataset, on: device };
     let rows = Memory::of(config, &dataset, device).rows;
     let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
-    let curve = of_sweep(config.name(), &sweep);
+    let picture = rate_finder(&config.name(), &sweep);
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        save_all(curve.picture().as_slice(), &folder.plots(), &Style::default()).map(drop)
+        save_all(picture.as_slice(), &folder.plots(), &Style::default()).map(drop)
     })?;
     if args.json {
         print_json_line(&sweep);

@@ -1,38 +1,49 @@
-//! The pictures and the page of a study: what they show, and what they refuse.
+//! The pictures and the page of a study: what they show.
 
+use super::cost::cost;
+use super::curves::trials;
+use super::effects::effects;
+use super::learning_rate::learning_rate;
+use super::page::{StudyPage, summary};
 use super::*;
 use crate::report::picture::Picture;
 use crate::report::render;
+use crate::tuning::{RatePoint, RateSweep, Verdict};
 
-pub(crate) fn study(floor: Option<f64>) -> StudyResult {
-    let trial = |number: usize, ended, loss: Option<f64>, values: [Value; 2]| StudyTrial {
+pub(crate) fn study(floor: Option<f64>) -> Findings {
+    let trial = |number: usize, ended, loss: Option<f64>, (rate, position): (f64, &str)| Trial {
         trial: number,
         stage: None,
-        values: values.to_vec(),
+        setting: [
+            ("training.learning_rate".to_string(), toml::Value::Float(rate)),
+            ("model.position".to_string(), toml::Value::String(position.to_string())),
+        ]
+        .into(),
         ended,
         loss,
         loss_spread: None,
+        floor,
+        gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
         accuracy: loss.map(|loss| 1.0 / (1.0 + loss)),
         train_spread: Some(0.01),
         spikes: Some(1),
         parameters: 1_000 * (number + 1),
         steps: 70,
+        tokens: 700,
         seconds: 1.5,
         operations: 1e9 * (number + 1) as f64,
         curve: (1..=7)
             .map(|step| (f64::from(step) * 100.0, loss.unwrap_or(2.0) + 2.0 / f64::from(step)))
             .collect(),
     };
-    let rate = Value::Number;
-    let name = |name: &str| Value::Name(name.to_string());
-    StudyResult {
+    Findings {
         study: "golden".to_string(),
         keys: vec!["training.learning_rate".to_string(), "model.position".to_string()],
         trials: vec![
-            trial(2, TrialEnding::Finished, Some(0.6), [rate(1e-3), name("alibi")]),
-            trial(0, TrialEnding::Finished, Some(0.9), [rate(1e-4), name("<b>")]),
-            trial(3, TrialEnding::Pruned, Some(1.4), [rate(1e-4), name("alibi")]),
-            trial(1, TrialEnding::Diverged, None, [rate(1.0), name("rotary")]),
+            trial(2, TrialEnd::Completed, Some(0.6), (1e-3, "alibi")),
+            trial(0, TrialEnd::EarlyStopped, Some(0.9), (1e-4, "<b>")),
+            trial(3, TrialEnd::Pruned, Some(1.4), (1e-4, "alibi")),
+            trial(1, TrialEnd::Diverged, None, (1.0, "rotary")),
         ],
         floor,
         seeds: 1,
@@ -59,8 +70,8 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         let study = study(floor);
         let counts = |color| {
             [
-                pixels(&trial_curves(&study), color),
-                pixels(&key_effects(&study), color),
+                pixels(&trials(&study), color),
+                pixels(&effects(&study), color),
                 pixels(&learning_rate(&study).unwrap(), color),
                 pixels(&cost(&study), color),
             ]
@@ -69,8 +80,7 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         assert!(counts(pale(BLUE)).into_iter().all(|count| count > 5), "{:?}", counts(pale(BLUE)));
         let mut without = study.clone();
         without.trials.truncate(2);
-        let (few, many) =
-            (pixels(&trial_curves(&without), pale(BLUE)), pixels(&trial_curves(&study), pale(BLUE)));
+        let (few, many) = (pixels(&trials(&without), pale(BLUE)), pixels(&trials(&study), pale(BLUE)));
         // The edges of other colours have a few pixels of it.
         assert!(8 * few < many, "nothing was pruned: {few} of {many}");
     }
@@ -78,25 +88,28 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
 
 #[test]
 fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
-    let mut study = study(None);
-    study.trials.truncate(2);
-    // So many points that those of the trial are beyond the frame.
-    study.trials[0].curve = (1..=700).map(|step| (f64::from(step), 1.0 + 1.0 / f64::from(step))).collect();
-    study.trials[1].ended = TrialEnding::Pruned;
-    let drawn = |curve: &[(f64, f64)]| {
-        let mut study = study.clone();
-        study.trials[1].curve = curve.to_vec();
-        pixels(&trial_curves(&study), pale(BLUE))
-    };
-    let none = drawn(&[]);
-    let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
-    assert!(one > none && several > one + 100, "{none}, {one}, {several}");
+    for floor in [None, Some(0.5)] {
+        let mut study = study(floor);
+        study.trials.truncate(2);
+        // So many points that those of the trial are beyond the frame.
+        study.trials[0].curve =
+            (1..=700).map(|step| (f64::from(step), 1.0 + 1.0 / f64::from(step))).collect();
+        study.trials[1].ended = TrialEnd::Pruned;
+        let drawn = |curve: &[(f64, f64)]| {
+            let mut study = study.clone();
+            study.trials[1].curve = curve.to_vec();
+            pixels(&trials(&study), pale(BLUE))
+        };
+        let none = drawn(&[]);
+        let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
+        assert!(one > none && several > one + 100, "{none}, {one}, {several}");
+    }
 }
 
 #[test]
 fn curves_of_several_seeds_say_whose_they_are() {
     let mut study = study(None);
-    let says = |study: &StudyResult| vector(&trial_curves(study)).contains("of the first seed");
+    let says = |study: &Findings| vector(&trials(study)).contains("of the first seed");
     assert!(!says(&study));
     study.seeds = 3;
     assert!(says(&study));
@@ -104,8 +117,8 @@ fn curves_of_several_seeds_say_whose_they_are() {
 
 #[test]
 fn pictures_say_in_text_what_they_show() {
-    let study = study(Some(0.5));
-    let svg = vector(&key_effects(&study));
+    let mut study = study(Some(0.5));
+    let svg = vector(&effects(&study));
     for text in
         ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"]
     {
@@ -113,53 +126,55 @@ fn pictures_say_in_text_what_they_show() {
     }
     let svg = vector(&learning_rate(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
-    let sweep = SweepCurve {
-        run: "golden".to_string(),
-        points: (0..50)
-            .map(|step| SweepPoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 })
-            .collect(),
-        lowest: Some(1e-3),
-        suggested: Some(1e-4),
-        verdict: "the loss is lowest".to_string(),
-    };
-    let svg = vector(&sweep.picture().unwrap());
+    let says = |study: &Findings| vector(&cost(study)).contains("the best for so much");
+    assert!(says(&study));
+    study.trials.truncate(1);
+    assert!(!says(&study), "one trial makes no line");
+    let points = (0..50).map(|step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 });
+    let verdict = Verdict::Minimum { rate: 1e-3, suggested: 1e-4 };
+    let sweep = RateSweep { points: points.collect(), verdict, weights: String::new() };
+    let svg = vector(&rate_finder("golden", &sweep).unwrap());
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
 }
 
 #[test]
 fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
     let mut study = study(None);
-    study.trials[2].ended = TrialEnding::Unfinished;
-    study.trials[3].ended = TrialEnding::Failed;
-    for svg in [vector(&trial_curves(&study)), vector(&key_effects(&study))] {
+    study.trials[2].ended = TrialEnd::Unfinished;
+    study.trials[3].ended = TrialEnd::Failed;
+    for svg in [vector(&trials(&study)), vector(&effects(&study))] {
         assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
     }
 }
 
 #[test]
-fn a_study_without_a_loss_is_refused_and_one_without_rates_has_no_such_picture() {
-    let folder = tempfile::tempdir().unwrap();
+fn a_study_of_one_rate_has_no_picture_of_rates() {
     let mut study = study(None);
-    study.trials.drain(..3);
-    let page = StudyPage { result: study.clone(), ..Default::default() };
-    let said = page.write(&folder.path().join("report.html")).unwrap_err().to_string();
-    assert_eq!(said, "a study needs at least one trial with a loss");
-    study.keys.remove(0);
+    study.trials.truncate(1);
     assert!(learning_rate(&study).is_none());
 }
 
 #[test]
-fn the_page_loads_nothing_and_text_of_a_study_is_data() {
-    let mut page =
-        StudyPage { result: study(Some(0.5)), config: "# </script><img src=x>".into(), ..Default::default() };
-    page.result.study = "</title><script>alert(1)</script>{{data}}".into();
+fn the_page_loads_nothing_links_the_pages_of_its_trials_and_text_of_a_study_is_data() {
+    let mut result = study(Some(0.5));
+    result.study = "</title><script>alert(1)</script>{{data}}".into();
+    let page = StudyPage {
+        summary: summary(&result),
+        result,
+        config: "# </script><img src=x>".into(),
+        best: String::new(),
+        pages: [(2, "trials/002/report.html".to_string())].into(),
+    };
     let html = page.html().unwrap();
     assert!(html.contains("default-src 'none'"));
     assert_eq!(html.matches("://").count(), html.matches("http://www.w3.org/2000/svg").count());
     assert!(html.contains("<title>&lt;/title&gt;&lt;script&gt;alert(1)") && !html.contains("<img"));
     let (_, rest) = html.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
     let data: serde_json::Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
-    assert_eq!(data["result"]["trials"][1]["values"][1], "<b>");
-    assert_eq!(data["config"], page.config);
+    assert_eq!(data["result"]["trials"][1]["setting"]["model.position"], "<b>");
+    assert_eq!(
+        (&data["pages"]["2"], &data["config"]),
+        (&"trials/002/report.html".into(), &page.config.into())
+    );
 }
