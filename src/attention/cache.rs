@@ -15,23 +15,23 @@ use burn::tensor::{Bool, Tensor, backend::Backend};
 use super::check_width;
 use super::cross::CrossAttention;
 use super::multi_head::MultiHeadAttention;
-use crate::ops::{self, AttentionOptions, Mask, ScorePosition};
+use crate::ops::{self, Mask, ScorePosition};
 use crate::{Error, Result};
 
-/// Places for which room is made at first; then it doubles.
-const LEAST_ROOM: usize = 64;
+/// The capacity of a new cache in places; it doubles when it is full.
+const LEAST_CAPACITY: usize = 64;
 
 /// The keys and values of the places that one self-attention has read.
 #[derive(Debug, Clone)]
 pub struct KeyValueCache<B: Backend> {
-    /// Keys and values, `[batch, room, key_value_heads * d_head]`, filled up to `time`.
-    room: Option<[Tensor<B, 3>; 2]>,
+    /// Keys and values, `[batch, capacity, key_value_heads * d_head]`, filled up to `time`.
+    filled: Option<[Tensor<B, 3>; 2]>,
     time: usize,
 }
 
 impl<B: Backend> Default for KeyValueCache<B> {
     fn default() -> Self {
-        Self { room: None, time: 0 }
+        Self { filled: None, time: 0 }
     }
 }
 
@@ -41,46 +41,44 @@ impl<B: Backend> KeyValueCache<B> {
         self.time
     }
 
-    /// Takes up the keys and values of the next places and gives those of all places.
+    /// Appends the keys and values of the next places, and returns those of all places.
     ///
     /// # Shapes
     /// `[batch, time, width]` to `[batch, all_time, width]`.
     ///
     /// # Panics
-    /// Where batch or width differ from what was taken up before: a programmer's error.
+    /// Where batch or width differ from those of earlier places: a programmer's error.
     pub fn append(&mut self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> [Tensor<B, 3>; 2] {
         let [batch, time, width] = key.dims();
         let (start, end) = (self.time, self.time + time);
         let (device, dtype) = (key.device(), key.dtype());
-        // Taken out, so that the room has one owner and is written in place.
-        let room = self.room.take();
-        let room = match room {
-            Some(room) if end <= room[0].dims()[1] => room,
-            small => {
-                let places = end.next_power_of_two().max(LEAST_ROOM);
-                let empty = || Tensor::zeros([batch, places, width], (&device, dtype));
-                match small {
+        // Taken out, so that the tensors have one owner and are written in place.
+        let [keys, values] = match self.filled.take() {
+            Some(filled) if end <= filled[0].dims()[1] => filled,
+            full => {
+                let capacity = end.next_power_of_two().max(LEAST_CAPACITY);
+                let empty = || Tensor::zeros([batch, capacity, width], (&device, dtype));
+                match full {
                     None => [empty(), empty()],
-                    Some(small) => small.map(|small| {
-                        let read = small.narrow(1, 0, start);
+                    Some(full) => full.map(|full| {
+                        let read = full.narrow(1, 0, start);
                         empty().slice_assign([0..batch, 0..start, 0..width], read)
                     }),
                 }
             }
         };
-        let [keys, values] = room;
-        let room = [
+        let filled = [
             keys.slice_assign([0..batch, start..end, 0..width], key),
             values.slice_assign([0..batch, start..end, 0..width], value),
         ];
         self.time = end;
-        self.room.insert(room).clone().map(|room| room.narrow(1, 0, end))
+        self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end))
     }
 }
 
 impl<B: ops::Backend> MultiHeadAttention<B> {
-    /// [`Self::forward_onto`] for the places that follow those in the cache, which takes up their
-    /// keys and values. Every place sees itself and what came before.
+    /// [`Self::forward_onto`] for the places that follow those in the cache, to which their keys and values
+    /// are appended. Every place sees itself and what came before.
     ///
     /// # Shapes
     /// `residual`, `input` and the result `[batch, time, d_model]`; `position` is for the last
@@ -100,14 +98,9 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         check_width("input", input.dims(), self.heads * self.d_head)?;
         position.check(self.heads, self.d_head, time, all_time)?;
 
-        let mut options = AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.key_value_heads,
-            // A single place is the last one: nothing lies ahead of it.
-            mask: if time == 1 { Mask::none() } else { Mask::causal() },
-            position: position.clone(),
-            dropout: self.dropout.prob,
-        };
+        // A single place is the last one: nothing lies ahead of it.
+        let mask = if time == 1 { Mask::none() } else { Mask::causal() };
+        let mut options = self.options(mask, position.clone());
         let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
         let [mut query, mut key, value] = ops::split_packed(qkv, &options);
         if let ScorePosition::Rotation { cosine, sine } = position {
@@ -188,14 +181,8 @@ impl<B: ops::Backend> CrossAttention<B> {
         let [_, memory_time, d_model] = memory.key.dims();
         check_width("query", query.dims(), d_model)?;
         memory.mask.check(batch, time, memory_time)?;
-        let options = AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.heads,
-            mask: memory.mask.clone(),
-            position: ScorePosition::None,
-            dropout: self.dropout.prob,
-        };
         let query = ops::linear(&self.query, query);
+        let options = self.options(memory.mask.clone());
         let context = ops::attention(query, memory.key.clone(), memory.value.clone(), options);
         Ok(ops::linear_residual(&self.output, &self.output_dropout, context, residual))
     }
@@ -208,7 +195,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     #[test]
-    fn the_cache_gives_back_all_that_it_took_up_in_order_whatever_its_room() {
+    fn the_cache_returns_all_that_was_appended_in_order_whatever_its_capacity() {
         let device = Default::default();
         let random = || Tensor::<NdArray, 3>::random([2, 301, 3], Distribution::Default, &device);
         let (keys, values) = (random(), random());

@@ -158,17 +158,21 @@ impl<B: ops::Backend> CrossAttention<B> {
         let query = ops::linear(&self.query, query);
         let key = ops::linear(&self.key, key);
         let value = ops::linear(&self.value, value);
-        let options = AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.heads,
-            mask: mask.clone(),
-            position: ScorePosition::None,
-            dropout: self.dropout.prob,
-        };
+        let options = self.options(mask.clone());
         let Some(maps) = maps else { return Ok(ops::attention(query, key, value, options)) };
         let (context, weights) = ops::attention_with_weights(query, key, value, options);
         maps.push(weights);
         Ok(context)
+    }
+
+    pub(super) fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
+        AttentionOptions {
+            heads: self.heads,
+            key_value_heads: self.heads,
+            mask,
+            position: ScorePosition::None,
+            dropout: self.dropout.prob,
+        }
     }
 
     fn check(&self, query: [usize; 3], key: [usize; 3], value: [usize; 3]) -> Result<()> {

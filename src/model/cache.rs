@@ -44,17 +44,12 @@ impl<B: ops::Backend> Model<B> {
             (Model::EncoderDecoder(model), Some(source)) => {
                 let padding = source.padding.clone();
                 let memory = model.encoder.forward(source, None)?;
-                let remember = |block: &super::cross_block::CrossBlock<B>| {
-                    block.cross_attention.remember(memory.clone(), padding.clone())
-                };
-                (model.blocks.len(), model.blocks.iter().map(remember).collect::<Result<_>>()?)
+                let attentions = model.blocks.iter().map(|block| &block.cross_attention);
+                let memories =
+                    attentions.map(|attention| attention.remember(memory.clone(), padding.clone()));
+                (model.blocks.len(), memories.collect::<Result<_>>()?)
             }
-            (Model::EncoderDecoder(_), None) => {
-                return Err(Error::Shape("an encoder-decoder needs a source to answer".to_string()));
-            }
-            (Model::OneLayer(_) | Model::Decoder(_), Some(_)) => {
-                return Err(Error::Shape("only an encoder-decoder reads a source".to_string()));
-            }
+            (_, source) => return Err(self.misfit(source.as_ref())),
         };
         Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
     }

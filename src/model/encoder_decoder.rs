@@ -4,7 +4,7 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::cross_block::CrossBlock;
 use super::decoder::places;
@@ -61,31 +61,12 @@ impl<B: ops::Backend> EncoderDecoder<B> {
         source: Source<B>,
         mut maps: Option<&mut AttentionMaps<B>>,
     ) -> Result<Tensor<B, 3>> {
-        let padding = source.padding.clone();
-        let memory = self.encoder.forward(source, maps.as_mut().map(|maps| &mut maps.encoder))?;
-        self.decode(tokens, memory, padding, maps)
-    }
-
-    /// [`Self::forward`] over a memory that the encoder made before.
-    ///
-    /// # Shapes
-    /// `tokens` `[batch, time]`, `memory` `[batch, source_time, d_model]`, `padding`
-    /// `[batch, source_time]` with `true` = hidden; the result is `[batch, time, vocab]`.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
-    pub fn decode(
-        &self,
-        tokens: Tensor<B, 2, Int>,
-        memory: Tensor<B, 3>,
-        padding: Tensor<B, 2, Bool>,
-        mut maps: Option<&mut AttentionMaps<B>>,
-    ) -> Result<Tensor<B, 3>> {
-        let [_, time] = tokens.dims();
-        let (added, position) = places(self.position.as_ref(), 0, time)?;
         // The answer's padding stands at its end, where the causal mask hides it from all tokens.
         let mask = Mask::causal();
-        let memory_mask = Mask::none().hide_keys(padding);
+        let memory_mask = Mask::none().hide_keys(source.padding.clone());
+        let memory = self.encoder.forward(source, maps.as_mut().map(|maps| &mut maps.encoder))?;
+        let [_, time] = tokens.dims();
+        let (added, position) = places(self.position.as_ref(), 0, time)?;
 
         let mut x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
         for block in &self.blocks {
@@ -98,45 +79,5 @@ impl<B: ops::Backend> EncoderDecoder<B> {
     /// `[batch, time, vocab]`.
     pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         super::decoder::logits(self.norm.as_ref(), self.head.as_ref(), &self.embedding, x)
-    }
-
-    /// Answers each source with the likeliest token at each step, from the token `start` until the
-    /// token `end` or `longest` tokens; neither `start` nor `end` is part of the answer.
-    ///
-    /// # Errors
-    /// As [`Self::check`], with `longest` for the length of the answer.
-    pub fn answer(
-        &self,
-        source: Source<B>,
-        start: usize,
-        end: usize,
-        longest: usize,
-    ) -> Result<Vec<Vec<usize>>> {
-        let [batch, _] = source.tokens.dims();
-        self.check(&source, batch, longest)?;
-        let device = source.tokens.device();
-        let padding = source.padding.clone();
-        let memory = self.encoder.forward(source, None)?;
-
-        let mut answers = vec![Vec::new(); batch];
-        let mut ended = vec![false; batch];
-        let start = TensorData::new(vec![start as i64; batch], [batch, 1]);
-        let mut tokens = Tensor::<B, 2, Int>::from_data(start, &device);
-        for time in 1..=longest {
-            let logits = self.decode(tokens.clone(), memory.clone(), padding.clone(), None)?;
-            let next = logits.narrow(1, time - 1, 1).argmax(2).squeeze_dim::<2>(2); // [batch, 1]
-            for (row, token) in next.clone().into_data().iter::<i64>().enumerate() {
-                let token = token as usize;
-                ended[row] |= token == end;
-                if !ended[row] {
-                    answers[row].push(token);
-                }
-            }
-            if ended.iter().all(|&ended| ended) {
-                break;
-            }
-            tokens = Tensor::cat(vec![tokens, next], 1);
-        }
-        Ok(answers)
     }
 }

@@ -93,14 +93,19 @@ impl<B: ops::Backend> Model<B> {
             (Model::OneLayer(_), None) => Ok(()),
             (Model::Decoder(model), None) => model.check(time),
             (Model::EncoderDecoder(model), Some(source)) => model.check(source, batch, time),
-            (Model::EncoderDecoder(_), None) => Err(Error::Shape(
-                "an encoder-decoder needs a source to answer, but there is none".to_string(),
-            )),
-            (Model::OneLayer(_) | Model::Decoder(_), Some(source)) => Err(Error::Shape(format!(
+            (_, source) => Err(self.misfit(source.as_ref())),
+        }
+    }
+
+    /// The error for a source that is missing or that the model does not read.
+    fn misfit(&self, source: Option<&Source<B>>) -> Error {
+        Error::Shape(match source {
+            None => "an encoder-decoder needs a source to answer, but there is none".to_string(),
+            Some(source) => format!(
                 "a source of {:?} was given, but only an encoder-decoder reads one",
                 source.tokens.dims()
-            ))),
-        }
+            ),
+        })
     }
 
     /// The logits of the token that follows each token.
@@ -143,10 +148,10 @@ impl<B: ops::Backend> Model<B> {
         self.check(&inputs)?;
         let Inputs { tokens, source } = inputs;
         match (self, source) {
+            (Model::OneLayer(model), None) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
+            (Model::Decoder(model), None) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
             (Model::EncoderDecoder(model), Some(source)) => model.forward(tokens, source, maps),
-            (Model::OneLayer(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
-            (Model::Decoder(model), _) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
-            (Model::EncoderDecoder(_), None) => unreachable!("refused by the check"),
+            (_, source) => Err(self.misfit(source.as_ref())),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which form of the operations runs.
 
 use std::cell::Cell;
+use std::thread::LocalKey;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,15 +30,24 @@ impl Kernels {
     ///
     /// A gradient is computed by what computed its operation, whenever and wherever that is.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        struct Restore(Kernels);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                KERNELS.set(self.0);
-            }
-        }
-        let _restore = Restore(KERNELS.replace(self));
-        work()
+        choose(&KERNELS, self, work)
     }
+}
+
+/// Runs `work` under a choice for this thread, which ends with the work even if that panics.
+pub(super) fn choose<V: Copy + 'static, T>(
+    choice: &'static LocalKey<Cell<V>>,
+    value: V,
+    work: impl FnOnce() -> T,
+) -> T {
+    struct Restore<V: Copy + 'static>(&'static LocalKey<Cell<V>>, V);
+    impl<V: Copy> Drop for Restore<V> {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
+    }
+    let _restore = Restore(choice, choice.replace(value));
+    work()
 }
 
 #[cfg(test)]

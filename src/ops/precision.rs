@@ -9,6 +9,8 @@ use std::cell::Cell;
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::kernels::choose;
+
 /// What the factors of a matrix product are rounded to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,14 +57,7 @@ impl Precision {
     /// Runs `work`, whose products on this thread are computed so; their gradients too, whenever and
     /// wherever those are computed.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        struct Restore(Precision);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                PRECISION.set(self.0);
-            }
-        }
-        let _restore = Restore(PRECISION.replace(self));
-        work()
+        choose(&PRECISION, self, work)
     }
 
     /// What the loss of a mean over `targets` is multiplied by before its gradient is taken, and the

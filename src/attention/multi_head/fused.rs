@@ -180,16 +180,24 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         position.check(self.heads, self.d_head, time, time)?;
 
         let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
-        let options = AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.key_value_heads,
-            mask: mask.clone(),
-            position: position.clone(),
-            dropout: self.dropout.prob,
-        };
+        let options = self.options(mask.clone(), position.clone());
         let Some(maps) = maps else { return Ok(ops::packed_attention(qkv, options)) };
         let (context, weights) = ops::packed_attention_with_weights(qkv, options);
         maps.push(weights);
         Ok(context)
+    }
+
+    pub(in crate::attention) fn options(
+        &self,
+        mask: Mask<B>,
+        position: ScorePosition<B>,
+    ) -> AttentionOptions<B> {
+        AttentionOptions {
+            heads: self.heads,
+            key_value_heads: self.key_value_heads,
+            mask,
+            position,
+            dropout: self.dropout.prob,
+        }
     }
 }
