@@ -55,7 +55,7 @@ function drawChart(svg, spec) {
     if (!spec.xTicks && !Number.isInteger(value)) continue;
     const x = place.x(value);
     svg.append(shape("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 }));
-    svg.append(shape("text", { x, y: bottom + 18, "text-anchor": "middle" }, label));
+    svg.append(shape("text", { x, y: bottom + 18, "text-anchor": "middle" }, spec.xTicks ? label : whole(value)));
   }
   svg.append(shape("line", { class: "axis", x1: BORDER.left, x2: BORDER.left + inner.width, y1: bottom, y2: bottom }));
   svg.append(shape("text", { x: BORDER.left + inner.width / 2, y: bottom + 39, "text-anchor": "middle" }, spec.xTitle ?? "step"));

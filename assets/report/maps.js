@@ -11,7 +11,7 @@ function places(tokens, bin) {
   return Array.from({ length: Math.ceil(tokens.length / bin) }, (_, i) => {
     const from = i * bin;
     const within = tokens.slice(from, from + bin);
-    return { text: within.join(""), at: within.length > 1 ? `${from}–${from + within.length - 1}` : String(from), from };
+    return { text: within.length > 1 ? within.map((token) => short(token, 8)).join(" ") : within[0], at: within.length > 1 ? `${from}–${from + within.length - 1}` : String(from), from };
   });
 }
 
@@ -22,7 +22,7 @@ function maps(sample = state.sample, kind = state.kind) {
   const name = `${sample} ${kind}`;
   if (!unpacked.has(name)) {
     const { start, bin, causal } = data.maps[sample].find((maps) => maps.kind === kind);
-    const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.samples[sample][side], bin) : []));
+    const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.readings[sample][side], bin) : []));
     const size = causal ? (queries.length * (queries.length + 1)) / 2 : queries.length * keys.length;
     const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
     /** The byte of a cell; null where a query cannot see the key. */

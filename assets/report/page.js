@@ -126,7 +126,7 @@ function choices(id, name, count, chosen) {
 function sampleName(sample) {
   const { bin } = data.maps[sample][0];
   const without = bin === 0 ? " (predictions alone)" : bin > 1 ? ` (maps in bins of ${bin})` : "";
-  return isolated(data.samples[sample].name) + without;
+  return isolated(data.readings[sample].sequence) + without;
 }
 
 function startControls() {
@@ -138,7 +138,7 @@ function startControls() {
   at("left-out").hidden = data.left_out === 0;
   at("left-out").replaceChildren(`${whole(data.left_out)} more sequences are left out, to keep the page small.`);
   for (const id of ["sample", "predicted-sample"]) {
-    at(id).append(...data.samples.map((sample, i) => element("option", { value: i }, sampleName(i))));
+    at(id).append(...data.readings.map((reading, i) => element("option", { value: i }, sampleName(i))));
     at(id).addEventListener("change", (event) => update({ sample: Number(event.target.value) }));
   }
   for (const id of ["layers", "heads"]) {

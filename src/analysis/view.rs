@@ -44,7 +44,7 @@ impl AttentionKind {
 }
 
 /// What a model does with one sequence of `time` tokens.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct View {
     /// The weights of the causal self-attention, `[layer][head]`, each `[query, key]` row by row.
     pub attention: Vec<Vec<Vec<f32>>>,
@@ -52,7 +52,8 @@ pub struct View {
     pub encoder: Vec<Vec<Vec<f32>>>,
     /// Those of the decoder's attention over the source; empty without an encoder.
     pub cross: Vec<Vec<Vec<f32>>>,
-    /// The probability of each next token at each position, `[time][vocab]`.
+    /// The probability of each next token at each position, `[time][vocab]`; not part of its JSON.
+    #[serde(skip)]
     pub probabilities: Vec<Vec<f32>>,
 }
 

@@ -28,7 +28,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
     let config = Config::load(Some(&folder.config()), &[])?;
     let device = args.backend.choose(&config.training, &[])?;
-    let page = Page::of_run(&run_data(&folder, &device)?);
+    let run = run_data(&folder, &device)?;
+    let page = Page::of_run(&run);
     if args.json {
         print_json_line(&page);
     } else {

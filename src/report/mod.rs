@@ -64,7 +64,7 @@ mod weights;
 
 pub use head_scores::head_scores;
 pub use loss::LossCurve;
-pub use page::{Page, PageMaps, PagePrediction, PageSample};
+pub use page::Page;
 pub use picture::{Format, Picture, Style};
 pub use reading::{Reading, Target, TokenProbability};
 pub use run_data::{RunData, Wanted, save_all};

@@ -59,7 +59,7 @@ fn result(steps: &[(&Target, &str)]) -> String {
     let (guessed, unknowable) = right(&|role| role == Role::Undetermined);
     if steps.iter().any(|(target, _)| target.role == Role::Unknown) {
         let probability =
-            steps.iter().map(|(target, _)| target.probability).sum::<f64>() / steps.len() as f64;
+            steps.iter().map(|(target, _)| f64::from(target.probability)).sum::<f64>() / steps.len() as f64;
         let tokens = counted(known, "token");
         return format!(
             "{hits} of {tokens} are right; on average the true one is {:.1} % probable",

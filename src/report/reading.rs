@@ -12,7 +12,7 @@ use crate::generation::sampling;
 const LIKELIEST: usize = 5;
 
 /// One sequence, and what a model does with it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Reading {
     /// Which sequence it is, as "validation sequence 0".
     pub sequence: String,
@@ -23,6 +23,7 @@ pub struct Reading {
     /// What truly follows each input; none at the end of an input of the user's.
     pub targets: Vec<Option<Target>>,
     /// What the model does.
+    #[serde(skip)]
     pub view: View,
     /// The text of the likeliest next tokens at each position, with their probabilities.
     pub likeliest: Vec<Vec<TokenProbability>>,
@@ -34,16 +35,16 @@ pub struct TokenProbability {
     /// The token's text.
     pub token: String,
     /// Its probability, 0 to 1.
-    pub probability: f64,
+    pub probability: f32,
 }
 
 /// What truly follows a token.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Target {
     /// Its text.
     pub text: String,
     /// The probability that the model gave it.
-    pub probability: f64,
+    pub probability: f32,
     /// What can be known of it.
     pub role: Role,
 }
@@ -90,7 +91,7 @@ impl Reading {
         let targets = targets.map(|((&target, &role), probabilities)| {
             (role != Role::Padding).then(|| Target {
                 text: vocabulary.token(target),
-                probability: f64::from(probabilities[target as usize]),
+                probability: probabilities[target as usize],
                 role,
             })
         });
@@ -99,7 +100,7 @@ impl Reading {
             tokens
                 .map(|token| TokenProbability {
                     token: vocabulary.token(token),
-                    probability: probabilities[token as usize].into(),
+                    probability: probabilities[token as usize],
                 })
                 .collect()
         });

@@ -63,6 +63,18 @@ fn the_page_of_a_run_says_what_the_run_did() {
 }
 
 #[test]
+fn the_page_of_an_encoder_decoder_shows_its_cross_attention_and_its_encoder() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
+    small_run(place.path(), &[&sets[..], &["analysis.samples=2"]].concat(), "run");
+    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    for kind in ["attention", "cross", "encoder"] {
+        assert_eq!(page["views"][0][kind].as_array().unwrap().len(), 2, "{kind} of both layers");
+    }
+    explore(place.path(), "run");
+}
+
+#[test]
 fn text_of_a_vocabulary_is_never_markup() {
     let place = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,</script>,\"&\"\"\",<img src=x onerror=alert(2)>\n";

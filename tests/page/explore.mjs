@@ -4,10 +4,11 @@
 //
 // EXPECTED.json is the `Page` that the report was written from, as serde writes it. Read are
 // `run`, `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of
-// `{step, value}`), `floor` and `diverged`; `samples`, each with `name`, `source`, `inputs` (texts),
-// `predictions` (`{truth, truth_probability, determined, probable: [{token, probability}]}`) and
-// `attention` (`{kind, weights: [layer][head]}`, each `[query, key]` row by row); `heads` (`[layer][head]`,
-// each a value by the key of its score), `shown` (the head of each layer); `history` (`{step, heads}`).
+// `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
+// `targets` (`{text, probability, role}` or null) and `likeliest` (lists of `{token, probability}`); `views`,
+// each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` row by row); `heads`
+// (`[layer][head]`, each a value by the key of its score), `shown` (the head of each layer); `history`
+// (`{step, heads}`).
 //
 // The predictions of every sample are read, and every layer and head of the first two and the last is
 // visited by clicks; thumbnails are sorted by every score; cells, tokens, predictions and curves are
@@ -89,11 +90,12 @@ const radio = (name, option) => `label:has(> input[name="${name}"][value="${opti
 /** Positions to point at: the ends, and some between. */
 const some = (length) => [...new Set([0, 1, Math.floor(length / 3), Math.floor((2 * length) / 3), length - 1])].filter((i) => i >= 0 && i < length);
 
+const weightsOf = ({ attention, cross, encoder }, kind) => ({ decoder: attention, cross, encoder })[kind];
 /** The tokens of queries and keys of a kind of attention, and its weight between two of them. */
 function expectedMaps(sample, kind) {
-  const { inputs, source, attention } = expected.samples[sample];
+  const { inputs, source } = expected.readings[sample];
   const [queries, keys] = { decoder: [inputs, inputs], cross: [inputs, source], encoder: [source, source] }[kind];
-  const { weights } = attention.find((maps) => maps.kind === kind);
+  const weights = weightsOf(expected.views[sample], kind);
   return { queries, keys, weight: (layer, head, query, key) => weights[layer][head][query * keys.length + key] };
 }
 /** Whether a weight is as near as a byte can tell. */
@@ -152,33 +154,33 @@ async function exploreTokens({ sample, kind, layer, head }) {
 }
 
 async function explorePredictions(sample) {
-  const { predictions, inputs } = expected.samples[sample];
+  const { inputs, targets, likeliest } = expected.readings[sample];
   const cells = await value(`Array.from(document.getElementById("predictions").children, (cell) => cell.className)`);
-  same(cells.length, predictions.length, `predictions of sample ${sample}`);
+  same(cells.length, targets.length, `predictions of sample ${sample}`);
   cells.forEach((kind, position) => {
-    const { truth, determined, probable } = predictions[position];
-    const wanted = truth === null ? "open" : determined === false ? "unknowable" : probable[0]?.token === truth ? "hit" : "miss";
+    const target = targets[position];
+    const wanted = target === null ? "open" : target.role === "undetermined" ? "unknowable" : likeliest[position][0]?.token === target.text ? "hit" : "miss";
     same(kind, wanted, `prediction ${position} of sample ${sample}`);
   });
   const count = await value(`document.getElementById("predictions-count").textContent`);
-  if (predictions.every(({ determined }) => determined === null)) check(!count.includes("known"), `of what nothing decides, the page says: ${count}`);
-  for (const position of some(predictions.length)) {
+  if (targets.every((target) => target === null || target.role === "unknown")) check(!count.includes("known"), `of what nothing decides, the page says: ${count}`);
+  for (const position of some(targets.length)) {
     await point(`#prediction-${position}`);
     const found = await dataset("prediction");
-    const { truth, truth_probability, probable } = predictions[position];
+    const [target, probable] = [targets[position], likeliest[position]];
     const place = `prediction ${position} of sample ${sample}`;
     same(found.position, String(position), place);
     same(found.after, inputs[position], `${place}: after`);
-    same(found.truth, truth ?? "", `${place}: truth`);
-    close(found.truthProbability, truth_probability, `${place}: probability of the truth`);
+    same(found.truth, target?.text ?? "", `${place}: truth`);
+    close(found.truthProbability, target?.probability, `${place}: probability of the truth`);
     same(found.predicted, probable[0]?.token ?? "", `${place}: predicted`);
     close(found.probability, probable[0]?.probability, `${place}: probability`);
   }
 }
 
 async function exploreSamples() {
-  const kinds = expected.samples[0].attention;
-  for (const sample of expected.samples.keys()) {
+  const kinds = ["decoder", "cross", "encoder"].filter((kind) => weightsOf(expected.views[0], kind).length > 0);
+  for (const sample of expected.readings.keys()) {
     await choose("sample", sample);
     same(await value(`document.getElementById("predicted-sample").value`), String(sample), "both lists of samples agree");
     await explorePredictions(sample);
@@ -186,10 +188,10 @@ async function exploreSamples() {
       check(sample > 0, "the first sample always has its maps");
       continue;
     }
-    if (sample >= FIRST_SAMPLES && sample < expected.samples.length - 1) continue;
-    for (const { kind, weights } of kinds) {
+    if (sample >= FIRST_SAMPLES && sample < expected.readings.length - 1) continue;
+    for (const kind of kinds) {
       if (kinds.length > 1) await press(radio("kind", kind));
-      for (const [layer, heads] of weights.entries()) {
+      for (const [layer, heads] of weightsOf(expected.views[sample], kind).entries()) {
         await press(radio("layer", layer));
         for (let head = 0; head < heads.length; head++) {
           await press(radio("head", head));
@@ -297,7 +299,8 @@ async function exploreKeyboard() {
   }
   await focus("predictions");
   await key("End");
-  if (expected.samples[0].predictions.length > 0) same((await dataset("prediction")).position, String(expected.samples[0].predictions.length - 1), "the end key reaches the last prediction");
+  const { targets } = expected.readings[0];
+  if (targets.length > 0) same((await dataset("prediction")).position, String(targets.length - 1), "the end key reaches the last prediction");
   await focus("loss-chart");
   await key("Home");
   const { step } = await dataset("loss-reading");

@@ -5,10 +5,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{Page, PageMaps, PageSample};
+use super::Page;
 use crate::analysis::{AttentionKind, HeadScores, Score};
 use crate::error::{Error, Result};
 use crate::report::color::CONTROL_POINTS;
+use crate::report::reading::Reading;
 use crate::report::series::{Point, smooth};
 
 /// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
@@ -29,7 +30,7 @@ const MOST_PREDICTIONS: usize = 10_000;
 #[derive(Serialize)]
 struct Embedded<'a> {
     #[serde(flatten)]
-    page: &'a Page,
+    page: Page<'a>,
     colors: Vec<String>,
     scores: Vec<About>,
     loss_range: [f64; 2],
@@ -71,23 +72,23 @@ struct Packed {
 /// # Errors
 /// If the maps do not fit the tokens.
 pub(super) fn data(mut page: Page) -> Result<String> {
-    let layers = page.samples.first().and_then(|sample| sample.attention.first());
-    let layers: Vec<usize> = layers.map_or_else(Vec::new, |maps| maps.weights.iter().map(Vec::len).collect());
+    let layers: Vec<usize> =
+        page.readings.first().map_or(Vec::new(), |first| first.view.attention.iter().map(Vec::len).collect());
     if layers.is_empty() || layers.contains(&0) {
         return Err(Error::Shape("a page needs the attention of at least one sample and head".to_string()));
     }
-    let all = page.samples.len();
-    let mut positions = 0;
-    page.samples.retain(|sample| {
-        positions += sample.inputs.len();
-        positions <= MOST_PREDICTIONS || positions == sample.inputs.len()
+    page.views.clear();
+    let all = page.readings.len();
+    let mut positions = page.readings.iter().scan(0, |sum, reading| {
+        *sum += reading.inputs.len();
+        Some(*sum)
     });
+    page.readings = &page.readings[..positions.position(|sum| sum > MOST_PREDICTIONS).unwrap_or(all).max(1)];
     let mut bytes = Vec::new();
-    let others = MOST_BYTES / page.samples.len().saturating_sub(1).max(1);
+    let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
-    for (index, sample) in page.samples.iter_mut().enumerate() {
-        let most = if index == 0 { MOST_BYTES } else { others };
-        maps.push(pack_sample(sample, &layers, most, &mut bytes)?);
+    for (index, reading) in page.readings.iter().enumerate() {
+        maps.push(pack(reading, &layers, if index == 0 { MOST_BYTES } else { others }, &mut bytes)?);
     }
     let range = page.loss.losses();
     let smoothed = smooth(&page.loss.training, range.end);
@@ -114,8 +115,8 @@ pub(super) fn data(mut page: Page) -> Result<String> {
         window,
         layers,
         maps,
-        left_out: all - page.samples.len(),
-        page: &page,
+        left_out: all - page.readings.len(),
+        page,
     };
     let json = serde_json::to_vec(&embedded)
         .map_err(|error| Error::Failed(format!("cannot write the data of the page: {error}")))?;
@@ -123,41 +124,32 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     Ok(STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6)))
 }
 
-/// Moves the maps of a sample to `bytes`, no more than `most` of them.
-fn pack_sample(
-    sample: &mut PageSample,
-    layers: &[usize],
-    most: usize,
-    bytes: &mut Vec<u8>,
-) -> Result<Vec<Packed>> {
-    let PageSample { name, source, inputs, attention, predictions } = sample;
-    for step in predictions {
-        step.truth_probability = step.truth_probability.and_then(rounded);
-        step.probable.iter_mut().for_each(|next| next.probability = rounded(next.probability).unwrap_or(0.0));
-    }
-    let kinds = attention.len().max(1);
-    let source = source.as_deref().unwrap_or_default();
-    let pack = |PageMaps { kind, weights }: &mut PageMaps| {
-        let sides = kind.tokens(inputs, source).map(<[String]>::len);
-        let weights = std::mem::take(weights);
-        let found: Vec<usize> = weights.iter().map(Vec::len).collect();
+/// Adds the maps of a reading to `bytes`, no more than `most` of them.
+fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -> Result<Vec<Packed>> {
+    let kinds: Vec<AttentionKind> = reading.kinds().collect();
+    let mut packed = Vec::new();
+    for &kind in &kinds {
+        let sides = kind.tokens(&reading.inputs, reading.source()).map(<[String]>::len);
         let [queries, keys] = sides;
-        if found != layers || weights.iter().flatten().any(|map| map.len() != queries * keys || keys == 0) {
+        let weights = reading.view.maps(kind);
+        let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
+        let fit = maps.iter().all(|map| map.len() == queries * keys) && keys > 0;
+        if !fit || !weights.iter().map(Vec::len).eq(layers.iter().copied()) {
             return Err(Error::Shape(format!(
-                "{name}: the maps of {} do not fit heads by layer {layers:?}, {queries} queries and {keys} keys",
+                "{}: the maps of {} do not fit heads by layer {layers:?}, {queries} queries and {keys} keys",
+                reading.sequence,
                 kind.name()
             )));
         }
-        let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
-        let causal = *kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
-        let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(sides, bin, causal) <= most / kinds);
-        let packed = Packed { kind: *kind, start: bytes.len(), bin: bin.unwrap_or(0), causal };
-        for map in bin.map_or(&[][..], |_| &maps) {
-            pack_map(map, sides, packed.bin, causal, bytes);
+        let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
+        let fits = |bin: &usize| maps.len() * cells(sides, *bin, causal) <= most / kinds.len();
+        let bin = (1..=WIDEST_BIN).find(fits);
+        packed.push(Packed { kind, start: bytes.len(), bin: bin.unwrap_or(0), causal });
+        if let Some(bin) = bin {
+            maps.iter().for_each(|map| pack_map(map, sides, bin, causal, bytes));
         }
-        Ok(packed)
-    };
-    attention.iter_mut().map(pack).collect()
+    }
+    Ok(packed)
 }
 
 /// Whether no query puts weight on a key behind it.

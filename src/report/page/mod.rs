@@ -6,7 +6,6 @@
 //! never markup.
 
 mod embedded;
-mod run;
 
 use std::fs;
 use std::path::Path;
@@ -14,68 +13,37 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::loss::LossCurve;
-use super::reading::TokenProbability;
-use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
+use super::reading::Reading;
+use super::run_data::RunData;
+use crate::analysis::{HeadScores, ScoredStep, View, shown_head};
+use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::terminal::{clock, thousands};
+use crate::training::Summary;
 
-/// What `report.html` shows of a run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Page {
+/// What `report.html` shows: the data of a run as they are.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Page<'a> {
     /// The run's name.
-    pub run: String,
+    run: String,
     /// How the run ended, as names and values to be shown as they are.
-    pub summary: Vec<(String, String)>,
+    summary: Vec<(String, String)>,
     /// The run's `config.toml`.
-    pub config: String,
-    /// The loss along the run. Very many points are thinned to what a screen can show.
-    pub loss: LossCurve,
-    /// Sequences, what was predicted along them and what every head attended to; at least one.
-    pub samples: Vec<PageSample>,
+    config: String,
+    /// The loss along the run.
+    loss: LossCurve,
+    /// Sequences and what was predicted along them; at least one.
+    readings: &'a [Reading],
+    /// What every head attended to, of as many sequences.
+    views: Vec<&'a View>,
     /// What the scores were taken on, as "512 validation sequences".
-    pub measured_on: String,
+    measured_on: String,
     /// The scores of all heads, `[layer][head]`.
-    pub heads: Vec<Vec<HeadScores>>,
+    heads: &'a [Vec<HeadScores>],
     /// The head of each layer that is shown first.
-    pub shown: Vec<usize>,
+    shown: Vec<usize>,
     /// The scores along the run, in the order of steps; may be empty.
-    pub history: Vec<ScoredStep>,
-}
-
-/// One sequence, and what the model makes of it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct PageSample {
-    /// Which sequence it is, as "validation sequence 0".
-    pub name: String,
-    /// The text of each token that an encoder reads, where there is one.
-    pub source: Option<Vec<String>>,
-    /// The text of each input token.
-    pub inputs: Vec<String>,
-    /// What was predicted after each input.
-    pub predictions: Vec<PagePrediction>,
-    /// The attention of each kind that the model has, the decoder's own first.
-    pub attention: Vec<PageMaps>,
-}
-
-/// What was predicted after one input.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct PagePrediction {
-    /// The text of the true next token, where it is known.
-    pub truth: Option<String>,
-    /// The probability that the model gave it.
-    pub truth_probability: Option<f64>,
-    /// Whether the tokens before it determine the true one; none where no rule says so.
-    pub determined: Option<bool>,
-    /// The likeliest tokens, the most probable first.
-    pub probable: Vec<TokenProbability>,
-}
-
-/// The attention of all heads over one sequence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PageMaps {
-    /// Whose attention it is.
-    pub kind: AttentionKind,
-    /// The weights, `[layer][head]`, each `[query, key]` row by row.
-    pub weights: Vec<Vec<Vec<f32>>>,
+    history: Vec<ScoredStep>,
 }
 
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
@@ -94,7 +62,41 @@ const SCRIPTS: [&str; 10] = [
     include_str!("../../../assets/report/page.js"),
 ];
 
-impl Page {
+impl<'a> Page<'a> {
+    /// The page of a whole run.
+    pub fn of_run(run: &'a RunData) -> Self {
+        Self {
+            summary: summary(&run.summary),
+            loss: run.loss(),
+            readings: &run.readings,
+            views: run.readings.iter().map(|reading| &reading.view).collect(),
+            measured_on: run.measured_on.clone(),
+            history: run.history.steps().to_vec(),
+            ..Self::of_heads(run.folder.name(), &run.heads, run.config.analysis.head, &run.config)
+        }
+    }
+
+    /// The page of one sequence alone, the heads by their `scores`; `head` is the one to show in every layer.
+    pub fn of_reading(
+        run: &str,
+        reading: &'a Reading,
+        scores: &'a [Vec<HeadScores>],
+        head: Option<usize>,
+        config: &Config,
+    ) -> Self {
+        Self {
+            readings: std::slice::from_ref(reading),
+            views: vec![&reading.view],
+            measured_on: reading.sequence.clone(),
+            ..Self::of_heads(run.to_string(), scores, head, config)
+        }
+    }
+
+    fn of_heads(run: String, heads: &'a [Vec<HeadScores>], head: Option<usize>, config: &Config) -> Self {
+        let shown = heads.iter().map(|layer| head.unwrap_or_else(|| shown_head(layer))).collect();
+        Self { run, heads, shown, config: config.to_toml(), ..Self::default() }
+    }
+
     /// Writes the page to `path`, whose folder exists.
     ///
     /// # Errors
@@ -108,6 +110,29 @@ impl Page {
         let run = self.run.clone();
         Ok(filled(TEMPLATE, &run, embedded::data(self)?, SCRIPTS.join("\n")))
     }
+}
+
+fn summary(summary: &Summary) -> Vec<(String, String)> {
+    let nats = |loss: f64| format!("{loss:.4} nats");
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let mut lines = vec![("ended", summary.ended.describe().to_string())];
+    let mut known = |name, value: Option<String>| lines.extend(value.map(|value| (name, value)));
+    known("validation loss", summary.best_valid_loss.map(nats));
+    known("floor", summary.floor.map(nats));
+    known("best step", summary.best_step.map(|step| thousands(step as f64)));
+    known("accuracy", summary.accuracy.map(percent));
+    known("accuracy, of what can be known", summary.determined_accuracy.map(percent));
+    lines.extend([
+        ("parameters", thousands(summary.parameters as f64)),
+        ("steps", thousands(summary.steps as f64)),
+        ("tokens", thousands(summary.tokens as f64)),
+        ("time", clock(summary.seconds)),
+        ("tokens per second", thousands(summary.tokens_per_second)),
+        ("backend", summary.backend.clone()),
+        ("device", summary.device.clone()),
+        ("seed", summary.seed.to_string()),
+    ]);
+    lines.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }
 
 /// A template with its title, style, data and script.

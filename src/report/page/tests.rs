@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::analysis::Score;
+use crate::data::Role;
+use crate::report::reading::{Target, TokenProbability};
 use crate::report::series::Point;
 
 /// A map whose weights fall off with the distance, evenly where `sharpness` is 0.
@@ -14,60 +16,79 @@ fn map(sharpness: f64, time: usize) -> Vec<f32> {
     (0..time).flat_map(row).collect()
 }
 
-pub(super) fn decoder(layers: usize, heads: usize, time: usize) -> PageMaps {
+fn maps(layers: usize, heads: usize, time: usize) -> Vec<Vec<Vec<f32>>> {
     let head = |layer: usize, head: usize| map((layer * heads + head) as f64 / 3.0, time);
-    let weights = (0..layers).map(|layer| (0..heads).map(|index| head(layer, index)).collect());
-    PageMaps { kind: AttentionKind::Decoder, weights: weights.collect() }
+    (0..layers).map(|layer| (0..heads).map(|index| head(layer, index)).collect()).collect()
 }
 
-/// A page of a few samples.
-pub(super) fn page(layers: usize, heads: usize, time: usize, samples: usize) -> Page {
-    let sample = |index: usize| PageSample {
-        name: format!("validation sequence {index}"),
-        source: None,
-        inputs: (0..time).map(|i| ((i * 5 + index) % 7).to_string()).collect(),
-        predictions: (0..time)
-            .map(|i| PagePrediction {
-                truth: Some(((i * 5 + 5 + index) % 7).to_string()),
-                truth_probability: Some(0.123_456_789),
-                determined: Some(i > 2),
-                probable: vec![TokenProbability { token: (i % 7).to_string(), probability: 0.9 }; 5],
-            })
-            .collect(),
-        attention: vec![decoder(layers, heads, time)],
-    };
-    let induction = HeadScores::new(|score| (score == Score::Induction).then_some(0.25));
-    let scores = vec![vec![induction; heads]; layers];
-    Page {
-        run: "golden".to_string(),
-        summary: vec![("loss".to_string(), "0.5 nats".to_string())],
-        config: "[run]\nname = \"golden\"\n".to_string(),
-        loss: LossCurve {
-            training: (1..=100).map(|step| Point { step, value: 1.0 / step as f64 }).collect(),
-            ..LossCurve::default()
-        },
-        samples: (0..samples).map(sample).collect(),
-        measured_on: "3 sequences".to_string(),
-        shown: vec![0; layers],
-        history: [10, 100].map(|step| ScoredStep { step, heads: scores.clone() }).to_vec(),
-        heads: scores,
+/// What a page is made of.
+#[derive(Clone)]
+pub(super) struct Shown {
+    pub readings: Vec<Reading>,
+    pub heads: Vec<Vec<HeadScores>>,
+    pub history: Vec<ScoredStep>,
+}
+
+impl Shown {
+    /// A few sequences.
+    pub fn new(layers: usize, heads: usize, time: usize, samples: usize) -> Self {
+        let attention = maps(layers, heads, time);
+        let reading = |index: usize| Reading {
+            sequence: format!("validation sequence {index}"),
+            source: None,
+            inputs: (0..time).map(|i| ((i * 5 + index) % 7).to_string()).collect(),
+            targets: (0..time)
+                .map(|i| {
+                    let role = if i > 2 { Role::Determined } else { Role::Undetermined };
+                    Some(Target { text: ((i * 5 + 5 + index) % 7).to_string(), probability: 0.123, role })
+                })
+                .collect(),
+            likeliest: (0..time)
+                .map(|i| vec![TokenProbability { token: (i % 7).to_string(), probability: 0.9 }; 5])
+                .collect(),
+            view: View { attention: attention.clone(), ..View::default() },
+        };
+        let induction = HeadScores::new(|score| (score == Score::Induction).then_some(0.25));
+        let scores = vec![vec![induction; heads]; layers];
+        Self {
+            readings: (0..samples).map(reading).collect(),
+            history: [10, 100].map(|step| ScoredStep { step, heads: scores.clone() }).to_vec(),
+            heads: scores,
+        }
+    }
+
+    pub fn page(&self) -> Page<'_> {
+        Page {
+            run: "golden".to_string(),
+            summary: vec![("loss".to_string(), "0.5 nats".to_string())],
+            config: "[run]\nname = \"golden\"\n".to_string(),
+            loss: LossCurve {
+                training: (1..=100).map(|step| Point { step, value: 1.0 / step as f64 }).collect(),
+                ..LossCurve::default()
+            },
+            readings: &self.readings,
+            views: self.readings.iter().map(|reading| &reading.view).collect(),
+            measured_on: "3 sequences".to_string(),
+            shown: vec![0; self.heads.len()],
+            history: self.history.clone(),
+            heads: &self.heads,
+        }
     }
 }
 
 #[test]
 fn pages_of_long_sequences_and_many_heads_are_below_three_megabytes() {
     for (layers, heads, time) in [(2, 4, 64), (2, 4, 512), (12, 12, 128)] {
-        let mut page = page(layers, heads, time, 8);
-        let step = page.history[0].clone();
-        page.history = vec![step; 500];
-        let size = page.html().unwrap().len();
+        let mut shown = Shown::new(layers, heads, time, 8);
+        shown.history = vec![shown.history[0].clone(); 500];
+        let size = shown.page().html().unwrap().len();
         assert!(size < 3_000_000, "{layers} layers of {heads} heads over {time} tokens: {size} bytes");
     }
 }
 
 #[test]
 fn a_page_loads_nothing() {
-    let html = page(1, 2, 3, 1).html().unwrap();
+    let html = Shown::new(1, 2, 3, 1).page().html().unwrap();
     assert!(html.contains("default-src 'none'"));
     let addresses = html.matches("://").count();
     let names = html.matches("http://www.w3.org/2000/svg").count();
@@ -77,18 +98,19 @@ fn a_page_loads_nothing() {
 
 #[test]
 fn text_of_a_run_is_data_and_never_markup() {
-    let plain = page(1, 2, 5, 1);
+    let plain = Shown::new(1, 2, 5, 1);
     let mut hostile = plain.clone();
     let texts =
         ["</script><script>alert(1)</script>", "<!--<script>", "{{script}}", "\u{2028}\u{0}\\\"'", "&lt;"];
-    hostile.samples[0].inputs = texts.map(str::to_string).to_vec();
-    hostile.samples[0].predictions[0].probable[0].token = texts[0].to_string();
-    hostile.samples[0].name = texts[0].to_string();
-    hostile.run = "</title><script>alert(2)</script>{{data}}&amp;".to_string();
-    hostile.config = "# </script><img src=x>".to_string();
-    hostile.summary[0].1 = texts[0].to_string();
-    hostile.measured_on = texts[0].to_string();
-    let (plain, html) = (plain.html().unwrap(), hostile.html().unwrap());
+    hostile.readings[0].inputs = texts.map(str::to_string).to_vec();
+    hostile.readings[0].likeliest[0][0].token = texts[0].to_string();
+    hostile.readings[0].sequence = texts[0].to_string();
+    let mut page = hostile.page();
+    page.run = "</title><script>alert(2)</script>{{data}}&amp;".to_string();
+    page.config = "# </script><img src=x>".to_string();
+    page.summary[0].1 = texts[0].to_string();
+    page.measured_on = texts[0].to_string();
+    let (plain, html) = (plain.page().html().unwrap(), page.html().unwrap());
     for markup in ["<", "<script", "</script", "<!--", "<img"] {
         assert_eq!(html.matches(markup).count(), plain.matches(markup).count(), "{markup}");
     }
@@ -97,27 +119,28 @@ fn text_of_a_run_is_data_and_never_markup() {
     );
     let (_, rest) = html.split_once("<script id=\"data\" type=\"text/plain\">").unwrap();
     let (data, _) = embedded::tests::unpacked(rest.split_once("</script>").unwrap().0);
-    assert_eq!(data["samples"][0]["inputs"], serde_json::json!(texts));
+    assert_eq!(data["readings"][0]["inputs"], serde_json::json!(texts));
     assert_eq!(data["run"].as_str().unwrap(), "</title><script>alert(2)</script>{{data}}&amp;");
     assert_eq!(data["config"].as_str().unwrap(), "# </script><img src=x>");
 }
 
 #[test]
 fn maps_that_do_not_fit_are_refused_in_one_line() {
-    let refused = |change: fn(&mut Page)| {
-        let mut page = page(2, 3, 5, 2);
-        change(&mut page);
-        page.html().unwrap_err().to_string()
+    let refused = |change: fn(&mut Shown)| {
+        let mut shown = Shown::new(2, 3, 5, 2);
+        change(&mut shown);
+        shown.page().html().unwrap_err().to_string()
     };
     assert_eq!(
-        refused(|page| page.samples.clear()),
+        refused(|shown| shown.readings.clear()),
         "a page needs the attention of at least one sample and head"
     );
-    for change in [
-        |page: &mut Page| page.samples[1].attention[0].weights[1][2].truncate(24),
-        |page: &mut Page| drop(page.samples[1].attention[0].weights.pop()),
-    ] {
-        let message = refused(change);
+    let damages: [fn(&mut Shown); 2] = [
+        |shown| shown.readings[1].view.attention[1][2].truncate(24),
+        |shown| drop(shown.readings[1].view.attention.pop()),
+    ];
+    for damage in damages {
+        let message = refused(damage);
         assert!(
             message.starts_with("validation sequence 1: the maps of decoder self-attention"),
             "{message}"
@@ -129,7 +152,8 @@ fn maps_that_do_not_fit_are_refused_in_one_line() {
 fn a_page_is_written_or_says_why_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
-    let page = page(1, 1, 1, 1);
+    let shown = Shown::new(1, 1, 1, 1);
+    let page = shown.page();
     page.clone().write(&path).unwrap();
     assert!(fs::read_to_string(&path).unwrap().ends_with("</html>\n"));
     let message = page.write(folder.path()).unwrap_err().to_string();

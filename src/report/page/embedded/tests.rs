@@ -1,6 +1,6 @@
 //! What a page embeds.
 
-use super::super::tests::{decoder, page};
+use super::super::tests::Shown;
 use super::*;
 use crate::analysis::ScoredStep;
 
@@ -12,8 +12,8 @@ pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
     (serde_json::from_slice(json).unwrap(), bytes.to_vec())
 }
 
-fn read(page: Page) -> (serde_json::Value, Vec<u8>) {
-    unpacked(&data(page).unwrap())
+fn read(shown: &Shown) -> (serde_json::Value, Vec<u8>) {
+    unpacked(&data(shown.page()).unwrap())
 }
 
 fn weight(byte: u8) -> f32 {
@@ -22,16 +22,16 @@ fn weight(byte: u8) -> f32 {
 
 #[test]
 fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
-    let page = page(2, 3, 11, 2);
-    let (data, bytes) = read(page.clone());
+    let shown = Shown::new(2, 3, 11, 2);
+    let (data, bytes) = read(&shown);
     let cells = 2 * 3 * 11 * 12 / 2;
     assert_eq!(bytes.len(), 2 * cells);
-    for (index, sample) in page.samples.iter().enumerate() {
+    for (index, sample) in shown.readings.iter().enumerate() {
         let maps = &data["maps"][index][0];
         assert_eq!(maps["kind"], "decoder");
         assert_eq!((&maps["causal"], &maps["bin"]), (&true.into(), &1.into()));
         assert_eq!(maps["start"], index * cells);
-        let maps = sample.attention[0].weights.iter().flatten();
+        let maps = sample.view.attention.iter().flatten();
         let seen = maps
             .flat_map(|map| map.chunks_exact(11).enumerate().flat_map(|(query, row)| row[..=query].to_vec()));
         for (byte, expected) in bytes[index * cells..].iter().zip(seen) {
@@ -41,19 +41,19 @@ fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
             );
         }
     }
-    assert_eq!(data["samples"][0]["attention"][0]["weights"], serde_json::json!([]), "and nowhere else");
+    assert_eq!(data["views"], serde_json::json!([]), "and nowhere else");
 }
 
 #[test]
 fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
-    let mut page = page(1, 1, 2, 1);
-    page.samples[0].source = Some(["a", "b", "c"].map(str::to_string).to_vec());
+    let mut shown = Shown::new(1, 1, 2, 1);
+    let reading = &mut shown.readings[0];
+    reading.source = Some(["a", "b", "c"].map(str::to_string).to_vec());
     let cross = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8];
     let encoder = vec![0.2, 0.3, 0.5, 0.1, 0.1, 0.8, 0.0, 0.0, 1.0];
-    for (kind, map) in [(AttentionKind::Cross, &cross), (AttentionKind::Encoder, &encoder)] {
-        page.samples[0].attention.push(PageMaps { kind, weights: vec![vec![map.clone()]] });
-    }
-    let (data, bytes) = read(page);
+    reading.view.cross = vec![vec![cross.clone()]];
+    reading.view.encoder = vec![vec![encoder.clone()]];
+    let (data, bytes) = read(&shown);
     assert_eq!(
         data["maps"][0][1],
         serde_json::json!({"kind": "cross", "start": 3, "bin": 1, "causal": false})
@@ -64,13 +64,12 @@ fn an_encoder_decoder_keeps_three_kinds_of_maps_whole() {
 
 #[test]
 fn long_maps_are_binned_the_first_sample_most_finely() {
-    let mut page = page(1, 1, 101, 3);
-    page.samples[0].inputs = vec!["7".to_string(); 2_900];
-    page.samples[0].predictions.clear();
-    let mut long = decoder(1, 1, 1);
-    long.weights[0][0] = (0..2_900 * 2_900).map(|i| if i % 2_900 == i / 2_900 { 1.0 } else { 0.0 }).collect();
-    page.samples[0].attention = vec![long];
-    let (data, bytes) = read(page);
+    let mut shown = Shown::new(1, 1, 101, 3);
+    let reading = &mut shown.readings[0];
+    reading.inputs = vec!["7".to_string(); 2_900];
+    reading.view.attention[0][0] =
+        (0..2_900 * 2_900).map(|i| if i % 2_900 == i / 2_900 { 1.0 } else { 0.0 }).collect();
+    let (data, bytes) = read(&shown);
     assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
     let bins = 2_900_usize.div_ceil(3);
     assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
@@ -96,8 +95,8 @@ fn a_bin_holds_the_mean_over_its_queries_of_the_weight_on_its_keys() {
 
 #[test]
 fn of_very_many_sequences_the_last_are_left_out_and_counted() {
-    let (data, _) = read(page(1, 1, 100, 150));
-    assert_eq!(data["samples"].as_array().unwrap().len(), 100);
+    let (data, _) = read(&Shown::new(1, 1, 100, 150));
+    assert_eq!(data["readings"].as_array().unwrap().len(), 100);
     assert_eq!(data["left_out"], 50);
 }
 
@@ -123,10 +122,11 @@ fn numbers_keep_seven_digits_and_what_is_no_number_is_none() {
 
 #[test]
 fn scores_at_very_many_steps_are_thinned() {
-    let mut page = page(1, 1, 3, 1);
+    let mut shown = Shown::new(1, 1, 3, 1);
     let scores = |step: usize| vec![vec![HeadScores::new(|_| Some(step as f64 / 10.0))]];
-    page.history = (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
-    let (data, _) = read(page);
+    shown.history =
+        (0..30_001).map(|step| ScoredStep { step: step * 10, heads: scores(step * 10) }).collect();
+    let (data, _) = read(&shown);
     let steps = data["history"].as_array().unwrap();
     assert!(steps.len() <= MOST_SCORED + 1, "{}", steps.len());
     for step in steps {
