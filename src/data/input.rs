@@ -4,7 +4,7 @@
 //! stream no more is read than memory has room for. Everything that a user names is opened here.
 
 use std::fs::{self, File};
-use std::io::{self, Cursor, Read};
+use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ pub enum Input {
     /// A regular file, at its beginning.
     File(File),
     /// All that came out of a pipe, as `<(command)` or `/dev/stdin` are.
-    Stream(Cursor<Vec<u8>>),
+    Stream(Vec<u8>),
 }
 
 /// Opens a regular file, or reads a stream.
@@ -40,7 +40,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
         return Err(Error::file(path, None, None, problem));
     }
     let stream = File::open(path).map_err(failed)?;
-    read_stream(stream, path).map(|bytes| Input::Stream(Cursor::new(bytes)))
+    read_stream(stream, path).map(Input::Stream)
 }
 
 /// Reads a stream to its end, which errors call `path`.
@@ -68,7 +68,7 @@ pub fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     let path = path.as_ref();
     match open(path)? {
-        Input::Stream(bytes) => Ok(bytes.into_inner()),
+        Input::Stream(bytes) => Ok(bytes),
         Input::File(mut file) => {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
@@ -95,15 +95,6 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-impl Read for Input {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Input::File(file) => file.read(buffer),
-            Input::Stream(bytes) => bytes.read(buffer),
-        }
-    }
-}
-
 #[cfg(unix)]
 fn is_stream(kind: &fs::FileType) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(kind)
@@ -116,6 +107,8 @@ fn is_stream(_: &fs::FileType) -> bool {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -27,7 +27,7 @@ impl FileBytes {
         match input::open(path)? {
             // SAFETY: a weights file is replaced whole by a rename, never written in place.
             Input::File(file) => unsafe { Mmap::map(&file) }.map(Self::Mapped).map_err(io),
-            Input::Stream(bytes) => Ok(Self::Read(bytes.into_inner())),
+            Input::Stream(bytes) => Ok(Self::Read(bytes)),
         }
     }
 }

@@ -71,7 +71,8 @@ pub struct DataConfig {
     /// names that get an id each; or `"auto"`, as the first value reads.
     pub values: Values,
     /// The column of a table that is one long sequence, cut into windows: its name, or its number
-    /// from 1. Empty by default: each line is a sequence of its own.
+    /// from 1. Of JSON objects it is the value that is read, which may be an array: a sequence each.
+    /// Empty by default: each line, or each array of a JSON file, is a sequence of its own.
     pub column: Column,
 }
 

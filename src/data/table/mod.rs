@@ -102,7 +102,7 @@ impl Table<'_> {
     fn read(&mut self) -> Result<()> {
         let DataConfig { path, column, .. } = self.config;
         if path.is_dir() {
-            let problem = "is a folder; give the path of one CSV or JSON Lines file";
+            let problem = "is a folder; give the path of one CSV or JSON file";
             return Err(Error::key("data.path", path.display(), problem));
         }
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();

@@ -44,7 +44,7 @@ fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
 }
 
 fn both(config: &DataConfig) -> [Vec<String>; 2] {
-    let dataset = load(&config, 0).unwrap();
+    let dataset = load(config, 0).unwrap();
     [&dataset.train, &dataset.valid].map(|split| samples(&dataset.vocabulary, split))
 }
 
@@ -268,7 +268,7 @@ fn bytes_that_are_not_utf8_are_named_by_line_and_byte() {
 fn a_folder_or_a_missing_file_is_refused() {
     let file = File::new("a.csv", "1,2");
     let folder = DataConfig { path: file.0.path().into(), ..file.config() };
-    assert!(file.problem(folder).contains("is a folder; give the path of one CSV or JSON Lines file"));
+    assert!(file.problem(folder).contains("is a folder; give the path of one CSV or JSON file"));
     let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
     assert!(file.problem(missing).starts_with("cannot read `"));
     let zero = DataConfig { column: Column::Number(0), ..file.config() };
