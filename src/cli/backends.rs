@@ -36,18 +36,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let devices = backend::devices(name);
         let is_compiled = compiled.contains(&name);
         if !args.json {
-            tell_backend(name, is_compiled, &devices);
+            print_backend(name, is_compiled, &devices);
         }
         let mut found = Vec::new();
         for device in devices.iter().filter(|_| is_compiled) {
             if !args.json {
-                tell_device(device);
+                print_device(device);
             }
             let check = (!args.list).then(|| backend::check(device));
             all_right &= check.as_ref().is_none_or(|check| check.as_ref().is_ok_and(Check::is_right));
             match (args.json, &check) {
                 (true, check) => found.push(as_json(device, check.as_ref())),
-                (false, Some(check)) => tell_check(check),
+                (false, Some(check)) => print_check(check),
                 (false, None) => {}
             }
         }
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn tell_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
+fn print_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
     let backend = name.name();
     match (is_compiled, devices) {
         (false, _) => {
@@ -70,12 +70,12 @@ fn tell_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
     }
 }
 
-fn tell_device(device: &Device) {
+fn print_device(device: &Device) {
     let memory = device.memory.map_or_else(String::new, |bytes| format!(", {}", Bytes(bytes as f64)));
     say(&format!("  {}  {} ({}{memory})", device.index, device.name, device.kind.name()));
 }
 
-fn tell_check(check: &Result<Check>) {
+fn print_check(check: &Result<Check>) {
     say(&match check {
         Err(error) => format!("     fails: {error}"),
         Ok(check) => {

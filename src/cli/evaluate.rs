@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::backend::{BackendArgs, is_set};
+use super::input;
 use crate::backend::{self, Device, Job, Memory, compute_as_run, smaller_batch};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
@@ -31,6 +32,9 @@ pub struct Args {
     /// Overrides a key of the run's config, as --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Takes the weights of the checkpoint at this step. [default: the best weights]
+    #[arg(long, value_name = "STEP")]
+    checkpoint: Option<u64>,
     #[command(flatten)]
     backend: BackendArgs,
     /// Prints JSON, with the loss and its floor at each position of the sequence.
@@ -79,6 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let rows = config.training.batch_size.min(set.len());
     let job = Evaluate {
         folder: &folder,
+        weights: input::weights(&folder, args.checkpoint)?,
         config: &config,
         dataset,
         split: args.split,
@@ -89,7 +94,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let report = backend::run(&device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
     match args.json {
         true => print_json(&report),
-        false => tell(&folder, &report),
+        false => print(&folder, &report),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -100,6 +105,7 @@ pub const DRAWN: &str = "notice: these weights were imported and their run names
 
 struct Evaluate<'a> {
     folder: &'a RunFolder,
+    weights: PathBuf,
     config: &'a Config,
     dataset: Dataset,
     split: Split,
@@ -128,7 +134,7 @@ impl Job for Evaluate<'_> {
         };
         let loader = Loader::new(set, experiment.training.batch_size, experiment.run.seed, Order::InOrder);
         let evaluation = compute_as_run::<B, _>(&experiment.training, self.on, &device, || {
-            let (model, _) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
+            let (model, _) = native::load_model::<B::InnerBackend>(&self.weights, &device)?;
             let batches = ValidBatches::new(Arc::new(loader), device.clone());
             // Other data may have another shape than the model was made for.
             if let Some(first) = batches.iter().next() {
@@ -171,7 +177,7 @@ impl Evaluate<'_> {
     }
 }
 
-fn tell(folder: &RunFolder, report: &Report) {
+fn print(folder: &RunFolder, report: &Report) {
     let Report { evaluation, .. } = report;
     let split = match report.split {
         Split::Valid => "validation",

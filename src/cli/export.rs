@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::json;
+
+use super::input;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::files::{check_output, write_atomically, write_output};
-use crate::terminal::say;
+use crate::terminal::{print_json, say};
 use crate::training::RunFolder;
 use crate::weights::export::{Format, export};
 use crate::weights::native;
@@ -22,6 +25,12 @@ pub struct Args {
     /// The folder to write; one that exists is replaced only if an export made it. [default: RUN/export/FORMAT]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Takes the weights of the checkpoint at this step. [default: the best weights]
+    #[arg(long, value_name = "STEP")]
+    checkpoint: Option<u64>,
+    /// Prints the paths of the files as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the command.
@@ -30,11 +39,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(args.format.name()));
     check_output(&out, "export")?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let (tensors, description) = native::read(&folder.weights()?)?;
+    let (tensors, description) = native::read(&input::weights(&folder, args.checkpoint)?)?;
     let files = export(&description, tensors, &vocabulary, args.format)?;
     let written = write_output(&out, "export", |folder| {
         files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
     })?;
-    written.iter().for_each(|path| say(&path.display().to_string()));
+    match args.json {
+        true => print_json(&json!({ "files": written })),
+        false => written.iter().for_each(|path| say(&path.display().to_string())),
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::backend::BackendArgs;
-use super::input;
+use super::input::{self, Run};
 use crate::backend::{self, Device, DeviceWatch, Job};
-use crate::config::Config;
 use crate::data::{Notation, Vocabulary};
 use crate::error::Result;
 use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
@@ -109,18 +108,16 @@ struct Reports<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
-    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let run = Run::open(&args.run, &args.backend)?;
+    let vocabulary = run.vocabulary()?;
     let given = match (&args.prompt, &args.prompt_file, &args.tokens) {
         (_, _, Some(ids)) => input::ids(ids, &vocabulary)?,
         (_, Some(path), _) => input::encode(&vocabulary, &input::read(path)?)?,
         (Some(text), ..) => input::encode(&vocabulary, text)?,
         (None, None, None) => Vec::new(),
     };
-    let device = args.backend.choose(&config.training, &[])?;
-    let job = Generate { args: &args, folder: &folder, vocabulary: &vocabulary, given, on: &device };
-    let written = backend::run(&device, job)?;
+    let job = Generate { args: &args, folder: &run.folder, vocabulary: &vocabulary, given, on: &run.device };
+    let written = backend::run(&run.device, job)?;
     if args.json {
         print_written(&written, &vocabulary);
     }

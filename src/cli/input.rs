@@ -1,11 +1,65 @@
 //! What a command is given to read: text on the command line or in a file, or ids.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::backend::BackendArgs;
+use crate::backend::Device;
+use crate::config::Config;
 use crate::data::{self, Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
+use crate::training::RunFolder;
+
+/// A run that a command looks at.
+#[derive(Debug)]
+pub struct Run {
+    /// Its folder.
+    pub folder: RunFolder,
+    /// Its config, with what the command line overrides.
+    pub config: Config,
+    /// Where to compute.
+    pub device: Device,
+}
+
+impl Run {
+    /// Opens the run at `path`, to be looked at where `backend` says.
+    ///
+    /// # Errors
+    /// If there is none, its config cannot be read, or there is no such device.
+    pub fn open(path: &Path, backend: &BackendArgs) -> Result<Self> {
+        let folder = RunFolder::open(path)?;
+        let config = Config::load(Some(&folder.config()), &[])?;
+        let device = backend.choose(&config.training, &[])?;
+        Ok(Self { folder, config, device })
+    }
+
+    /// What its ids stand for.
+    ///
+    /// # Errors
+    /// If `vocabulary.json` cannot be read.
+    pub fn vocabulary(&self) -> Result<Vocabulary> {
+        Vocabulary::read(self.folder.vocabulary())
+    }
+}
+
+/// The weights of a run: the best, or those of the checkpoint at a step.
+///
+/// # Errors
+/// If there are none; names the checkpoints that there are.
+pub fn weights(folder: &RunFolder, checkpoint: Option<u64>) -> Result<PathBuf> {
+    let Some(step) = checkpoint else { return folder.weights() };
+    let path = folder.checkpoints().join(format!("step-{step:08}")).join("model.safetensors");
+    if path.is_file() {
+        return Ok(path);
+    }
+    let entries = std::fs::read_dir(folder.checkpoints()).into_iter().flatten().flatten();
+    let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());
+    let steps = steps.collect::<BTreeSet<u64>>().iter().map(u64::to_string).collect::<Vec<_>>();
+    let there = if steps.is_empty() { "none".to_string() } else { steps.join(", ") };
+    Err(Error::Input(format!("--checkpoint {step}: the run keeps checkpoints of the steps {there}")))
+}
 
 /// A sequence of the user's.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::backend::BackendArgs;
-use super::input;
+use super::input::{self, Run};
 use super::plot::PictureFormat;
 use crate::analysis::{HeadScores, Sample, View, look_at};
 use crate::backend::{self, Job};
@@ -28,7 +28,8 @@ pub struct Args {
     run: PathBuf,
     #[command(flatten)]
     given: input::Given,
-    /// Where the pictures and the page go; a folder that exists is replaced only if inspect made it. [default: inspect/ in the run folder; with --json, nowhere]
+    /// Where the pictures and the page go; a folder that exists is replaced only if inspect made it. [default:
+    /// inspect/ in the run folder; with --json, nowhere]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The head that the large maps show in every layer, counted from 0. [default: in each layer the one
@@ -72,19 +73,18 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Vec<Vec<Vec<&[f32]>>> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
+    let run = Run::open(&args.run, &args.backend)?;
+    let Run { folder, config, device } = &run;
     let own = (!args.json).then(|| folder.path().join("inspect"));
     let out = args.out.clone().or(own);
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
-    let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let sample = sample(&args, &config, &vocabulary)?;
+    let vocabulary = run.vocabulary()?;
+    let sample = sample(&args, config, &vocabulary)?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let device = args.backend.choose(&config.training, &[])?;
-    let (view, scores) = backend::run(&device, Inspect { folder: &folder, sample: &sample })?;
+    let (view, scores) = backend::run(device, Inspect { folder, sample: &sample })?;
 
     if args.json {
         let report = Report {
@@ -102,13 +102,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let Some(out) = out else { return Ok(ExitCode::SUCCESS) };
     let style = Style { format: args.format.into(), ..Style::default() };
-    let (run, head) = (folder.name(), args.head.or(config.analysis.head));
+    let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
-    let mut pictures = reading.pictures(&run, &scores, head);
-    pictures.extend(head_scores(&run, &reading.sequence, &scores));
+    let mut pictures = reading.pictures(&name, &scores, head);
+    pictures.extend(head_scores(&name, &reading.sequence, &scores));
     let made = write_output(&out, "inspect", |folder| {
         save_all(&pictures, folder, &style)?;
-        Page::of_reading(&run, &reading, &scores, head, &config).write(&folder.join("report.html"))
+        Page::of_reading(&name, &reading, &scores, head, config).write(&folder.join("report.html"))
     })?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use serde_json::json;
 
 use super::backend::BackendArgs;
+use super::input::Run;
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, View};
 use crate::backend::{self, Device, Job};
-use crate::config::Config;
 use crate::error::Result;
+use crate::files::{check_output, write_output};
 use crate::ops;
 use crate::report::{Format, RunData, Style, Wanted};
-use crate::terminal::say;
+use crate::terminal::{print_json, say};
 use crate::training::{DeviceBatch, RunFolder};
 use crate::weights::native;
 
@@ -27,8 +29,15 @@ pub struct Args {
     /// Pixels of a PNG for each of its 900 logical ones across.
     #[arg(long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: u32,
+    /// Where the pictures go; a folder that exists is replaced only if plot made it. [default: plots/ in the
+    /// run folder]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
+    /// Prints the paths of the pictures as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// A file format.
@@ -51,12 +60,17 @@ impl From<PictureFormat> for Format {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
-    let device = args.backend.choose(&config.training, &[])?;
+    let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
+    args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
     let style = Style { format: args.format.into(), scale: args.scale };
-    for picture in run_data(&folder, &device)?.draw(&style)? {
-        say(&picture.display().to_string());
+    let run = run_data(&folder, &device)?;
+    let pictures = match &args.out {
+        None => run.draw(&folder.plots(), &style)?,
+        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style).map(drop))?,
+    };
+    match args.json {
+        true => print_json(&json!({ "pictures": pictures })),
+        false => pictures.iter().for_each(|picture| say(&picture.display().to_string())),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::backend::BackendArgs;
+use super::input::Run;
 use super::plot::run_data;
-use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::Page;
 use crate::terminal::{print_json_line, say};
-use crate::training::RunFolder;
 
 /// Write a run's page to explore again, from its folder alone.
 #[derive(Debug, clap::Args)]
@@ -18,6 +17,9 @@ pub struct Args {
     run: PathBuf,
     #[command(flatten)]
     backend: BackendArgs,
+    /// The file to write, which must not exist. [default: report.html in the run folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    out: Option<PathBuf>,
     /// Prints what the page shows as JSON, and writes no page.
     #[arg(long)]
     json: bool,
@@ -25,16 +27,19 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
-    let device = args.backend.choose(&config.training, &[])?;
+    let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
+    if let Some(out) = args.out.as_ref().filter(|out| out.symlink_metadata().is_ok()) {
+        let out = out.display();
+        return Err(Error::Input(format!("`{out}` exists already: name another file with --out FILE")));
+    }
     let run = run_data(&folder, &device)?;
     let page = Page::of_run(&run);
     if args.json {
         print_json_line(&page);
     } else {
-        page.write(&folder.report())?;
-        say(&folder.report().display().to_string());
+        let out = args.out.unwrap_or_else(|| folder.report());
+        page.write(&out)?;
+        say(&out.display().to_string());
     }
     Ok(ExitCode::SUCCESS)
 }

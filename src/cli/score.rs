@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::backend::BackendArgs;
-use super::input;
+use super::input::{self, Run};
 use crate::backend::{self, Job};
-use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
@@ -45,19 +44,18 @@ struct Report {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &[])?;
-    let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let input::Read { tokens, start, source } = args.given.read(&vocabulary, config.model.architecture)?;
-    let device = args.backend.choose(&config.training, &[])?;
+    let run = Run::open(&args.run, &args.backend)?;
+    let vocabulary = run.vocabulary()?;
+    let input::Read { tokens, start, source } =
+        args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
-    let job = Score { folder: &folder, tokens: &read, source: source.as_deref() };
-    let log_probabilities = backend::run(&device, job)?;
+    let job = Score { folder: &run.folder, tokens: &read, source: source.as_deref() };
+    let log_probabilities = backend::run(&run.device, job)?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
     match args.json {
         true => print_json(&report),
-        false => tell(&report, &vocabulary),
+        false => print(&report, &vocabulary),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -86,7 +84,7 @@ impl Job for Score<'_> {
     }
 }
 
-fn tell(report: &Report, vocabulary: &Vocabulary) {
+fn print(report: &Report, vocabulary: &Vocabulary) {
     let first = report.tokens.len() - report.log_probabilities.len();
     for (position, &token) in report.tokens.iter().enumerate() {
         let score = match position.checked_sub(first) {

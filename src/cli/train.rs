@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+use serde_json::json;
+
 use super::backend::BackendArgs;
 use super::evaluate::DRAWN;
 use super::plot::run_data;
@@ -14,7 +16,9 @@ use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::report::{Page, Style};
-use crate::terminal::{Bytes, ProgressKind, clock, keep_working_unread, say, thousands, to_the_floor, warn};
+use crate::terminal::{
+    Bytes, ProgressKind, clock, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
+};
 use crate::training::{
     Control, Ended, Outcome, Place, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
 };
@@ -48,6 +52,9 @@ pub struct Args {
     /// How progress is shown. [default: bar on a terminal, else plain]
     #[arg(long, value_name = "KIND")]
     progress: Option<ProgressKind>,
+    /// Prints the summary as JSON, with the paths of the run and its pictures; shows no progress unless asked.
+    #[arg(long, conflicts_with = "dry_run")]
+    json: bool,
 }
 
 /// Runs the command.
@@ -84,13 +91,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.clone(), on: &device })?;
-        tell_plan(&config.name(), &device, &plan);
+        print_plan(&config.name(), &device, &plan);
         if let Err(problem) = fits {
             warn(&format!("warning: {problem}"));
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let progress = args.progress.unwrap_or_else(ProgressKind::automatic);
+    let progress = args.progress.unwrap_or_else(|| match args.json {
+        true => ProgressKind::None,
+        false => ProgressKind::automatic(),
+    });
     let until = args.until.map(|step| usize::try_from(step).unwrap_or(usize::MAX));
     let control = Control { progress, signal: signals::watch()?, device: device.clone(), until };
     let signal = control.signal.clone();
@@ -98,7 +108,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let outcome = launch(&config, place, &control)?;
     // A run that only pauses is drawn when it ends.
     if outcome.summary.ended == Ended::Paused {
-        tell(&outcome, &[]);
+        print(&outcome, &[], args.json);
         return Ok(ExitCode::SUCCESS);
     }
     // The run is saved: whatever becomes of its pictures, it ended as it did.
@@ -109,7 +119,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         ));
         Vec::new()
     });
-    tell(&outcome, &plots);
+    print(&outcome, &plots, args.json);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
@@ -131,7 +141,7 @@ fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
 /// Draws what the run shows, and writes its page.
 fn draw(folder: &RunFolder, device: &Device) -> Result<Vec<PathBuf>> {
     let run = run_data(folder, device)?;
-    let plots = run.draw(&Style::default())?;
+    let plots = run.draw(&folder.plots(), &Style::default())?;
     Page::of_run(&run).write(&folder.report())?;
     Ok(plots)
 }
@@ -157,7 +167,7 @@ impl Job for Rehearse<'_> {
 }
 
 /// What a run would take.
-fn tell_plan(name: &str, device: &Device, plan: &Plan) {
+fn print_plan(name: &str, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
     let tokens = (plan.tokens_per_step * steps) as f64;
     say(&format!("{name}: a rehearsal, nothing is trained"));
@@ -191,8 +201,14 @@ fn tell_plan(name: &str, device: &Device, plan: &Plan) {
 }
 
 /// The closing words on the terminal.
-fn tell(outcome: &Outcome, plots: &[PathBuf]) {
+fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
     let summary = &outcome.summary;
+    if json {
+        let mut report = json!(summary);
+        report["run"] = json!(outcome.folder.path());
+        report["pictures"] = json!(plots);
+        return print_json(&report);
+    }
     say(&format!(
         "{}: {} ({} steps, {} tokens in {}, {} tokens/s on {})",
         outcome.folder.name(),

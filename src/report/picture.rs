@@ -1,6 +1,5 @@
 //! A finished picture: its name, its title and what is drawn below it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use super::color::{INK, MUTED};
 use super::render::{raster, vector};
 use super::text::Text;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 
 /// The width of every picture in logical pixels: the width in which a README shows it.
 pub(crate) const WIDTH: f64 = 900.0;
@@ -100,7 +100,7 @@ impl Picture {
             Format::Svg => vector(&self.canvas, self.size())?.into_bytes(),
         };
         let path = folder.join(self.name).with_extension(style.format.extension());
-        fs::write(&path, bytes).map_err(|source| Error::io("write", &path, source))?;
+        write_atomically(&path, &bytes)?;
         Ok(path)
     }
 }

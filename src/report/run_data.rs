@@ -145,12 +145,12 @@ impl RunData {
         LossCurve::new(self.folder.name(), &self.rows, &self.summary)
     }
 
-    /// Draws every picture that there is something to show of into the run's `plots/`, and says where
-    /// they are.
+    /// Draws every picture that there is something to show of into `folder`, and says where they
+    /// are.
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn draw(&self, style: &Style) -> Result<Vec<PathBuf>> {
+    pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let (run, reading, loss) = (&self.folder.name(), &self.readings[self.shown], self.loss());
         let clip_limit = self.config.training.max_gradient_norm;
         let mut pictures = Vec::new();
@@ -161,7 +161,7 @@ impl RunData {
         pictures.extend(formation(&loss, self.history.steps()));
         pictures.extend(self.analysis.as_ref().and_then(|analysis| positions(run, analysis)));
         pictures.extend(gradients(run, &self.rows, clip_limit));
-        save_all(&pictures, &self.folder.plots(), style)
+        save_all(&pictures, folder, style)
     }
 }
 

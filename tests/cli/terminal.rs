@@ -8,9 +8,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use causal_attention::weights::native;
 use tempfile::TempDir;
 
-use crate::generate::run;
+use crate::generate::{json, run};
 use crate::{program, small_run, text};
 
 /// Every file below a folder, with its bytes.
@@ -32,7 +33,15 @@ fn no_command_writes_over_what_it_did_not_make() {
     small_run(place.path(), &["training.steps=2"], "run");
     fs::create_dir(place.path().join("foreign")).unwrap();
     fs::write(place.path().join("foreign/config.json"), "{}").unwrap();
+    fs::write(place.path().join("page.html"), "mine").unwrap();
     let before = files(place.path());
+    for arguments in [
+        &["report", "run", "--out", "page.html"][..],
+        &["plot", "run", "--out", "foreign"],
+        &["plot", "run", "--out", "run"],
+    ] {
+        assert_eq!(run(place.path(), arguments).status.code(), Some(2), "{arguments:?}");
+    }
     for out in ["run", "run/plots", "foreign", "foreign/config.json"] {
         for arguments in [
             &["export", "run", "--format", "gpt2", "--out", out][..],
@@ -122,4 +131,37 @@ fn no_name_or_token_controls_the_terminal_and_json_is_exact() {
     let refused = run(place.path(), &["evaluate", name, "--json"]);
     let said: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
     assert!(said["error"].as_str().unwrap().contains(name), "{said}");
+}
+
+#[test]
+fn every_command_that_makes_something_says_in_json_what_and_where() {
+    let place = TempDir::new().unwrap();
+    let train = ["train", "--run", "run", "--backend", "ndarray", "--set", "training.steps=4", "--set"];
+    let trained = json(place.path(), &[&train[..], &["training.checkpoint_every=2", "--json"]].concat());
+    assert_eq!(
+        (&trained["run"], &trained["steps"], &trained["ended"]),
+        (&"run".into(), &4.into(), &"completed".into())
+    );
+    let paths = |value: &serde_json::Value| -> Vec<PathBuf> {
+        value.as_array().unwrap().iter().map(|path| place.path().join(path.as_str().unwrap())).collect()
+    };
+    assert!(paths(&trained["pictures"]).iter().all(|path| path.is_file()));
+    for _ in 0..2 {
+        let plotted = json(place.path(), &["plot", "run", "--out", "pictures", "--format", "svg", "--json"]);
+        let pictures = paths(&plotted["pictures"]);
+        assert!(pictures.len() > 5 && pictures.iter().all(|path| path.is_file()), "{pictures:?}");
+    }
+    let arguments = ["export", "run", "--format", "safetensors", "--checkpoint", "2", "--json"];
+    let exported = paths(&json(place.path(), &arguments)["files"]);
+    let of_step = place.path().join("run/checkpoints/step-00000002/model.safetensors");
+    let weights = exported.iter().find(|path| path.ends_with("model.safetensors")).unwrap();
+    assert!(native::read(weights).unwrap().0 == native::read(&of_step).unwrap().0);
+    let loss =
+        |more: &[&str]| json(place.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64();
+    assert_eq!(loss(&["--checkpoint", "4"]), trained["best_valid_loss"].as_f64());
+    assert_ne!(loss(&["--checkpoint", "2"]), loss(&[]));
+    let refused = run(place.path(), &["evaluate", "run", "--checkpoint", "3"]);
+    assert!(text(&refused.stderr).contains("checkpoints of the steps 2, 4"), "{}", text(&refused.stderr));
+    assert!(run(place.path(), &["report", "run", "--out", "page.html"]).status.success());
+    assert!(place.path().join("page.html").is_file());
 }

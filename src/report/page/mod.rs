@@ -7,7 +7,6 @@
 
 mod embedded;
 
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
@@ -17,7 +16,8 @@ use super::reading::Reading;
 use super::run_data::RunData;
 use crate::analysis::{HeadScores, ScoredStep, View, shown_head};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::write_atomically;
 use crate::terminal::{clock, thousands};
 use crate::training::Summary;
 
@@ -102,7 +102,7 @@ impl<'a> Page<'a> {
     /// # Errors
     /// If the data contradict themselves, or the file cannot be written.
     pub fn write(self, path: &Path) -> Result<()> {
-        fs::write(path, self.html()?).map_err(|source| Error::io("write", path, source))
+        write_atomically(path, self.html()?.as_bytes())
     }
 
     /// The page's text.

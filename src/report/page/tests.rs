@@ -1,5 +1,7 @@
 //! The page as a browser gets it.
 
+use std::fs;
+
 use super::*;
 use crate::analysis::Score;
 use crate::data::Role;

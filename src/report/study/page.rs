@@ -2,12 +2,12 @@
 //! together.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::report::color::CONTROL_POINTS;
 use crate::report::page::{filled, harmless};
 use crate::terminal::{clock, thousands};
@@ -50,7 +50,7 @@ impl StudyPage {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        fs::write(path, self.html()?).map_err(|source| Error::io("write", path, source))
+        write_atomically(path, self.html()?.as_bytes())
     }
 
     pub(super) fn html(&self) -> Result<String> {
