@@ -49,7 +49,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     target.check()?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
-    check_finite(&imported, &args.files[0])?;
     let config = config(&args, &imported)?;
     let device = args.backend.choose(&config.training, &args.set)?;
     let mut description = imported.description.clone();
@@ -76,18 +75,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Weights that are no numbers come from a run that diverged, or from a damaged file.
-fn check_finite(imported: &Imported, file: &Path) -> Result<()> {
-    let broken =
-        imported.tensors.iter().filter(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite()));
-    let names = broken.map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let problem = format!("holds weights that are not finite, in {}: export it anew", names.join(", "));
-    Err(Error::file(file, None, None, problem))
 }
 
 struct Try<'a> {

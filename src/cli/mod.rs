@@ -112,7 +112,12 @@ const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcomman
 fn in_one_line(message: &str) -> String {
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
-    format!("{}; see --help", lines.collect::<Vec<_>>().join(", ").replace(":, ", ": "))
+    let line = lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ");
+    // It quotes what was typed, which may be of any length.
+    match line.char_indices().nth(400) {
+        Some((cut, _)) => format!("{}…; see --help", &line[..cut]),
+        None => format!("{line}; see --help"),
+    }
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {

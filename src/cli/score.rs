@@ -93,6 +93,6 @@ fn print(report: &Report, vocabulary: &Vocabulary) {
         };
         say(&format!("{score}  {}", vocabulary.token(token)));
     }
-    say(&format!("loss        {:.6} nats a token", report.loss));
+    say(&format!("loss        {:.6} nats per token", report.loss));
     say(&format!("perplexity  {:.4}", report.perplexity));
 }

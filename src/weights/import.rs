@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::TensorData;
 use serde_json::Value;
 
 use super::checkpoint::{Checkpoint, files};
 use super::gpt2::{self, Layout};
 use super::native::{self, Description, Tensors};
-use super::tokenizer;
+use super::{listed, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 
@@ -82,6 +83,7 @@ pub fn import(
             gpt2::import(tensors, layout, json.as_ref().map(|json| (json, place)), first)?
         }
     };
+    check_finite(&tensors, first)?;
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
@@ -105,6 +107,19 @@ pub fn import(
     Ok(Imported { description, tensors, vocabulary, has_vocabulary })
 }
 
+/// Weights that are no numbers come from a run that diverged, or from a damaged file.
+fn check_finite(tensors: &Tensors, file: &Path) -> Result<()> {
+    let is_broken = |data: &TensorData| data.iter::<f32>().any(|weight| !weight.is_finite());
+    let broken = tensors.iter().filter(|(_, data)| is_broken(data)).map(|(name, _)| format!("`{name}`"));
+    match broken.collect::<Vec<_>>() {
+        names if names.is_empty() => Ok(()),
+        names => {
+            let problem = format!("holds weights that are not finite, in {}: export it anew", listed(&names));
+            Err(Error::file(file, None, None, problem))
+        }
+    }
+}
+
 fn read_json(path: &Path) -> Result<Value> {
     let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
     serde_json::from_slice(&bytes).map_err(|error| {
@@ -117,7 +132,7 @@ fn read_json(path: &Path) -> Result<Value> {
 mod tests {
     use super::*;
     use crate::model::Inputs;
-    use burn::tensor::{DType, Int, Tensor, TensorData, Tolerance};
+    use burn::tensor::{DType, Int, Tensor, Tolerance};
     use burn_ndarray::NdArray;
     use proptest::prelude::*;
     use safetensors::SafeTensors;

@@ -20,6 +20,16 @@ pub mod tokenizer;
 
 use burn::tensor::TensorData;
 
+/// What is wrong with a file's tensors, on one line: the first of it, and how much more there is.
+fn listed(problems: &[String]) -> String {
+    const SHOWN: usize = 16;
+    let shown = problems[..problems.len().min(SHOWN)].join(", ");
+    match problems.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}, and {more} more"),
+    }
+}
+
 /// The transpose of a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's,
 /// `[in, out]`, and back. What is no matrix stays as it is.
 fn transposed(data: TensorData) -> TensorData {

@@ -79,7 +79,7 @@ pub fn apply<B: Backend, M: Module<B>>(mut module: M, tensors: Tensors, origin: 
         }
     }
     if !problems.is_empty() {
-        let problem = format!("holds the weights of another model: {}", problems.join(", "));
+        let problem = format!("holds the weights of another model: {}", super::listed(&problems));
         return Err(Error::file(origin, None, None, problem));
     }
 

@@ -21,7 +21,7 @@ use burn::tensor::TensorData;
 use serde_json::{Value, json};
 
 use super::native::{Description, Tensors};
-use super::transposed;
+use super::{listed, transposed};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, NormPlacement, Sizes};
@@ -149,7 +149,7 @@ pub fn import(
     match problems.is_empty() {
         true => Ok((description, ours)),
         false => {
-            let problem = format!("holds no such GPT-2: {}", problems.join(", "));
+            let problem = format!("holds no such GPT-2: {}", listed(&problems));
             Err(Error::file(origin, None, None, problem))
         }
     }
