@@ -128,7 +128,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
-    let mut progress = StudyProgress::new(kind, &study);
+    let progress = StudyProgress::new(kind, &study);
     let outcome = study.conduct(&runner, &signal, |study, run| progress.ended(study, run));
     progress.finish();
     let complete = outcome.map_err(|error| {

@@ -17,6 +17,7 @@ const NEAR: f64 = 0.8;
 pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
     match (section, name) {
         ("training", "watch") => "monitor",
+        ("tune", "baseline") => "overfit_check",
         _ => name,
     }
 }

@@ -33,7 +33,6 @@ pub struct TuneConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<usize>,
     /// Whether a model must overfit one batch first.
-    #[serde(alias = "baseline")]
     pub overfit_check: bool,
     /// The values that keys may take: `"training.batch_size" = [16, 32, 64]`, or
     /// `"training.learning_rate" = { min = 1e-4, max = 1e-2, scale = "log" }`.

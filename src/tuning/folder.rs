@@ -16,7 +16,7 @@ impl StudyFolder {
         Self(folder)
     }
 
-    /// Takes the folder for this process.
+    /// Locks the folder for this process.
     ///
     /// # Errors
     /// If a living process has it.
@@ -96,7 +96,7 @@ impl StudyFolder {
         self.0.report()
     }
 
-    /// A study goes on with the config that it was made with.
+    /// Checks that a study is resumed with the config that it was made with.
     ///
     /// # Errors
     /// [`Error::Key`] for the first key that differs.

@@ -1,8 +1,8 @@
 //! The overfit check before a search: a model that can learn at all learns one small batch by heart.
 //!
 //! Its training loss must come close to the least that is possible on the batch, the entropy of what follows
-//! equal prefixes. Where no trial does it, other rates are tried, and no clipping, so that the answer says
-//! what is wrong rather than that something is.
+//! equal prefixes. Where no trial's model does it, other rates are tried, and no clipping: what works then is
+//! the likeliest reason.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use crate::training::{DeviceBatch, Hyper, Optimizer, Start, StepBatches};
 /// Targets of the batch: enough to be no accident, few enough for seconds.
 const TARGETS: usize = 256;
 const MOST_SEQUENCES: usize = 8;
-/// Targets that tell whether labels follow from what came before.
+/// Targets by which it is judged whether labels follow from their inputs.
 const TARGETS_OF_LABELS: usize = 4_096;
 const MOST_SEQUENCES_OF_LABELS: usize = 512;
 /// Labels cannot be learned where what follows equal prefixes leaves so much of the loss of a guess.
@@ -39,7 +39,7 @@ const RATE: &str = "training.learning_rate";
 const CLIPPING: &str = "training.max_gradient_norm";
 const ANYWAY: &str = "or go on all the same with --set tune.overfit_check=false";
 
-/// What the check found. Losses are in nats a token.
+/// What the check found. Losses are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OverfitCheck {
     /// Sequences in the batch.
@@ -58,7 +58,7 @@ pub struct OverfitCheck {
     pub learning_rate: f64,
 }
 
-/// A trial whose model may show that something can be learned.
+/// A trial whose model the check trains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Its number, counted from 0.
@@ -224,7 +224,7 @@ fn learn<B: ops::AutodiffBackend>(
     })
 }
 
-/// Whether there are labels to learn, and they follow from the inputs, as far as a few hundred sequences tell.
+/// Whether there are labels to learn, and they follow from the inputs in a few hundred sequences.
 fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
     let wide = first_batch(dataset, TARGETS_OF_LABELS, MOST_SEQUENCES_OF_LABELS);
     let (chance, guess) = (least_loss(&wide), (dataset.vocabulary.size() as f64).ln());

@@ -13,7 +13,7 @@ use super::space::{Setting, Space};
 use crate::config::{Config, Method, TuneConfig};
 use crate::error::Result;
 
-/// The first rung of a race has at least so many steps: before, a loss says nothing.
+/// The first rung of a race has at least so many steps: a loss after fewer is noise.
 const FEWEST_STEPS: usize = 10;
 
 /// A trial as it was proposed.

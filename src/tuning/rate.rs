@@ -34,7 +34,7 @@ const DEVIATIONS: f64 = 5.0;
 /// The sweep ends where the loss is so many times the first.
 const BLOWN: f64 = 1.5;
 
-/// The loss at one rate of the sweep, in nats a token.
+/// The loss at one rate of the sweep, in nats per token.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RatePoint {
     /// The learning rate.
@@ -45,7 +45,7 @@ pub struct RatePoint {
     pub smoothed: f64,
 }
 
-/// What a sweep says.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -135,7 +135,7 @@ pub fn sweep<B: ops::AutodiffBackend>(
 }
 
 impl Verdict {
-    /// What the curve says, in a line below its picture.
+    /// The result in a line, for below the picture.
     pub fn finding(self) -> String {
         match self {
             Self::Minimum { rate, suggested } => {

@@ -70,7 +70,7 @@ impl Results {
         self.records.contains_key(&run) || self.failures.contains_key(&run)
     }
 
-    /// What a run says, as far as it got.
+    /// The record of a run, as far as it got.
     pub fn run(&self, run: Run) -> Option<&Record> {
         self.records.get(&run)
     }
@@ -98,7 +98,7 @@ impl Results {
         self.records.iter().filter_map(seen).sum()
     }
 
-    /// Records what a run says now, and why it failed; what follows is to be worked out.
+    /// Keeps the record of a run, or why it failed; [`Self::work_out`] is to be called then.
     pub fn record(&mut self, run: Run, record: Option<Record>, failure: Option<String>) {
         self.trials.remove(&run.0);
         self.records.extend(record.map(|record| (run, record)));

@@ -164,7 +164,7 @@ impl TrialRun {
     /// Writes the config of a new run to a file beside its folder, for `train` to read.
     ///
     /// # Errors
-    /// If the data is no longer that of the other trials, or the disk does not take the file.
+    /// If the data is no longer that of the other trials, or the file cannot be written.
     fn prepare(&self) -> Result<NamedTempFile> {
         if self.data.is_some() {
             check_data(self.data, Some(dataset(&self.config)?.fingerprint()))?;

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint, write_atomically};
 
-/// A study that this process has taken.
+/// A study that this process has locked.
 #[derive(Debug)]
 pub struct Study {
     folder: StudyFolder,
@@ -60,7 +60,7 @@ impl Study {
         Self::open(outline, StudyFolder::at(folder), lock, jobs)
     }
 
-    /// Takes up the study in `folder`, once the runs of a process that was killed have ended.
+    /// Opens the study in `folder`, once the runs of a process that was killed have ended.
     ///
     /// # Errors
     /// If another process works in it, its runs were not made by it, or its data has changed.
@@ -79,7 +79,7 @@ impl Study {
     /// Writes what the overfit check found, which is then not made again.
     ///
     /// # Errors
-    /// If the disk does not take it.
+    /// If the file cannot be written.
     pub fn write_overfit_check(&self, found: &OverfitCheck) -> Result<()> {
         let json = serde_json::to_vec_pretty(found).expect("an overfit check holds plain values");
         write_atomically(&self.folder.overfit_check(), &json)

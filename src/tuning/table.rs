@@ -3,7 +3,7 @@
 use super::dimension::shown;
 use super::trial::Trial;
 
-/// Columns beside those of the searched keys. Losses are in nats a token.
+/// Columns beside those of the searched keys. Losses are in nats per token.
 const BEFORE: [&str; 2] = ["trial", "stage"];
 const AFTER: [&str; 12] = [
     "ended",

@@ -10,7 +10,7 @@ use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
-/// What one run folder says. It counts as far as its `summary.json` goes.
+/// The rows and the summary of one run folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The rows of its `metrics.csv`.
@@ -65,7 +65,7 @@ impl TrialEnd {
     }
 }
 
-/// A trial. Losses are in nats a token; with several seeds they are means.
+/// A trial. Losses are in nats per token; with several seeds they are means.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
     /// Its number, counted from 0.

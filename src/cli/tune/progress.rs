@@ -1,11 +1,7 @@
 //! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
 //! ends or pauses.
 
-use std::io::Write;
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use crate::terminal::{ProgressKind, say};
+use crate::terminal::{Bar, ProgressKind, to_the_floor};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 
@@ -13,55 +9,36 @@ use crate::tuning::{Study, TrialRun, setting_shown};
 #[derive(Debug)]
 pub(super) struct StudyProgress {
     kind: ProgressKind,
-    bar: Option<ProgressBar>,
+    bar: Bar,
 }
 
 impl StudyProgress {
     /// Progress of `study`.
     pub(super) fn new(kind: ProgressKind, study: &Study) -> Self {
-        let bar = (kind == ProgressKind::Bar).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style =
-                ProgressStyle::with_template("{wide_bar:.cyan/dim} {human_pos}/{human_len} sequences  {msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style.progress_chars("━╸─"));
-            bar
-        });
-        let progress = Self { kind, bar };
+        let progress = Self { kind, bar: Bar::new(kind, 0, "sequences") };
         progress.advance(study);
         progress
     }
 
     /// A run has ended or pauses.
-    pub(super) fn ended(&mut self, study: &Study, run: &TrialRun) {
-        self.print(&line(study, run));
+    pub(super) fn ended(&self, study: &Study, run: &TrialRun) {
+        if self.kind != ProgressKind::None {
+            self.bar.say(&line(study, run));
+        }
         self.advance(study);
     }
 
-    fn print(&self, line: &str) {
-        match (self.kind, &self.bar) {
-            (ProgressKind::None, _) => {}
-            (_, Some(bar)) => bar.suspend(|| {
-                let _ = writeln!(std::io::stderr(), "{line}");
-            }),
-            (_, None) => say(line),
-        }
-    }
-
     fn advance(&self, study: &Study) {
-        let Some(bar) = &self.bar else { return };
         let done = study.results().sequences();
         let (expected, _) = study.outline().study_sequences();
-        bar.set_length(expected.max(done) as u64);
-        bar.set_position(done as u64);
-        bar.set_message(format!("{} trials", study.results().trials().count()));
+        self.bar.set_total(expected.max(done) as u64);
+        self.bar.set(done as u64);
+        self.bar.set_message(&format!("{} trials", study.results().trials().count()));
     }
 
-    /// The study is over or interrupted: the bar gives its line back.
+    /// The study is over or interrupted.
     pub(super) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish();
     }
 }
 
@@ -76,7 +53,7 @@ fn line(study: &Study, run: &TrialRun) -> String {
     let Some(record) = results.run(key) else { return format!("{named}  interrupted") };
     let summary = &record.summary;
     let gap = |loss: f64| {
-        summary.floor.map_or_else(String::new, |floor| format!(" ({:+.4} to the floor)", loss - floor))
+        summary.floor.map_or_else(String::new, |floor| format!(" ({})", to_the_floor(loss, floor)))
     };
     let loss =
         summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{}", gap(loss)));
