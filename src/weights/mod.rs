@@ -22,7 +22,7 @@ use burn::tensor::TensorData;
 
 /// What is wrong with a file's tensors, on one line: the first of it, and how much more there is.
 fn listed(problems: &[String]) -> String {
-    const SHOWN: usize = 16;
+    const SHOWN: usize = 32;
     let shown = problems[..problems.len().min(SHOWN)].join(", ");
     match problems.len().saturating_sub(SHOWN) {
         0 => shown,

@@ -55,7 +55,7 @@ pub fn names<B: Backend, M: Module<B>>(module: &M) -> Vec<String> {
 /// Puts `tensors` in the place of a module's parameters. `origin` is the file that they came from.
 ///
 /// # Errors
-/// Names every tensor that is missing, left over or of another shape, all at once.
+/// Names the tensors that are missing, left over or of another shape, thirty-two of them at most.
 pub fn apply<B: Backend, M: Module<B>>(mut module: M, tensors: Tensors, origin: &Path) -> Result<M> {
     let expected = module
         .collect(None, None, true)

@@ -114,7 +114,7 @@ pub fn bare(name: &str) -> &str {
 /// `model_args`, `origin` the file that errors about tensors name.
 ///
 /// # Errors
-/// Where the config asks for what this decoder does not do; and one that lists every tensor that is
+/// Where the config asks for what this decoder does not do; and one that lists up to 32 tensors that are
 /// missing, left over or of another shape.
 pub fn import(
     tensors: BTreeMap<String, TensorData>,
