@@ -109,6 +109,7 @@ impl LossCurve {
             let line = [(step as f64, y.range.start), (step as f64, y.range.end)];
             Series::new(format!("diverged at step {}", whole(step)), MUTED, Mark::Dashed(1.5), line)
         }));
+        series.retain(|series| !series.points.is_empty());
         LineChart { area: wide_area(top, height, &y, right), x, y, series }
     }
 
@@ -159,7 +160,7 @@ impl LossCurve {
             entries.extend(rates.entries());
         }
         legend(canvas, (chart.area.left, HEADING + 8.0), &entries);
-        if chart.series.iter().flat_map(|series| &series.points).all(|point| !point.1.is_finite()) {
+        if !self.training.iter().chain(&self.validation).any(|point| point.value.is_finite()) {
             let look = Text::new(14.0).color(MUTED).centered();
             canvas.text("no step was logged", chart.area.center(), &look);
         }

@@ -1,5 +1,7 @@
 //! Ranges of values, their round ticks, and how numbers read.
 
+use crate::terminal::thousands;
+
 /// An interval of values; `start` is below `end`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Range {
@@ -78,15 +80,7 @@ pub(crate) fn round_up(value: f64) -> f64 {
 
 /// A whole number with thousands set apart, as `12,000`.
 pub(crate) fn whole(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands(value as f64)
 }
 
 /// A number with the three digits that count, as `0.297`, `2.97`, `297` or `2.97e-5`.

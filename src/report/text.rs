@@ -1,11 +1,13 @@
 //! How text is set and measured. DejaVu Sans is part of the program, so that pictures look the same
 //! on every machine and need no system library.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use ab_glyph::{Font, FontRef, Glyph, ScaleFont, point};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
+use unicode_bidi::BidiInfo;
 
 use super::color;
 
@@ -94,7 +96,7 @@ pub(super) fn set(text: &str, em: f32, bold: bool) -> (Vec<Glyph>, f32) {
     let scaled = font.as_scaled(line);
     let mut glyphs: Vec<Glyph> = Vec::new();
     let mut x = 0.0;
-    for character in text.chars() {
+    for character in in_visual_order(text).chars() {
         let mut glyph = scaled.scaled_glyph(character);
         if let Some(previous) = glyphs.last() {
             x += scaled.kern(previous.id, glyph.id);
@@ -106,9 +108,34 @@ pub(super) fn set(text: &str, em: f32, bold: bool) -> (Vec<Glyph>, f32) {
     (glyphs, x)
 }
 
+/// A line with its characters in the order in which they stand from left to right: words of a script that is
+/// written from the right stand the other way round in memory.
+fn in_visual_order(line: &str) -> Cow<'_, str> {
+    if line.is_ascii() {
+        return Cow::Borrowed(line);
+    }
+    let order = BidiInfo::new(line, None);
+    let paragraphs = order.paragraphs.iter();
+    Cow::Owned(paragraphs.map(|paragraph| order.reorder_line(paragraph, paragraph.range.clone())).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_written_from_the_right_are_set_from_the_right() {
+        // Shalom, whose first letter, shin, stands rightmost.
+        let glyphs = |text: &str| set(text, 10.0, false).0.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+        let letters = "\u{5e9}\u{5dc}\u{5d5}\u{5dd}".chars();
+        let reversed: Vec<_> = letters.clone().rev().flat_map(|letter| glyphs(&letter.to_string())).collect();
+        let word: String = letters.collect();
+        assert_eq!(glyphs(&word), reversed);
+        let mixed = glyphs(&format!("ab {word} 12"));
+        assert_eq!((&mixed[..3], &mixed[3..5]), (&glyphs("ab ")[..], &glyphs("12")[..]), "a number after it");
+        assert_eq!(&mixed[6..], &reversed[..]);
+        assert_eq!(in_visual_order("läuft\u{a0}so"), "läuft\u{a0}so");
+    }
 
     #[test]
     fn widths_grow_with_the_text_and_the_size() {
