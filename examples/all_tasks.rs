@@ -12,7 +12,7 @@ use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::{say, warn};
-use causal_attention::training::{Control, Outcome, Place, Target, launch};
+use causal_attention::training::{Control, Mode, Outcome, Target, launch};
 use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
@@ -100,5 +100,5 @@ fn all() -> Result<()> {
 fn train(config: &Config, target: Target) -> Result<Outcome> {
     let device = backend::choose(Asked::default())?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    launch(&config, Place::New(target), &control)
+    launch(&config, Mode::New(target), &control)
 }

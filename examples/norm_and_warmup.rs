@@ -17,7 +17,7 @@ use causal_attention::backend::{self, Asked};
 use causal_attention::config::Config;
 use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::{say, warn};
-use causal_attention::training::{Control, Place, Split, Target, launch, read_metrics};
+use causal_attention::training::{Control, Mode, Split, Target, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
@@ -90,7 +90,7 @@ fn compare(picture: &Path) -> Result<()> {
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(Asked::default())?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    let outcome = launch(&config, Place::New(Target::Folder(folder)), &control)?;
+    let outcome = launch(&config, Mode::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();

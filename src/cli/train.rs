@@ -20,7 +20,7 @@ use crate::terminal::{
     Bytes, ProgressKind, clock, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
 };
 use crate::training::{
-    Control, Ended, Outcome, Place, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
+    Control, Ended, Mode, Outcome, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
 };
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -59,7 +59,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let (mut config, place) = match &args.resume {
+    let (mut config, mode) = match &args.resume {
         None => {
             let config = match &args.from {
                 None => Config::load(args.config.as_deref(), &args.set)?,
@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 }
             };
             let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);
-            (config, Place::New(target))
+            (config, Mode::New(target))
         }
         Some(run) => {
             let folder = RunFolder::open(run)?;
@@ -85,16 +85,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
             };
             config.check_resumes(&made_with, folder.path())?;
             check_until(args.until, &folder)?;
-            (config, Place::Old(folder))
+            (config, Mode::Resume(folder))
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
         let (plan, fits) = backend::run(&device, Rehearse { experiment: config.clone(), on: &device })?;
         print_plan(&config.name(), &device, &plan);
-        if let Err(problem) = fits {
-            warn(&format!("warning: {problem}"));
-        }
+        let warnings = plan.warnings.iter().cloned().chain(fits.err().map(|problem| problem.to_string()));
+        warnings.for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
     let progress = args.progress.unwrap_or_else(|| match args.json {
@@ -105,20 +104,20 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let control = Control { progress, signal: signals::watch()?, device: device.clone(), until };
     let signal = control.signal.clone();
     keep_working_unread();
-    let outcome = launch(&config, place, &control)?;
+    let outcome = launch(&config, mode, &control).inspect_err(|error| {
+        // A run that diverged shows where it did.
+        if let Error::Diverged { kept, .. } = error
+            && let Some(folder) = kept.parent()
+        {
+            draw_or_warn(&RunFolder::at(folder), &device);
+        }
+    })?;
     // A run that only pauses is drawn when it ends.
     if outcome.summary.ended == Ended::Paused {
         print(&outcome, &[], args.json);
         return Ok(ExitCode::SUCCESS);
     }
-    // The run is saved: whatever becomes of its pictures, it ended as it did.
-    let plots = draw(&outcome.folder, &device).unwrap_or_else(|error| {
-        let run = outcome.folder.path().display();
-        warn(&format!(
-            "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
-        ));
-        Vec::new()
-    });
+    let plots = draw_or_warn(&outcome.folder, &device);
     print(&outcome, &plots, args.json);
     Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
@@ -136,6 +135,17 @@ fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Draws what the run shows. It is saved: whatever becomes of its pictures, it ended as it did.
+fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
+    draw(folder, device).unwrap_or_else(|error| {
+        let run = folder.path().display();
+        warn(&format!(
+            "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
+        ));
+        Vec::new()
+    })
 }
 
 /// Draws what the run shows, and writes its page.
@@ -173,7 +183,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
     say(&format!("{name}: a rehearsal, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
-        "  steps       {}, {} an epoch, of up to {} tokens: {} tokens in all",
+        "  steps       {}, {} per epoch, of up to {} tokens: {} tokens in all",
         thousands(*steps as f64),
         thousands(plan.steps_per_epoch as f64),
         thousands(plan.tokens_per_step as f64),

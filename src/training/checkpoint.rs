@@ -10,19 +10,16 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::optimizer;
 use super::run_folder::{RunFolder, sync_folder};
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::files::show_at;
 use crate::model::Sizes;
-use crate::ops::Moments;
 use crate::weights::native::{self, Description, Tensors};
 
 const WEIGHTS: &str = "model.safetensors";
@@ -63,6 +60,16 @@ pub struct State {
     pub clipped_since_row: (u64, u64),
     /// Length of `metrics.csv` in bytes.
     pub metrics_bytes: u64,
+}
+
+impl State {
+    /// Counts a step, whose gradients were clipped or not.
+    pub fn count_clipping(&mut self, is_clipped: bool) {
+        for count in [&mut self.clipped, &mut self.clipped_since_row] {
+            count.0 += u64::from(is_clipped);
+            count.1 += 1;
+        }
+    }
 }
 
 /// The best validation of a run.
@@ -267,36 +274,6 @@ fn none(folder: &RunFolder) -> Error {
     Error::Input(format!("the run `{}` has no checkpoint to go on from", folder.path().display()))
 }
 
-/// An optimizer's moments as named tensors; `names` are the parameters in visiting order.
-pub fn moments_to_tensors<B: Backend>(state: &optimizer::State<B>, names: &[String]) -> Tensors {
-    let mut tensors = Vec::new();
-    for (name, moments) in names.iter().zip(&state.moments) {
-        let Some(Moments { first, second }) = moments else { continue };
-        tensors.push((format!("{name}.first"), first.to_data().convert::<f32>()));
-        if let Some(second) = second {
-            tensors.push((format!("{name}.second"), second.to_data().convert::<f32>()));
-        }
-    }
-    tensors
-}
-
-/// The moments of [`moments_to_tensors`], back on a device.
-pub fn tensors_to_moments<B: Backend>(
-    tensors: Tensors,
-    names: &[String],
-    device: &B::Device,
-) -> Vec<Option<Moments<B>>> {
-    let mut tensors = tensors.into_iter().collect::<BTreeMap<_, _>>();
-    let mut take = |name: String| tensors.remove(&name).map(|data| Tensor::from_data(data, device));
-    names
-        .iter()
-        .map(|name| {
-            let first = take(format!("{name}.first"))?;
-            Some(Moments { first, second: take(format!("{name}.second")) })
-        })
-        .collect()
-}
-
 fn place(folder: &RunFolder, step: usize) -> PathBuf {
     folder.checkpoints().join(format!("step-{step:08}"))
 }
@@ -310,6 +287,11 @@ fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
         (entry.path() == place(folder, step) && entry.path().is_dir()).then_some(step)
     };
     Ok(entries.filter_map(|entry| entry.ok().and_then(step)).collect())
+}
+
+/// The SHA-256 of a file's content.
+pub fn sha256_of(path: &Path) -> Result<String> {
+    fs::read(path).map(|bytes| hash(&bytes)).map_err(|error| Error::io("read", path, error))
 }
 
 fn hash(bytes: &[u8]) -> String {

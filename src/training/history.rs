@@ -67,12 +67,13 @@ pub struct History {
 }
 
 impl History {
-    /// Starts a new file with its header.
-    pub fn create(path: &Path) -> Result<()> {
+    /// Starts a new file with its header, whose bytes it says.
+    pub fn create(path: &Path) -> Result<u64> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(COLUMNS).expect("a header fits into memory");
         let header = writer.into_inner().expect("a header fits into memory");
-        std::fs::write(path, header).map_err(|error| Error::io("write", path, error))
+        std::fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
+        Ok(header.len() as u64)
     }
 
     /// Opens the file of a run that goes on, as far as its first `bytes`. Nothing is changed yet:
@@ -149,7 +150,12 @@ fn parse(mut reader: csv::Reader<impl Read>, path: &Path) -> Result<Vec<Row>> {
         .map(|row| {
             row.map_err(|error| {
                 let line = error.position().map(|position| position.line() as usize);
-                Error::file(path, line, None, format!("is no row of metrics: {error}"))
+                // Without the place, which stands before it already.
+                let problem = match error.kind() {
+                    csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+                    _ => error.to_string(),
+                };
+                Error::file(path, line, None, format!("is no row of metrics: {problem}"))
             })
         })
         .collect()

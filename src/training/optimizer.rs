@@ -5,6 +5,7 @@
 //! checkpoints read and write the moments by position in the model, which, unlike Burn's
 //! parameter ids, is the same in every process.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
@@ -15,6 +16,7 @@ use burn::tensor::ops::FloatTensor;
 
 use crate::config::{OptimizerKind, TrainingConfig};
 use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};
+use crate::weights::native::Tensors;
 
 /// The constants of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,9 +96,16 @@ impl<B: AutodiffBackend> Optimizer<B> {
         Self { hyper, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Goes on with what an optimizer remembers; false where that was of another kind of update, whose
-    /// moments mean something else: this one then stays fresh.
-    pub fn take_up(&self, updates: usize, moments: Vec<Option<Moments<B::InnerBackend>>>) -> bool {
+    /// Restores what an optimizer recorded of the parameters `names`, after so many updates; false where that was
+    /// of another kind of update, whose moments mean something else: this one then stays fresh.
+    pub fn restore(&self, updates: usize, recorded: Tensors, names: &[String], device: &B::Device) -> bool {
+        let mut recorded = recorded.into_iter().collect::<BTreeMap<_, _>>();
+        let mut take = |name: String| recorded.remove(&name).map(|data| Tensor::from_data(data, device));
+        let moments = names.iter().map(|name| {
+            let first = take(format!("{name}.first"))?;
+            Some(Moments { first, second: take(format!("{name}.second")) })
+        });
+        let moments = moments.collect::<Vec<_>>();
         let has_second = match self.hyper.kind {
             OptimizerKind::Adamw | OptimizerKind::Adam => true,
             OptimizerKind::Sgd => false,
@@ -107,6 +116,19 @@ impl<B: AutodiffBackend> Optimizer<B> {
             (state.step, state.moments) = (updates, moments);
         }
         fits
+    }
+
+    /// The moments of the parameters `names` as named tensors: `<parameter>.first` and `<parameter>.second`.
+    pub fn record(&self, names: &[String]) -> Tensors {
+        let mut tensors = Vec::new();
+        for (name, moments) in names.iter().zip(&self.state().moments) {
+            let Some(Moments { first, second }) = moments else { continue };
+            tensors.push((format!("{name}.first"), first.to_data().convert::<f32>()));
+            if let Some(second) = second {
+                tensors.push((format!("{name}.second"), second.to_data().convert::<f32>()));
+            }
+        }
+        tensors
     }
 
     /// The state, shared with every clone.

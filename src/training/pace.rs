@@ -37,7 +37,7 @@ impl Pace {
     }
 
     /// With all that happens between steps.
-    pub fn seconds_a_step(&self, state: &State) -> f64 {
+    pub fn seconds_per_step(&self, state: &State) -> f64 {
         self.start.elapsed().as_secs_f64() / (state.step - self.step_before).max(1) as f64
     }
 }

@@ -12,7 +12,7 @@ use burn::train::TrainStep;
 use super::loader::TrainSteps;
 use super::optimizer::{Hyper, Optimizer};
 use super::schedule::Schedule;
-use super::start::fresh_trainee;
+use super::start::{fresh_trainee, warnings};
 use crate::backend::{Device, Memory, compute, rows};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
@@ -42,6 +42,8 @@ pub struct Plan {
     /// Steps of this very model that were timed for the estimate. 0: a step takes too long to be tried, and
     /// the estimate is by the speed of matrix products.
     pub timed_steps: u32,
+    /// What a person should know of the run's data and keys.
+    pub warnings: Vec<String>,
 }
 
 /// A step that is expected to take longer than this is not tried.
@@ -88,6 +90,7 @@ impl Plan {
             operations_per_step,
             seconds: a_step * steps as f64,
             timed_steps,
+            warnings: warnings(config, dataset, steps),
         })
     }
 }

@@ -25,33 +25,6 @@ impl RunFolder {
         Self { path: path.into() }
     }
 
-    /// The run at `path`.
-    ///
-    /// # Errors
-    /// If there is no folder, or one that no run made.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        let folder = Self::at(path);
-        let shown = folder.path.display();
-        if folder.path.is_file() {
-            return Err(Error::Input(format!("`{shown}` is a file: name the folder of a run")));
-        }
-        if !folder.path.is_dir() {
-            return Err(Error::Input(format!("there is no run folder `{shown}`: `train` makes one")));
-        }
-        if folder.config().is_file() && folder.path.join("trials").is_dir() {
-            return Err(Error::Input(format!(
-                "`{shown}` is the folder of a study: name one of its runs, `{shown}/trials/...`; `tune --resume {shown}` \
-                 draws its own pictures"
-            )));
-        }
-        if !folder.config().is_file() || !folder.checkpoints().is_dir() && !folder.model().is_file() {
-            return Err(Error::Input(format!(
-                "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
-            )));
-        }
-        Ok(folder)
-    }
-
     /// Takes the folder for this process.
     ///
     /// # Errors
@@ -131,21 +104,6 @@ impl RunFolder {
     /// `model.safetensors`: the best weights.
     pub fn model(&self) -> PathBuf {
         self.path.join("model.safetensors")
-    }
-
-    /// `model.safetensors`, to be read.
-    ///
-    /// # Errors
-    /// If the run has none yet: it is written with the first validation.
-    pub fn weights(&self) -> Result<PathBuf> {
-        if !self.model().exists() && self.checkpoints().is_dir() {
-            let run = self.path.display();
-            return Err(Error::Input(format!(
-                "`{run}` has no model.safetensors: it comes with a run's first validation; `train --resume {run}` goes \
-                 on with it"
-            )));
-        }
-        Ok(self.model())
     }
 
     /// `vocabulary.json`: what the token ids mean.

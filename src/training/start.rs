@@ -135,3 +135,11 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     }
     Ok(dataset)
 }
+
+/// What a person should know before a run of `total` steps begins: of its data, and of keys that have another
+/// effect than they seem to.
+pub fn warnings(config: &Config, dataset: &Dataset, total: usize) -> Vec<String> {
+    let mut warnings = data::warnings(&config.data, dataset);
+    warnings.extend(config.training.warnings(total));
+    warnings
+}

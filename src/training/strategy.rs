@@ -6,20 +6,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::train::{
-    Learner, LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
-    TrainLoader, TrainingComponents, ValidLoader,
+    Learner, SupervisedLearningStrategy, SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents,
+    ValidLoader,
 };
 
-use super::optimizer::Optimizer;
-use super::run::Run;
-use super::schedule::Scheduler;
+use super::run::{Parts, Run};
 use super::step::Trainee;
 use super::stopping::Ended;
 use crate::error::Result;
 use crate::ops;
-
-/// The parts that Burn's learner puts together.
-pub type Parts<B> = LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>;
 
 /// Hands a [`Run`] to Burn's learner and takes it back, with how it ended.
 pub struct StepStrategy<B: ops::AutodiffBackend> {
@@ -58,7 +53,7 @@ impl<B: ops::AutodiffBackend> SupervisedLearningStrategy<Parts<B>> for StepStrat
     ) -> (Trainee<B>, SupervisedTrainingEventProcessor<Parts<B>>) {
         if let Some(run) = lock(&self.run).as_mut() {
             let ended = run.steps(&mut learner, &train, &valid, &components.interrupter);
-            run.progress.finish();
+            run.outputs.progress.finish();
             *lock(&self.ended) = Some(ended);
         }
         (learner.model(), components.event_processor)

@@ -54,11 +54,20 @@ pub struct Summary {
     pub seed: u64,
     /// How it ended.
     pub ended: Ended,
+    /// The step whose loss, gradient or weights were not finite, where the run diverged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged_step: Option<usize>,
+    /// The SHA-256 of `model.safetensors`.
+    #[serde(default)]
+    pub weights_sha256: Option<String>,
+    /// What a person should know of the run's data and keys.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 impl Summary {
     /// Puts together what a run's state and history say.
-    pub fn new(state: &State, rows: &[Row], run: RunFacts<'_>, ended: Ended) -> Self {
+    pub fn new(state: &State, rows: &[Row], run: RunFacts, ended: Ended) -> Self {
         let last = |split: Split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
         let best = state.best.as_ref();
         Self {
@@ -71,16 +80,19 @@ impl Summary {
             determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
             parameters: run.parameters,
             steps: state.step,
-            steps_per_epoch: run.steps_per_epoch,
+            steps_per_epoch: run.steps_per_epoch as f64,
             tokens: state.tokens,
             seconds: state.seconds,
             checkpoint_seconds: state.checkpoint_seconds,
             tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
             clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
             backend: run.device.backend.name().to_string(),
-            device: run.device.name.clone(),
+            device: run.device.name,
             seed: run.seed,
             ended,
+            diverged_step: None,
+            weights_sha256: None,
+            warnings: run.warnings,
         }
     }
 
@@ -104,22 +116,27 @@ impl Summary {
             _ => Error::io("read", &path, error),
         })?;
         serde_json::from_slice(&bytes).map_err(|error| {
-            Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {error}"))
+            // Without the place, which stands before it already.
+            let problem = error.to_string();
+            let problem = problem.split(" at line ").next().unwrap_or_default();
+            Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {problem}"))
         })
     }
 }
 
 /// What a summary says of a run besides its course.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunFacts<'a> {
-    /// The floor on the validation set, in nats a target.
+pub struct RunFacts {
+    /// The floor on the validation set, in nats per token.
     pub floor: Option<f64>,
     /// Trained numbers in the model.
     pub parameters: usize,
     /// Steps that one pass over the training set takes.
-    pub steps_per_epoch: f64,
+    pub steps_per_epoch: usize,
     /// What computed.
-    pub device: &'a Device,
+    pub device: Device,
     /// The seed.
     pub seed: u64,
+    /// What a person should know of the run's data and keys.
+    pub warnings: Vec<String>,
 }

@@ -101,6 +101,9 @@ mod testing {
             device: String::new(),
             seed: 0,
             ended,
+            diverged_step: None,
+            weights_sha256: None,
+            warnings: Vec::new(),
         };
         Record { rows: valid.iter().map(row).collect(), summary }
     }

@@ -19,7 +19,8 @@ use super::table;
 use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint, write_atomically};
+use crate::files::write_atomically;
+use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint};
 
 /// A study that this process has locked.
 #[derive(Debug)]

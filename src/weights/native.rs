@@ -5,6 +5,7 @@
 //! the model's config and sizes, by which a file can be loaded alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
 use std::path::Path;
 
 use burn::module::{Module, ParamId};
@@ -148,13 +149,44 @@ pub fn description(bytes: &[u8], path: &Path) -> Result<Description> {
     serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
 }
 
+/// The model that the weights file at `path` describes, read from its header alone: the length of a JSON object in
+/// eight bytes, and the object.
+///
+/// # Errors
+/// If the file cannot be read, or was not written by this program.
+pub fn read_description(path: &Path) -> Result<Description> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        metadata: HashMap<String, String>,
+    }
+
+    let io = |error| Error::io("read", path, error);
+    let foreign = || Error::file(path, None, None, "does not say what model it holds");
+    let mut file = std::fs::File::open(path).map_err(io)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(io)?;
+    let mut header = Vec::new();
+    // As much as the format allows.
+    file.take(u64::from_le_bytes(length).min(100_000_000)).read_to_end(&mut header).map_err(io)?;
+    let Header { metadata } = serde_json::from_slice(&header).map_err(|_| foreign())?;
+    let description = metadata.get(DESCRIPTION).ok_or_else(foreign)?;
+    serde_json::from_str(description).map_err(|_| foreign())
+}
+
 /// The tensors of a weights file, and the model that it describes.
 ///
 /// # Errors
 /// If the file cannot be read, is damaged, or was not written by this program.
 pub fn read(path: &Path) -> Result<(Tensors, Description)> {
     let bytes = FileBytes::open(path)?;
-    Ok((from_bytes(&bytes, path)?, description(&bytes, path)?))
+    let tensors = from_bytes(&bytes, path)?;
+    let is_finite = |data: &TensorData| data.iter::<f32>().any(f32::is_finite);
+    if !tensors.is_empty() && !tensors.iter().any(|(_, data)| is_finite(data)) {
+        let problem = "holds no finite number: its training has diverged, or the file is damaged";
+        return Err(Error::file(path, None, None, problem));
+    }
+    Ok((tensors, description(&bytes, path)?))
 }
 
 /// Refuses a description of a model much larger than its weights, before it is made: what stands

@@ -5,6 +5,7 @@ mod generate;
 mod killed;
 mod own_data;
 mod resume;
+mod run_folder;
 mod seeing;
 mod tasks;
 mod terminal;
@@ -262,7 +263,13 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     let summary: serde_json::Value =
         serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
     assert_eq!(summary["ended"], "diverged");
+    let step = summary["diverged_step"].as_u64().unwrap();
+    assert!(said.contains(&format!("diverged at step {step}:")), "{said}");
+    assert!(step <= summary["steps"].as_u64().unwrap(), "it may be seen some steps later");
     assert!(said.contains("`run/model.safetensors`"), "{said}");
+    for shown in ["report.html", "plots/attention.png"] {
+        assert!(run.join(shown).is_file(), "a run that diverged shows {shown}");
+    }
     let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
     let kept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");

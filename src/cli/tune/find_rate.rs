@@ -7,10 +7,11 @@ use crate::backend::{self, Device, Job, Memory, smaller_batch};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::ops;
 use crate::report::{Style, rate_finder, save_all};
 use crate::terminal::{print_json_line, say};
-use crate::training::{RunFolder, Start, Target, check_precision, write_atomically};
+use crate::training::{RunFolder, Start, Target, check_precision};
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.

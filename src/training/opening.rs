@@ -1,0 +1,185 @@
+//! Opening a run folder: whether there is a run, and whether its files belong together.
+//!
+//! Whoever copies the weights or the vocabulary of one run to another gets a model that reads other tokens than
+//! it learned. So sizes are compared where a folder is opened, and the content of the weights where they are
+//! loaded; the message names the file at fault. What cannot be read at all is told by whoever needs it.
+
+use std::path::{Path, PathBuf};
+
+use super::checkpoint::sha256_of;
+use super::run_folder::RunFolder;
+use super::summary::Summary;
+use crate::analysis::{Analysis, HeadHistory, Sample};
+use crate::config::Config;
+use crate::data::{Source, Vocabulary};
+use crate::error::{Error, Result};
+use crate::model::{Architecture, ModelConfig, Sizes};
+use crate::position::PositionScheme;
+use crate::weights::native::{self, Description};
+
+impl RunFolder {
+    /// The run at `path`.
+    ///
+    /// # Errors
+    /// If there is no folder, one that no run made, or one whose files belong to different runs.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let folder = Self::at(path);
+        let shown = folder.path().display();
+        if folder.path().is_file() {
+            return Err(Error::Input(format!("`{shown}` is a file: name the folder of a run")));
+        }
+        if !folder.path().is_dir() {
+            return Err(Error::Input(format!("there is no run folder `{shown}`: `train` makes one")));
+        }
+        if folder.config().is_file() && folder.path().join("trials").is_dir() {
+            return Err(Error::Input(format!(
+                "`{shown}` is the folder of a study: name one of its runs, `{shown}/trials/...`; `tune --resume {shown}` \
+                 draws its own pictures"
+            )));
+        }
+        if !folder.config().is_file() || !folder.checkpoints().is_dir() && !folder.model().is_file() {
+            return Err(Error::Input(format!(
+                "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
+            )));
+        }
+        folder.check_sizes()?;
+        Ok(folder)
+    }
+
+    /// `model.safetensors`, to be read.
+    ///
+    /// # Errors
+    /// If the run has none yet, for it is written with the first validation; or it is not the one that the run
+    /// wrote.
+    pub fn weights(&self) -> Result<PathBuf> {
+        let path = self.model();
+        if !path.exists() && self.checkpoints().is_dir() {
+            let run = self.path().display();
+            return Err(Error::Input(format!(
+                "`{run}` has no model.safetensors: it comes with a run's first validation; `train --resume {run}` goes \
+                 on with it"
+            )));
+        }
+        match self.has_own_weights() {
+            Some(false) => Err(Error::file(
+                path,
+                None,
+                None,
+                format!("is not the file that the run wrote: its content has changed. {RESTORE}"),
+            )),
+            Some(true) | None => Ok(path),
+        }
+    }
+
+    /// Whether the weights are those that the run wrote; none where its summary does not say.
+    fn has_own_weights(&self) -> Option<bool> {
+        let written = Summary::read(self).ok()?.weights_sha256?;
+        Some(sha256_of(&self.model()).ok()? == written)
+    }
+
+    /// Whether weights, vocabulary, samples, analysis and head scores are of one model.
+    fn check_sizes(&self) -> Result<()> {
+        let Ok(Description { model, sizes }) = native::read_description(&self.model()) else { return Ok(()) };
+        let foreign = |path: &Path, problem: String| Err(Error::file(path, None, None, problem));
+        let config = Config::load(Some(&self.config()), &[]).ok();
+        if config.as_ref().is_some_and(|config| !has_same_shape(&config.model, &model)) {
+            return foreign(
+                &self.model(),
+                format!("holds the weights of another model than config.toml describes. {RESTORE}"),
+            );
+        }
+        if let Ok(vocabulary) = Vocabulary::read(self.vocabulary()) {
+            // Weights that came from elsewhere may have room for more tokens than there are.
+            let is_its_own =
+                config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
+            let (tokens, vocab) = (vocabulary.size(), sizes.vocab);
+            if tokens > vocab || is_its_own && tokens != vocab {
+                let problem = format!("{tokens} tokens, and the weights beside it have {vocab}");
+                return match self.has_own_weights() {
+                    Some(false) => foreign(
+                        &self.model(),
+                        format!(
+                            "is another run's: vocabulary.json has {tokens} tokens, and it {vocab}. {RESTORE}"
+                        ),
+                    ),
+                    _ => foreign(
+                        &self.vocabulary(),
+                        format!("has {problem}: it is another run's. Copy this run's vocabulary.json back"),
+                    ),
+                };
+            }
+        }
+        let source = config.map_or_else(Source::default, |config| config.data.source);
+        if let Ok(samples) = Sample::read(&self.samples(), usize::MAX, source) {
+            let reads = |sample: &Sample| is_read(sample, &model, sizes);
+            if !samples.iter().all(reads) {
+                let problem = "holds sequences that the weights beside it cannot read: it is another run's. Copy this \
+                               run's samples.json back";
+                return foreign(&self.samples(), problem.into());
+            }
+        }
+        if let Ok(Some(analysis)) = Analysis::read(&self.analysis())
+            && !are_heads_of(&analysis.heads, &model)
+        {
+            let problem = "scores other heads than the weights beside it have: it is another run's. Remove it, and \
+                           they are scored anew";
+            return foreign(&self.analysis(), problem.into());
+        }
+        if let Ok(history) = HeadHistory::open(&self.head_scores(), usize::MAX)
+            && !history.steps().iter().all(|scored| are_heads_of(&scored.heads, &model))
+        {
+            let problem = "scores other heads than the weights beside it have: it is another run's. Remove it, or \
+                           copy this run's head_scores.csv back";
+            return foreign(&self.head_scores(), problem.into());
+        }
+        Ok(())
+    }
+}
+
+const RESTORE: &str = "Copy this run's model.safetensors back, or remove it and let train --resume write it anew \
+                       from a checkpoint";
+
+/// Whether two configs make a model of the same parameters.
+fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
+    // These decide how a model starts and trains, not what it is.
+    let ModelConfig { dropout, initialisation, .. } = *config;
+    ModelConfig { dropout, initialisation, ..weights.clone() } == *config
+}
+
+fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
+    let tokens = sample.inputs.iter().chain(&sample.targets).chain(sample.source.iter().flatten());
+    let fits = model.position != PositionScheme::Learned || sample.inputs.len() <= sizes.context;
+    fits && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
+}
+
+/// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.
+fn are_heads_of<T>(scores: &[Vec<T>], model: &ModelConfig) -> bool {
+    let layers = match model.architecture {
+        Architecture::OneLayer => 1,
+        Architecture::Decoder | Architecture::EncoderDecoder => model.layers,
+    };
+    let stacks = match model.architecture {
+        Architecture::OneLayer | Architecture::Decoder => 1..=1,
+        Architecture::EncoderDecoder => 1..=3,
+    };
+    let fits = stacks.into_iter().any(|stacks| scores.len() == stacks * layers);
+    fits && scores.iter().all(|heads| heads.len() == model.heads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_of_a_model_with_as_many_layers_and_heads() {
+        let model = ModelConfig { layers: 3, heads: 2, ..ModelConfig::default() };
+        let scores = |layers: usize, heads: usize| vec![vec![0.0; heads]; layers];
+        assert!(are_heads_of(&scores(3, 2), &model));
+        assert!(!are_heads_of(&scores(3, 4), &model) && !are_heads_of(&scores(2, 2), &model));
+        let one = ModelConfig { architecture: Architecture::OneLayer, ..model.clone() };
+        assert!(are_heads_of(&scores(1, 2), &one) && !are_heads_of(&scores(3, 2), &one));
+        let dropped = ModelConfig { dropout: 0.5, ..model.clone() };
+        assert!(has_same_shape(&dropped, &model));
+        assert!(!has_same_shape(&ModelConfig { d_model: 32, ..model.clone() }, &model));
+    }
+}

@@ -1,0 +1,102 @@
+//! A run folder whose files are not what the run wrote, and what a run says of itself.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::{SMALL, program, small_run, summary, text, train};
+
+/// Runs a command on `run` that must refuse it, in one line.
+fn refused(place: &Path, command: &[&str]) -> String {
+    let output = program(place).args(command).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{command:?}: {said}");
+    said
+}
+
+fn copy_run(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy_run(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Takes a key out of a run's summary, as older versions wrote it.
+fn forget(run: &Path, key: &str) {
+    let mut summary = summary(run);
+    summary.as_object_mut().unwrap().remove(key).unwrap();
+    fs::write(run.join("summary.json"), summary.to_string()).unwrap();
+}
+
+#[test]
+fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
+    let place = TempDir::new().unwrap();
+    let steps = "training.steps=4";
+    let own = small_run(place.path(), &[steps, "analysis.every=2"], "own");
+    let sets =
+        [steps, "data.vocab=23", "model.heads=4", "model.layers=3", "data.length=30", "analysis.every=2"];
+    let other = small_run(place.path(), &sets, "other");
+    for file in ["model.safetensors", "vocabulary.json", "samples.json", "analysis.json", "head_scores.csv"] {
+        let run = place.path().join("mixed");
+        copy_run(&own, &run);
+        fs::copy(other.join(file), run.join(file)).unwrap();
+        for command in [
+            &["evaluate", "mixed"][..],
+            &["plot", "mixed"],
+            &["generate", "mixed", "--prompt", "1 2"],
+            &["train", "--resume", "mixed", "--set", "training.steps=8"],
+        ] {
+            let said = refused(place.path(), command);
+            assert!(said.contains(&format!("mixed/{file}")), "{command:?} names {file}: {said}");
+            assert!(said.contains("another"), "{said}");
+            assert!(said.contains("back") || said.contains("anew"), "says what to do: {said}");
+        }
+        fs::remove_dir_all(run).unwrap();
+    }
+}
+
+#[test]
+fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_do_not_ask() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=4"], "run");
+    let weights = run.join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, &bytes).unwrap();
+    let said = refused(place.path(), &["evaluate", "run"]);
+    assert!(said.contains("run/model.safetensors") && said.contains("its content has changed"), "{said}");
+
+    forget(&run, "weights_sha256");
+    let output = program(place.path()).args(["evaluate", "run"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
+    bytes[header..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&f32::NAN.to_le_bytes()));
+    fs::write(&weights, &bytes).unwrap();
+    let said = refused(place.path(), &["evaluate", "run"]);
+    assert!(said.contains("run/model.safetensors") && said.contains("no finite number"), "{said}");
+}
+
+#[test]
+fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
+    let place = TempDir::new().unwrap();
+    let sets = [&SMALL[..], &["training.steps=3", "training.warmup=50"]].concat();
+    for more in [&["--run", "run"][..], &["--dry-run"]] {
+        let output = train(place.path(), &sets, more);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        for part in
+            ["warning: validation has 384 targets", "warning: training.warmup = 50 is longer than the run"]
+        {
+            assert!(said.contains(part), "{more:?}: {said}");
+        }
+    }
+    let kept = summary(&place.path().join("run"))["warnings"].to_string();
+    assert!(kept.contains("384 targets") && kept.contains("training.warmup"), "{kept}");
+}
