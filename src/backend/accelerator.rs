@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn_autodiff::Autodiff;
 
 use super::Job;
-use super::missing::{instead_of, interface};
+use super::missing::{instead_of, interface, needs};
 use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
@@ -36,9 +36,13 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
             format!("cannot start on {name} through {}: {message}", interface(backend))
         }
         Some(error) => return error,
-        None => format!("adds 1 and 1 wrongly on {name}"),
+        None => format!("adds 1 and 1 wrongly on {name}: update its driver"),
     };
-    let problem = format!("{problem}; see `backends` for other devices, or {}", instead_of(backend));
+    let problem = format!(
+        "{problem}; it needs {}; see `backends` for other devices, or {}",
+        needs(backend),
+        instead_of(backend)
+    );
     Error::key("training.backend", backend.name(), problem)
 }
 
@@ -84,8 +88,8 @@ mod tests {
             started.starts_with("`training.backend` = wgpu cannot start on a card through "),
             "{started}"
         );
-        assert!(started.contains(": no queue; see `backends`") && !started.contains("adds"), "{started}");
-        assert!(told(None).contains("adds 1 and 1 wrongly on a card; see `backends`"), "{}", told(None));
+        assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
+        assert!(told(None).contains("adds 1 and 1 wrongly on a card: update its driver"), "{}", told(None));
 
         // A job that ends well, over a panic that CubeCL keeps to itself.
         let error =

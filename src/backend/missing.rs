@@ -4,10 +4,14 @@ use super::compiled;
 use crate::config::BackendName;
 use crate::error::Error;
 
-/// The error for a backend that finds no device.
+/// What must be installed for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
-    let problem =
-        format!("found no device through {}: install its driver, or {}", interface(name), instead_of(name));
+    let problem = format!(
+        "found no device through {}: it needs {}, or {}",
+        interface(name),
+        needs(name),
+        instead_of(name)
+    );
     Error::key("training.backend", name.name(), problem)
 }
 
@@ -18,6 +22,22 @@ pub fn interface(name: BackendName) -> &'static str {
         BackendName::Wgpu if cfg!(target_os = "macos") => "Metal",
         BackendName::Wgpu => "Vulkan",
         BackendName::Ndarray | BackendName::Flex => "the system",
+    }
+}
+
+/// What must be installed for a backend.
+pub fn needs(name: BackendName) -> &'static str {
+    match name {
+        // Kernels are compiled as they are used (cubecl-cuda 0.10, lib.rs, `install`).
+        BackendName::Cuda => {
+            "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or else in the usual \
+             place, as /usr/local/cuda)"
+        }
+        BackendName::Wgpu if cfg!(target_os = "macos") => "a graphics card that Metal knows",
+        BackendName::Wgpu => {
+            "the Vulkan driver of your card (or Mesa's mesa-vulkan-drivers for a software device)"
+        }
+        BackendName::Ndarray | BackendName::Flex => "a processor",
     }
 }
 
