@@ -100,5 +100,5 @@ fn all() -> Result<()> {
 fn train(config: &Config, target: Target) -> Result<Outcome> {
     let device = backend::choose(Asked::default())?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    launch(&config, Mode::New(target), &control)
+    launch(config, Mode::New(target), &control)
 }

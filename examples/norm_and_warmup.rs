@@ -90,7 +90,7 @@ fn compare(picture: &Path) -> Result<()> {
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(Asked::default())?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    let outcome = launch(&config, Mode::New(Target::Folder(folder)), &control)?;
+    let outcome = launch(config, Mode::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();

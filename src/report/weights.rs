@@ -151,7 +151,7 @@ mod tests {
     fn the_colours_tell_the_weights_of_a_diffuse_head_apart() {
         for time in [11, 64, 101] {
             let map = square(&uniform(time), time, 1);
-            let scale = WeightScale::of(&[map.clone()]);
+            let scale = WeightScale::of(std::slice::from_ref(&map));
             let saturated = map.weights.iter().filter(|&&weight| weight > scale.top).count();
             assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
             assert!(time == 11 || scale.top < 0.5 && scale.exceeded, "{scale:?}");

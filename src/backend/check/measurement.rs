@@ -122,9 +122,11 @@ fn parameter<B: Backend>(
     Parameter { weights, gradient, moments, weight_decay }
 }
 
-/// The mean loss of a model, and its parameters in visiting order with their gradients; none for one that is
-/// missing.
-type Differentiated<B> = (Tensor<B, 1>, Vec<(FloatTensor<B>, Option<FloatTensor<B>>)>);
+/// Parameters in visiting order with their gradients; none for one that is missing.
+type Gradients<B> = Vec<(FloatTensor<B>, Option<FloatTensor<B>>)>;
+
+/// The mean loss of a model, and its gradients.
+type Differentiated<B> = (Tensor<B, 1>, Gradients<B>);
 
 fn differentiate<B: ops::AutodiffBackend>(
     model: &Model<B>,
@@ -132,7 +134,7 @@ fn differentiate<B: ops::AutodiffBackend>(
 ) -> Result<Differentiated<B::InnerBackend>> {
     struct Gather<B: ops::AutodiffBackend> {
         gradients: GradientsParams,
-        found: Vec<(FloatTensor<B::InnerBackend>, Option<FloatTensor<B::InnerBackend>>)>,
+        found: Gradients<B::InnerBackend>,
     }
     impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Gather<B> {
         fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
