@@ -42,7 +42,7 @@ pub struct Imported {
 ///
 /// # Errors
 /// If a file cannot be read, is damaged, or holds another model than its config says: then every
-/// tensor that is missing, left over or of another shape is named.
+/// tensor that is missing, left over or of another shape is named, up to a number that a line can hold.
 pub fn import(
     named: &[PathBuf],
     naming: Naming,
