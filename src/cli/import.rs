@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::backend::BackendArgs;
 use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::data::{Count, DataConfig, Source, Task, check};
+use crate::data::{Count, DataConfig, Notation, Source, Task, check};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
@@ -142,7 +142,9 @@ fn data(architecture: Architecture, context: usize, imported: &Imported) -> Data
             let length = context.saturating_sub(1).max(1);
             DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
         }
-        _ if imported.has_vocabulary => DataConfig { source: Source::Text, vocab: Count::Auto, ..data },
+        _ if imported.vocabulary.notation() != Notation::Words => {
+            DataConfig { source: Source::Text, vocab: Count::Auto, ..data }
+        }
         Architecture::OneLayer | Architecture::Decoder if check(&data).is_ok() => data,
         Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, resume, small_run, summary, text};
+use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
 
 /// A run so long that twenty pieces of it do not make the whole, dropout on.
 const LONG: [&str; 5] = [
@@ -171,7 +171,7 @@ fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
         let child = started(place.path(), signal, &ENDLESS);
         send(&child, signal);
         let ended = child.wait_with_output().unwrap();
-        let said = text(&ended.stderr);
+        let said = beside_data_warnings(&ended.stderr);
         assert_eq!((ended.status.code(), said.as_str()), (Some(code), ""), "{signal}");
         let run = place.path().join(signal);
         assert_eq!(summary(&run)["ended"], "interrupted");

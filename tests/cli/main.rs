@@ -78,6 +78,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What is said on standard error, but for what every run on little data is warned of.
+fn beside_data_warnings(stderr: &[u8]) -> String {
+    let is_expected = |line: &&str| {
+        line.starts_with("warning: validation has ") || line.contains(" also stand in training")
+    };
+    text(stderr).lines().filter(|line| !is_expected(line)).map(|line| format!("{line}\n")).collect()
+}
+
 /// The rows of a run's metrics without the columns that tell the time.
 fn rows(run: &Path) -> Vec<String> {
     let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_end, program, resume, rows, small_run, summary, text, train};
+use crate::{
+    SMALL, assert_same_end, beside_data_warnings, program, resume, rows, small_run, summary, text, train,
+};
 
 /// A run that can be made longer without another course of its steps, dropout on. Each of its validations
 /// is the best so far.
@@ -315,7 +317,7 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let filler = disk.0.path().join("filler");
     fs::write(&filler, vec![1; (4 << 20) - (200 << 10)]).unwrap();
     let output = train(disk.0.path(), &sets, &["--run", "run"]);
-    let said = text(&output.stderr);
+    let said = beside_data_warnings(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("cannot write `run/") && said.contains("no space is left on the disk"), "{said}");
     assert!(said.contains("free some, then resume the run") && !said.contains("/."), "{said}");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{STEPS, done, others, refused, run, train};
-use crate::{program, text};
+use crate::{beside_data_warnings, program, text};
 
 #[test]
 fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
@@ -36,7 +36,7 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
         ),
         (vec!["train", "--backend", "ndarray", "--set", "training.device=-1"], "= -1 is not there: choose"),
         (vec!["train", "--backend", "ndarray", "--set", "training.device=true"], "a number or a kind"),
-        (vec!["train", "--set", "training.precision=f64"], "there is no `f64`"),
+        (vec!["train", "--set", "training.precision=f64"], "expected one of `f32`, `bf16`, `f16`"),
         (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
         (vec!["train", "--backend", "WGPU"], "small letters: wgpu"),
@@ -142,7 +142,7 @@ fn the_processor_asked_for_by_its_kind_is_taken_without_a_word() {
     let sets = [&STEPS[..], &["training.steps=1"]].concat();
     let arguments = ["train", "--run", "run", "--device", "processor", "--progress", "none"];
     let output = run(folder, &arguments, &sets);
-    let told = text(&output.stderr);
+    let told = beside_data_warnings(&output.stderr);
     done(output);
     assert!(told.lines().all(|line| line.contains("XDG_RUNTIME_DIR")), "{told}");
     // A run that names a device names its backend, and so can be looked at on another.
