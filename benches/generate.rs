@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn_ndarray::NdArray;
 use causal_attention::data::Vocabulary;
-use causal_attention::generation::{Event, Options, Prompt, Sampling, write};
+use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
 use causal_attention::ops::Gelu;
 use causal_attention::terminal::say;
@@ -39,8 +39,7 @@ fn main() {
     let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
     let tokens = (0..prompt as u32).map(|i| (i * 7919) % 50_257).collect();
     let prompt = Prompt { tokens, source: None };
-    let options =
-        Options { sampling: Sampling::GREEDY, max_new: new, probabilities: false, ..Options::default() };
+    let options = Options { sampling: Sampling::GREEDY, max_new: new, ..Options::default() };
 
     // The bandwidth of the moments around what it is compared with.
     let before = bandwidth();
@@ -48,10 +47,8 @@ fn main() {
     for _ in 0..3 {
         let start = Instant::now();
         let mut times = Vec::with_capacity(new);
-        let watch = |event: Event| {
-            if let Event::Text { .. } = event {
-                times.push(start.elapsed().as_secs_f64());
-            }
+        let watch = |_, _: &str| {
+            times.push(start.elapsed().as_secs_f64());
             Ok(())
         };
         write((&model, sizes), &vocabulary, &prompt, &options, &device, watch).expect("a prompt that fits");

@@ -10,9 +10,10 @@ use burn_ndarray::NdArray;
 use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
+use causal_attention::evaluation::DeviceBatch;
 use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::print_json_line;
-use causal_attention::training::{Control, DeviceBatch, Summary, Target, train};
+use causal_attention::training::{Control, Mode, Summary, Target, launch};
 
 type B = Autodiff<NdArray>;
 
@@ -66,7 +67,7 @@ fn run() -> Summary {
         until: None,
     };
     let target = Target::Folder(folder.path().join("run"));
-    train::<B>(&experiment, &target, &Default::default(), &control).expect("a run").summary
+    launch(&experiment, Mode::New(target), &control).expect("a run").summary
 }
 
 fn main() {

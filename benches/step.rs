@@ -13,14 +13,13 @@ use burn_ndarray::NdArray;
 use causal_attention::backend::{Device, compute};
 use causal_attention::config::{BackendName, Config, TrainingConfig};
 use causal_attention::data::{Batch, Role};
+use causal_attention::evaluation::DeviceBatch;
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::print_json_line;
-use causal_attention::training::{
-    Control, DeviceBatch, Hyper, Optimizer, StepBatches, Target, Trainee, train,
-};
+use causal_attention::training::{Control, Mode, Optimizer, StepBatches, Target, Trainee, launch};
 
 type B = Autodiff<NdArray>;
 
@@ -81,7 +80,7 @@ impl Bare {
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
         let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
         let config = TrainingConfig { max_gradient_norm: 0.0, ..TrainingConfig::default() };
-        let optimizer = Optimizer::new(Hyper::from(&config));
+        let optimizer = Optimizer::new(&config);
         Self {
             trainee: Some(Trainee { model, label_smoothing: 0.0 }),
             optimizer,
@@ -142,7 +141,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         until: None,
     };
     let begun = Instant::now();
-    train::<B>(&experiment, &target, &Default::default(), &control).expect("a run");
+    launch(&experiment, Mode::New(target), &control).expect("a run");
     begun.elapsed()
 }
 

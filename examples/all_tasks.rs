@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use causal_attention::backend::{self, Asked};
+use causal_attention::backend;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::ProgressKind;
@@ -38,21 +38,21 @@ validate_every = 500
 /// The loss above the floor, in nats, with which a task counts as solved.
 const SOLVED: f64 = 0.05;
 
-/// Steps, sequences to learn from, and the position scheme.
-fn budget(task: Task) -> (usize, usize, &'static str) {
-    match task {
-        // Nothing to learn, and the less by heart the better.
-        Task::Random => (200, 8_192, "learned"),
-        // What followed the same token before: biases by distance let that head form soonest.
-        Task::Repeat => (3_000, 32_768, "alibi"),
-        Task::Recall => (4_000, 65_536, "alibi"),
-        // Every digit must find its two, and their carry.
-        Task::Addition => (6_000, 131_072, "learned"),
-        Task::Arithmetic | Task::Reverse | Task::Sort | Task::Markov | Task::CopyGap => {
-            (1_500, 16_384, "learned")
-        }
-    }
-}
+/// The tasks with their steps, sequences to learn from, and the position scheme.
+const TASKS: [(Task, usize, usize, &str); 9] = [
+    // Nothing to learn, and the less by heart the better.
+    (Task::Random, 200, 8_192, "learned"),
+    (Task::Arithmetic, 1_500, 16_384, "learned"),
+    // What followed the same token before: biases by distance let that head form soonest.
+    (Task::Repeat, 3_000, 32_768, "alibi"),
+    (Task::Reverse, 1_500, 16_384, "learned"),
+    (Task::Sort, 1_500, 16_384, "learned"),
+    (Task::Markov, 1_500, 16_384, "learned"),
+    (Task::Recall, 4_000, 65_536, "alibi"),
+    // Every digit must find its two, and their carry.
+    (Task::Addition, 6_000, 131_072, "learned"),
+    (Task::CopyGap, 1_500, 16_384, "learned"),
+];
 
 fn main() {
     if let Err(error) = all() {
@@ -66,29 +66,28 @@ fn all() -> Result<()> {
     say("| task | steps | minutes | floor | loss | above the floor | of what can be known |");
     say("|---|---|---|---|---|---|---|");
     let mut missed = Vec::new();
-    for task in Task::ALL {
-        let (steps, samples, position) = budget(task);
+    for (task, steps, samples, position) in TASKS {
+        let task = task.to_string();
         let overrides = [
-            format!("data.task={}", task.name()),
+            format!("data.task={task}"),
             format!("training.steps={steps}"),
             format!("data.train_samples={samples}"),
             format!("model.position={position}"),
         ];
         let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
-        let summary = train(&config, Target::Folder(folder.path().join(task.name())))?.summary;
+        let summary = train(&config, Target::Folder(folder.path().join(&task)))?.summary;
         let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
-            return Err(Error::Failed(format!("`{}` was not validated", task.name())));
+            return Err(Error::Failed(format!("`{task}` was not validated")));
         };
         let known = summary.determined_accuracy;
         let known = known.map_or_else(|| "-".to_string(), |share| format!("{:.1} %", share * 100.0));
         say(&format!(
-            "| `{}` | {steps} | {:.1} | {floor:.4} | {loss:.4} | {:.4} | {known} |",
-            task.name(),
+            "| `{task}` | {steps} | {:.1} | {floor:.4} | {loss:.4} | {:.4} | {known} |",
             summary.seconds / 60.0,
             loss - floor
         ));
         if loss - floor >= SOLVED {
-            missed.push(task.name());
+            missed.push(task);
         }
     }
     match missed.is_empty() {
@@ -98,7 +97,7 @@ fn all() -> Result<()> {
 }
 
 fn train(config: &Config, target: Target) -> Result<Outcome> {
-    let device = backend::choose(Asked::default())?;
+    let device = backend::choose(None, None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
     launch(config, Mode::New(target), &control)
 }

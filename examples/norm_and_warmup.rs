@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use causal_attention::backend::{self, Asked};
+use causal_attention::backend;
 use causal_attention::config::Config;
 use causal_attention::terminal::ProgressKind;
 use causal_attention::terminal::{say, warn};
@@ -88,7 +88,7 @@ fn compare(picture: &Path) -> Result<()> {
 }
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
-    let device = backend::choose(Asked::default())?;
+    let device = backend::choose(None, None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
     let outcome = launch(config, Mode::New(Target::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;

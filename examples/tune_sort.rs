@@ -80,8 +80,8 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let outline = Outline::new(&config, &dataset(&config)?)?;
     let target = Target::Folder(folder.join(method));
     let (mut study, runner) = Study::create(&config, outline, &target, 1)?;
-    study.conduct(&runner, &AtomicUsize::new(0), |_, _| {})?;
-    let trials = study.results().trials().cloned().collect::<Vec<_>>();
+    study.conduct(runner, &AtomicUsize::new(0), |_, _| {})?;
+    let trials = study.trials().cloned().collect::<Vec<_>>();
     let ranked = ranked(&trials);
     let steps = trials.iter().map(|trial| trial.steps).sum::<usize>();
     say(&format!("{method}: {} trials, {steps} steps", trials.len()));

@@ -72,7 +72,10 @@ pub enum Error {
     },
 
     /// A card has less memory than the work takes.
-    #[error("{device} has too little memory for this: use a CPU backend, a shorter input or a smaller model")]
+    #[error(
+        "{device} has too little memory for this: use a smaller training.batch_size (training.accumulate keeps \
+         the effective size), a shorter input, a smaller model or a CPU backend"
+    )]
     DeviceMemory {
         /// The backend and the card.
         device: String,
@@ -98,6 +101,14 @@ impl Error {
     pub fn key(key: impl Into<String>, value: impl fmt::Display, problem: impl Into<String>) -> Self {
         let value = excerpt(&value.to_string(), 100);
         Error::Key { origin: None, key: key.into(), value, problem: problem.into() }
+    }
+
+    /// The error of a key with the place where its value was written, unless it says one.
+    pub fn at(mut self, written: Option<Origin>) -> Self {
+        if let Error::Key { origin: origin @ None, .. } = &mut self {
+            *origin = written;
+        }
+        self
     }
 
     /// A failed file operation: `action` is a verb, as "read".

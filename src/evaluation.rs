@@ -29,67 +29,64 @@ pub struct Evaluation {
     pub loss_by_position: Vec<Option<f64>>,
 }
 
+/// The mean of what is added one by one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    pub(crate) fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    /// None of nothing.
+    pub(crate) fn value(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
 /// Sums over the batches of a set.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    all: Sum,
-    determined: Sum,
-    positions: Vec<Sum>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    loss: f64,
-    correct: u64,
-    tokens: u64,
-}
-
-impl Sum {
-    fn add(&mut self, loss: f64, correct: bool) {
-        self.loss += loss;
-        self.correct += u64::from(correct);
-        self.tokens += 1;
-    }
-
-    fn loss(&self) -> Option<f64> {
-        (self.tokens > 0).then(|| self.loss / self.tokens as f64)
-    }
-
-    fn accuracy(&self) -> Option<f64> {
-        (self.tokens > 0).then(|| self.correct as f64 / self.tokens as f64)
-    }
+    /// Loss and accuracy over all targets.
+    all: [Mean; 2],
+    /// The same over those that a perfect model can know.
+    determined: [Mean; 2],
+    positions: Vec<Mean>,
 }
 
 impl Tally {
     /// Adds a batch: the `losses` in nats and the likeliest tokens, both `[rows, time]` row-major.
     pub fn add(&mut self, batch: &Batch, losses: &[f32], predictions: &[i64]) {
         if self.positions.len() < batch.time {
-            self.positions.resize(batch.time, Sum::default());
+            self.positions.resize(batch.time, Mean::default());
         }
-        for (index, role) in batch.roles.iter().enumerate() {
-            if *role == Role::Padding {
-                continue;
+        for (index, role) in batch.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding) {
+            let loss = f64::from(losses[index]);
+            let is_right = predictions[index] == i64::from(batch.targets[index]);
+            let determined = (*role == Role::Determined).then_some(&mut self.determined);
+            for [losses, accuracy] in [&mut self.all].into_iter().chain(determined) {
+                losses.add(loss);
+                accuracy.add(f64::from(is_right));
             }
-            let (loss, correct) =
-                (f64::from(losses[index]), predictions[index] == i64::from(batch.targets[index]));
-            self.all.add(loss, correct);
-            self.positions[index % batch.time].add(loss, correct);
-            if *role == Role::Determined {
-                self.determined.add(loss, correct);
-            }
+            self.positions[index % batch.time].add(loss);
         }
     }
 
     /// The means. Not a number where nothing was counted.
     pub fn evaluation(&self) -> Evaluation {
+        let [[loss, accuracy], [determined_loss, determined_accuracy]] = [self.all, self.determined];
         Evaluation {
-            loss: self.all.loss().unwrap_or(f64::NAN),
-            accuracy: self.all.accuracy().unwrap_or(f64::NAN),
-            determined_accuracy: self.determined.accuracy(),
-            determined_loss: self.determined.loss(),
-            tokens: self.all.tokens,
-            determined_tokens: self.determined.tokens,
-            loss_by_position: self.positions.iter().map(Sum::loss).collect(),
+            loss: loss.value().unwrap_or(f64::NAN),
+            accuracy: accuracy.value().unwrap_or(f64::NAN),
+            determined_accuracy: determined_accuracy.value(),
+            determined_loss: determined_loss.value(),
+            tokens: loss.count,
+            determined_tokens: determined_loss.count,
+            loss_by_position: self.positions.iter().map(Mean::value).collect(),
         }
     }
 }
@@ -162,10 +159,8 @@ pub fn evaluate<B: ops::Backend>(
     for ValidBatch { device, host } in batches {
         let logits = model.forward(device.inputs).expect("the model is built for the sizes of its data");
         let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, device.targets, device.hidden);
-        let losses = losses.into_data().convert::<f32>();
-        let likeliest = likeliest.into_data().convert::<i64>();
-        let losses = losses.iter::<f32>().collect::<Vec<_>>();
-        let likeliest = likeliest.iter::<i64>().collect::<Vec<_>>();
+        let losses: Vec<f32> = losses.into_data().iter().collect();
+        let likeliest: Vec<i64> = likeliest.into_data().iter().collect();
         tally.add(&host, &losses, &likeliest);
     }
     tally.evaluation()

@@ -47,7 +47,7 @@
 //! let control = Control {
 //!     progress: ProgressKind::None,
 //!     signal: Default::default(),
-//!     device: backend::choose(Default::default())?,
+//!     device: backend::choose(None, None)?,
 //!     until: None,
 //! };
 //! let temporary = tempfile::tempdir().unwrap();

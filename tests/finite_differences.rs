@@ -8,8 +8,8 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::attention::{
-    CausalAttentionConfig, CrossAttentionConfig, Mask, Masking, SplitHeadsConfig, StackedHeadsConfig,
-    TrainableAttentionConfig, simple,
+    CausalAttentionConfig, Mask, Masking, SplitHeadsConfig, StackedHeadsConfig, TrainableAttentionConfig,
+    simple,
 };
 use causal_attention::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes, Source, loss};
 use causal_attention::ops::Gelu;
@@ -129,7 +129,7 @@ fn attention_of_the_lessons() {
 
 #[test]
 fn general_attention_under_every_mask() {
-    let attention = CrossAttentionConfig::new(6, 2).init(&Default::default()).unwrap();
+    let attention = SplitHeadsConfig::new(6, 6, 2).with_bias(true).init(&Default::default()).unwrap();
     let (query, key, value) = (random([2, 3, 6]), random([2, 5, 6]), random([2, 5, 6]));
     let masks = [
         Mask::none(),
@@ -140,7 +140,8 @@ fn general_attention_under_every_mask() {
     ];
     for mask in masks {
         check(&format!("{mask:?}"), attention.clone(), |module| {
-            mixed(module.forward(query.clone(), key.clone(), value.clone(), &mask).unwrap())
+            let memory = module.remember(key.clone(), value.clone(), mask.clone()).unwrap();
+            mixed(module.forward_over(None, query.clone(), &memory, None).unwrap())
         });
     }
 }

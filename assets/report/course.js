@@ -20,9 +20,8 @@ let historyPlace = null;
 /** The series of the loss chart, as the legend and the reading name them. */
 function lossSeries() {
   const noisy = loss.smoothed.x.length > 0;
-  const top = roundUp(loss.rate.y.reduce((most, rate) => Math.max(most, rate), 0) * 1.08);
   return [
-    { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, top] },
+    { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, data.rates_end] },
     { name: noisy ? "training, single steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
     ...(noisy ? [{ name: data.window ? `smoothed over ${whole(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },

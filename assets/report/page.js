@@ -23,10 +23,10 @@
 // Tokens in data attributes are the vocabulary's own, not their visible forms. Nothing is global.
 
 const state = {
-  sample: 0,
+  sample: data.sample,
   kind: "decoder",
   layer: data.layers.length - 1,
-  head: data.shown.at(-1),
+  head: data.shown.decoder.at(-1),
   query: 0,
   key: 0,
   view: "matrix",
@@ -67,8 +67,9 @@ const mapViews = [
 /** Changes the state and draws what depends on it. */
 function update(changes) {
   const next = { ...state, ...changes };
-  // A layer opens on its head that is worth most.
-  if (next.layer !== state.layer && changes.head === undefined) next.head = data.shown[next.layer];
+  // A layer opens on the head that the pictures show of it.
+  const opens = next.layer !== state.layer || next.kind !== state.kind;
+  if (opens && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
   if (next.sample !== state.sample) next.position = 0;
   if (next.sample !== state.sample || next.kind !== state.kind) {
     const { queries, keys } = maps(next.sample, next.kind);

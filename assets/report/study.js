@@ -119,13 +119,18 @@ function drawCurves() {
     yTicks: floor === null ? undefined : logTicks(range),
     title: floor === null ? "loss (nats a token)" : "above the floor (nats)",
     xTitle: "tokens trained on",
-    curves: ordered.map((trial) => ({
-      x: trial.curve.map(([tokens]) => tokens),
-      y: places(trial.curve),
-      color: look(trial),
-      width: trial.trial === state.chosen ? 3.5 : 1.4,
-    })),
+    curves: ordered.map((trial) => {
+      const back = trials.indexOf(trial) >= data.strong && trial.trial !== state.chosen;
+      return {
+        x: trial.curve.map(([tokens]) => tokens),
+        y: places(trial.curve),
+        color: back ? "color-mix(in srgb, var(--muted) 40%, var(--paper))" : look(trial),
+        width: trial.trial === state.chosen ? 3.5 : back ? 0.75 : 1.4,
+      };
+    }),
   });
+  at("curves-note").hidden = data.strong >= trials.length;
+  at("curves-note").replaceChildren(`The best ${data.strong} are coloured, the others grey; no more than ${whole(data.drawn)} are drawn.`);
 }
 
 function drawDots() {

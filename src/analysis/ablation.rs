@@ -7,27 +7,25 @@ use burn::prelude::*;
 
 use crate::attention::MultiHeadAttention;
 use crate::model::Model;
-use crate::ops;
 
-/// The heads of the causal self-attention of each layer.
-pub fn heads<B: ops::Backend>(model: &Model<B>) -> Vec<usize> {
+/// The causal self-attention of each layer.
+fn attentions<B: Backend>(model: &mut Model<B>) -> Vec<&mut MultiHeadAttention<B>> {
     match model {
-        Model::OneLayer(model) => vec![model.attention.heads],
-        Model::Decoder(model) => model.blocks.iter().map(|block| block.attention.heads).collect(),
-        Model::EncoderDecoder(model) => model.blocks.iter().map(|block| block.attention.heads).collect(),
+        Model::OneLayer(model) => vec![&mut model.attention],
+        Model::Decoder(model) => model.blocks.iter_mut().map(|block| &mut block.attention).collect(),
     }
+}
+
+/// How many heads the causal self-attention of each layer has.
+pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
+    attentions(&mut model.clone()).iter().map(|attention| attention.heads).collect()
 }
 
 /// `model`, with the output of one head of its causal self-attention zeroed. Layers and heads
 /// count from 0; one that does not exist leaves the model as it is.
-pub fn without_head<B: ops::Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
+pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
     let mut model = model.clone();
-    let attention = match &mut model {
-        Model::OneLayer(model) => (layer == 0).then_some(&mut model.attention),
-        Model::Decoder(model) => model.blocks.get_mut(layer).map(|block| &mut block.attention),
-        Model::EncoderDecoder(model) => model.blocks.get_mut(layer).map(|block| &mut block.attention),
-    };
-    if let Some(attention) = attention {
+    if let Some(attention) = attentions(&mut model).get_mut(layer) {
         zero_head(attention, head);
     }
     model

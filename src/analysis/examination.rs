@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::view::floats;
 use super::{HeadScores, HeadTallies, Sample, Score, View, ablation};
-use crate::config::AnalysisConfig;
+use crate::config::{AnalysisConfig, Config};
 use crate::data::{Batch, Dataset, Loader, Order, Sequences};
-use crate::error::{Error, Result};
-use crate::evaluation::{DeviceBatch, ValidBatch, evaluate};
-use crate::files::write_atomically;
+use crate::error::Result;
+use crate::evaluation::{DeviceBatch, Evaluation, ValidBatch, evaluate};
+use crate::files::{read_json, write_atomically};
 use crate::model::Model;
 use crate::ops;
 
@@ -52,15 +52,8 @@ impl Analysis {
 
     /// Reads the analysis at `path`; none where there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        if !path.exists() {
-            return Ok(None);
-        }
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        let analysis = serde_json::from_slice(&bytes).map_err(|error| {
-            let problem = format!("is no analysis: {error}; without the file the heads are scored anew");
-            Error::file(path, Some(error.line()), Some(error.column()), problem)
-        })?;
-        Ok(Some(analysis))
+        let wrong = "is no analysis; without the file the heads are scored anew";
+        path.exists().then(|| read_json(path, wrong)).transpose()
     }
 }
 
@@ -83,45 +76,34 @@ pub fn score_heads<B: ops::Backend>(
     let mut tallies = HeadTallies::default();
     for samples in samples.chunks(together) {
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
-        let (_, maps) = model.forward_with_attention(inputs)?;
-        let attention: Vec<_> = heads.iter().copied().zip(maps.into_iter().map(floats)).collect();
+        let (_, maps) = model.forward_with_maps(inputs)?;
+        let attention: Vec<_> = heads.iter().copied().zip(maps.causal.into_iter().map(floats)).collect();
         let tokens: Vec<_> = samples.iter().map(|sample| sample.inputs.as_slice()).collect();
         tallies.add_batch(&attention, &tokens);
     }
     Ok((tallies.scores(), samples.len()))
 }
 
-/// What is known of the weights that [`examine`] looks into.
-#[derive(Debug)]
-pub struct Examined<'a> {
-    /// Steps done when they were reached.
-    pub step: usize,
-    /// Their loss at each position over the whole validation set.
-    pub loss_by_position: &'a [Option<f64>],
-    /// Tokens that the run trained on.
-    pub trained_tokens: u64,
-    /// Sequences in a batch of training: what a device holds of them, it holds here.
-    pub rows: usize,
-}
-
-/// Looks into `model`, the best weights of a run on `dataset`.
+/// Looks into `model`, the best weights of a run of `config` on `dataset`: those after `step` steps, by their
+/// `evaluation` over the whole validation set.
 ///
-/// Heads are left out one by one over as many sequences as a tenth of the run's tokens allow, but one, so
+/// Heads are left out one by one over as many sequences as a tenth of the run's `trained_tokens` allow, but one, so
 /// that looking takes a small part of the time that training took.
 pub fn examine<B: ops::Backend>(
     model: &Model<B>,
     dataset: &Dataset,
-    config: &AnalysisConfig,
-    of: &Examined<'_>,
+    config: &Config,
+    (step, evaluation): (usize, &Evaluation),
+    trained_tokens: u64,
     device: &B::Device,
 ) -> Result<Analysis> {
-    let valid = &dataset.valid;
-    let (mut heads, sequences) = score_heads(model, valid, config, of.rows, device)?;
+    let (valid, rows) = (&dataset.valid, config.training.batch_size);
+    let (mut heads, sequences) = score_heads(model, valid, &config.analysis, rows, device)?;
 
     let all = heads.iter().map(Vec::len).sum::<usize>();
-    let affordable = of.trained_tokens as usize / 10 / (all * valid.time()).max(1);
+    let affordable = trained_tokens as usize / 10 / (all * valid.time()).max(1);
     let left_out_over = affordable.clamp(1, sequences);
-    let rows = ablation_batch(valid.time(), of.rows).min(left_out_over);
+    let rows = ablation_batch(valid.time(), rows).min(left_out_over);
     let batches = left_out_over / rows;
     let loader = Loader::new(valid.clone(), rows, 0, Order::InOrder);
     let batch = |index| {
@@ -129,25 +111,27 @@ pub fn examine<B: ops::Backend>(
         loader.batch(0, index, &mut batch);
         ValidBatch::new(batch, device)
     };
-    ablate(model, &mut heads, |model| evaluate(model, (0..batches).map(batch)).loss);
+    ablate(model, &mut heads, |_| {}, |model| evaluate(model, (0..batches).map(batch)).loss);
     Ok(Analysis {
-        step: of.step,
+        step,
         sequences,
         first_tokens: Some(Sample::longest(all)).filter(|&longest| longest < valid.time()),
         ablation_sequences: batches * rows,
         heads,
-        loss_by_position: of.loss_by_position.to_vec(),
+        loss_by_position: evaluation.loss_by_position.clone(),
         floor_by_position: dataset.floor_by_position.clone(),
     })
 }
 
-/// Looks at `model` reading one sequence: what it does, and the scores of its heads there.
+/// Looks at `model` reading one sequence: what it does, and the scores of its heads there. With `ablated`, which
+/// hears how many are done, each head is left out once, which takes as long as to read the sequence.
 ///
 /// # Errors
-/// [`Error::Shape`] where the model cannot read it, as where it is too long.
+/// [`Error::Shape`](crate::Error::Shape) where the model cannot read it, as where it is too long.
 pub fn look_at<B: ops::Backend>(
     model: &Model<B>,
     sample: &Sample,
+    ablated: Option<impl Fn(u64)>,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
     let batch = ValidBatch::new(sample.batch(), device);
@@ -155,8 +139,8 @@ pub fn look_at<B: ops::Backend>(
     let mut tallies = HeadTallies::default();
     tallies.add(&view.attention, &sample.inputs);
     let mut heads = tallies.scores();
-    if batch.device.tokens > 0 {
-        ablate(model, &mut heads, |model| evaluate(model, std::iter::once(batch.clone())).loss);
+    if let Some(done) = ablated.filter(|_| batch.device.tokens > 0) {
+        ablate(model, &mut heads, done, |model| evaluate(model, std::iter::once(batch.clone())).loss);
     }
     Ok((view, heads))
 }
@@ -166,13 +150,19 @@ fn ablation_batch(time: usize, rows: usize) -> usize {
     ABLATION_BATCH.min(ABLATION_TOKENS / time.max(1)).min(rows).max(1)
 }
 
-/// Fills in what the `loss` rises by without each head.
-fn ablate<B: ops::Backend>(model: &Model<B>, heads: &mut [Vec<HeadScores>], loss: impl Fn(&Model<B>) -> f64) {
+/// Fills in what the `loss` rises by without each head; `done` hears how many are.
+fn ablate<B: ops::Backend>(
+    model: &Model<B>,
+    heads: &mut [Vec<HeadScores>],
+    done: impl Fn(u64),
+    loss: impl Fn(&Model<B>) -> f64,
+) {
     let whole = loss(model);
-    for (layer, heads) in heads.iter_mut().enumerate() {
-        for (head, scores) in heads.iter_mut().enumerate() {
-            scores[Score::Ablation] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
-        }
+    let heads = heads.iter_mut().enumerate();
+    let heads = heads.flat_map(|(layer, heads)| heads.iter_mut().enumerate().map(move |head| (layer, head)));
+    for (number, (layer, (head, scores))) in (1..).zip(heads) {
+        scores[Score::Ablation] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
+        done(number);
     }
 }
 

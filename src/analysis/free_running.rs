@@ -43,7 +43,7 @@ impl FreeRunning {
         let truth = sequence.split_off(given.min(sequence.len()));
         let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
         let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
-        let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_| Ok(()))?;
+        let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_, _| Ok(()))?;
         let generated = written.pop().map_or_else(Vec::new, |continuation| continuation.tokens);
         Ok(Self { prompt: prompt.source.unwrap_or(prompt.tokens), generated, truth })
     }
@@ -98,7 +98,7 @@ mod tests {
             let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
             let tokens = if source.is_some() { vec![3] } else { prompt };
             let prompt = Prompt { tokens, source };
-            let expected = write((&model, sizes), &vocabulary, &prompt, &options, &device, |_| Ok(()));
+            let expected = write((&model, sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()));
             assert_eq!(free.generated, expected.unwrap()[0].tokens);
         }
     }

@@ -6,27 +6,11 @@
 use rayon::prelude::*;
 
 use super::score::{HeadScores, Score};
+use crate::evaluation::Mean;
 
 /// Sums over queries, from which the scores of one head are made.
 #[derive(Debug, Clone, Default)]
 pub struct HeadTally([Mean; Score::ALL.len()]);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Mean {
-    sum: f64,
-    queries: u64,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
-        self.queries += 1;
-    }
-
-    fn value(&self) -> Option<f64> {
-        (self.queries > 0).then(|| self.sum / self.queries as f64)
-    }
-}
 
 impl HeadTally {
     /// Adds one sequence: the head's `weights` `[query, key]`, row by row, over its `tokens`. Rows and
@@ -74,19 +58,18 @@ impl HeadTallies {
     /// heads, over the `tokens` of each sequence. Sequences that are shorter than the longest are padded.
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
         self.0.resize_with(attention.len(), Vec::new);
-        let tallies = self.0.iter_mut().zip(attention).flat_map(|(tallies, (heads, weights))| {
+        for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
             tallies.resize_with(*heads, HeadTally::default);
             let map = weights.len() / (heads * tokens.len()).max(1);
-            tallies.iter_mut().enumerate().map(move |(head, tally)| (tally, (head, *heads, map), weights))
-        });
-        // Heads side by side, and each over the sequences in their order: the same sums on any number of
-        // threads.
-        tallies.collect::<Vec<_>>().into_par_iter().for_each(|(tally, (head, heads, map), weights)| {
-            for (sequence, tokens) in tokens.iter().enumerate() {
-                let start = (sequence * heads + head) * map;
-                tally.add(&weights[start..start + map], tokens);
-            }
-        });
+            // Heads side by side, and each over the sequences in their order: the same sums on any number of
+            // threads.
+            tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
+                for (sequence, tokens) in tokens.iter().enumerate() {
+                    let start = (sequence * heads + head) * map;
+                    tally.add(&weights[start..start + map], tokens);
+                }
+            });
+        }
     }
 
     /// The scores of all heads, without an ablation.

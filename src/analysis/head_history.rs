@@ -42,10 +42,8 @@ impl HeadHistory {
     /// If the file cannot be understood.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
         let mut steps: Vec<ScoredStep> = Vec::new();
-        let mut bytes = Vec::new();
-        if path.exists() {
-            bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        }
+        let bytes = if path.exists() { std::fs::read(path) } else { Ok(Vec::new()) };
+        let bytes = bytes.map_err(|error| Error::io("read", path, error))?;
         // A line that was being written when the machine stopped is none.
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         for (index, row) in csv::Reader::from_reader(&bytes[..whole]).deserialize().enumerate() {
@@ -99,16 +97,15 @@ impl HeadHistory {
     /// If it cannot be written.
     pub fn push(&mut self, step: usize, heads: Vec<Vec<HeadScores>>) -> Result<()> {
         self.cut()?;
-        let is_first = self.steps.is_empty();
         self.steps.push(ScoredStep { step, heads });
-        let lines = lines(&self.steps[self.steps.len() - 1..], is_first);
-        let mut options = OpenOptions::new();
-        options.create(true).write(true).append(!is_first).truncate(is_first);
-        let written = options.open(&self.path).and_then(|mut file| {
-            file.write_all(&lines)?;
+        if self.steps.len() == 1 {
+            return write_atomically(&self.path, &lines(&self.steps, true));
+        }
+        let appended = OpenOptions::new().create(true).append(true).open(&self.path).and_then(|mut file| {
+            file.write_all(&lines(&self.steps[self.steps.len() - 1..], false))?;
             file.sync_data()
         });
-        written.map_err(|error| Error::io("write", &self.path, error))
+        appended.map_err(|error| Error::io("write", &self.path, error))
     }
 
     /// The steps at which the heads were scored, in order.

@@ -21,7 +21,7 @@ mod sample;
 mod score;
 mod view;
 
-pub use examination::{Analysis, Examined, examine, look_at, score_heads};
+pub use examination::{Analysis, examine, look_at, score_heads};
 pub use free_running::FreeRunning;
 pub use head::{HeadTallies, HeadTally};
 pub use head_history::{HeadHistory, ScoredStep};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Batch, Loader, Order, Role, Sequences, Source, SourceBatch};
 use crate::error::{Error, Result};
+use crate::files::read_json;
 
 /// The most attention weights that are looked at together: 64 MB of them, and as much again for each
 /// picture that shows all.
@@ -72,28 +73,21 @@ impl Sample {
 
     /// Samples as one batch, the shorter ones padded.
     pub fn batch_of(samples: &[Self]) -> Batch {
-        let longest = |length: fn(&Self) -> usize| samples.iter().map(length).max().unwrap_or(0);
-        let time = longest(|sample| sample.inputs.len());
-        let mut batch = Batch::default();
-        batch.clear(samples.len(), time);
-        for (row, sample) in samples.iter().enumerate() {
-            let places = row * time..row * time + sample.inputs.len();
-            batch.inputs[places.clone()].copy_from_slice(&sample.inputs);
-            batch.targets[places.clone()].copy_from_slice(&sample.targets);
-            batch.roles[places].copy_from_slice(&sample.roles);
+        let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
+        let sources: Vec<_> = samples.iter().filter_map(|sample| sample.source.as_deref()).collect();
+        let source_time = sources.iter().map(|source| source.len()).max();
+        Batch {
+            rows: samples.len(),
+            time,
+            inputs: padded(samples.iter().map(|sample| sample.inputs.iter().copied()), time, 0),
+            targets: padded(samples.iter().map(|sample| sample.targets.iter().copied()), time, 0),
+            roles: padded(samples.iter().map(|sample| sample.roles.iter().copied()), time, Role::Padding),
+            source: source_time.map(|time| SourceBatch {
+                time,
+                tokens: padded(sources.iter().map(|source| source.iter().copied()), time, 0),
+                padding: padded(sources.iter().map(|source| source.iter().map(|_| false)), time, true),
+            }),
         }
-        if samples.iter().any(|sample| sample.source.is_some()) {
-            let time = longest(|sample| sample.source.as_ref().map_or(0, Vec::len));
-            let mut source = SourceBatch::default();
-            source.clear(samples.len(), time);
-            for (row, tokens) in samples.iter().filter_map(|sample| sample.source.as_ref()).enumerate() {
-                let places = row * time..row * time + tokens.len();
-                source.tokens[places.clone()].copy_from_slice(tokens);
-                source.padding[places].fill(false);
-            }
-            batch.source = Some(source);
-        }
-        batch
     }
 
     /// The samples in the file at `path`, which came from `source`, of a vocabulary of `vocab` tokens.
@@ -101,10 +95,7 @@ impl Sample {
     /// # Errors
     /// If the file cannot be read, or holds what no model with these tokens reads.
     pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        let mut samples: Vec<Self> = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::file(path, Some(error.line()), Some(error.column()), format!("holds no samples: {error}"))
-        })?;
+        let mut samples: Vec<Self> = read_json(path, "holds no samples")?;
         for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
             *role = role.of(source);
         }
@@ -122,10 +113,14 @@ impl Sample {
 
     fn is_whole(&self, vocab: usize) -> bool {
         let Self { inputs, targets, roles, source } = self;
-        let tokens = inputs.iter().chain(targets).chain(source.iter().flatten());
-        let lengths = [targets.len(), roles.len()];
+        let mut tokens = inputs.iter().chain(targets).chain(source.iter().flatten());
         !inputs.is_empty()
-            && lengths == [inputs.len(); 2]
-            && tokens.into_iter().all(|&token| (token as usize) < vocab)
+            && [targets.len(), roles.len()] == [inputs.len(); 2]
+            && tokens.all(|&token| (token as usize) < vocab)
     }
+}
+
+/// Rows one behind the other, each filled up to `time`.
+fn padded<T: Copy>(rows: impl Iterator<Item = impl Iterator<Item = T>>, time: usize, filler: T) -> Vec<T> {
+    rows.flat_map(|row| row.chain(std::iter::repeat(filler)).take(time)).collect()
 }

@@ -31,60 +31,41 @@ pub enum Score {
 
 impl Score {
     /// All scores, in the order in which they are shown.
-    pub const ALL: [Score; 8] = [
-        Score::Entropy,
-        Score::Distance,
-        Score::Itself,
-        Score::Previous,
-        Score::First,
-        Score::Induction,
-        Score::Duplicate,
-        Score::Ablation,
-    ];
+    pub const ALL: [Score; 8] = {
+        use Score::*;
+        [Entropy, Distance, Itself, Previous, First, Induction, Duplicate, Ablation]
+    };
 
-    /// Key, name, unit and meaning.
-    const fn about(self) -> [&'static str; 4] {
-        match self {
-            Score::Entropy => ["entropy", "entropy", "nats", "how widely the weights spread, in nats"],
-            Score::Distance => {
-                ["distance", "distance", "tokens", "tokens back to the keys, weighed by attention"]
-            }
-            Score::Itself => ["self", "self", "weight", "weight on the query itself"],
-            Score::Previous => ["previous", "previous token", "weight", "weight on the token before"],
-            Score::First => ["first", "first token", "weight", "weight on the first token"],
-            Score::Induction => {
-                ["induction", "induction", "weight", "weight on what followed the same token earlier"]
-            }
-            Score::Duplicate => {
-                ["duplicate", "duplicate token", "weight", "weight on the same token earlier"]
-            }
-            Score::Ablation => [
-                "ablation",
-                "ablation",
-                "nats of loss",
-                "rise of the validation loss without the head, in nats",
-            ],
-        }
-    }
+    /// Key, name, unit and meaning of each.
+    const ABOUT: [[&str; 4]; 8] = [
+        ["entropy", "entropy", "nats", "how widely the weights spread, in nats"],
+        ["distance", "distance", "tokens", "tokens back to the keys, weighed by attention"],
+        ["self", "self", "weight", "weight on the query itself"],
+        ["previous", "previous token", "weight", "weight on the token before"],
+        ["first", "first token", "weight", "weight on the first token"],
+        ["induction", "induction", "weight", "weight on what followed the same token earlier"],
+        ["duplicate", "duplicate token", "weight", "weight on the same token earlier"],
+        ["ablation", "ablation", "nats of loss", "rise of the validation loss without the head, in nats"],
+    ];
 
     /// Its name in files: a key of `analysis.json`, a column of `head_scores.csv`.
     pub const fn key(self) -> &'static str {
-        self.about()[0]
+        Self::ABOUT[self as usize][0]
     }
 
     /// Its name in pictures.
     pub const fn name(self) -> &'static str {
-        self.about()[1]
+        Self::ABOUT[self as usize][1]
     }
 
     /// The unit of its values.
     pub const fn unit(self) -> &'static str {
-        self.about()[2]
+        Self::ABOUT[self as usize][2]
     }
 
     /// What it measures, as a short clause.
     pub const fn meaning(self) -> &'static str {
-        self.about()[3]
+        Self::ABOUT[self as usize][3]
     }
 
     /// Whether it is a share of attention, from 0 to 1.

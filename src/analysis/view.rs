@@ -9,7 +9,7 @@ use crate::model::{Inputs, Model};
 use crate::ops;
 
 /// Which attention a map is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttentionKind {
     /// The causal self-attention of a decoder.

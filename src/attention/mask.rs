@@ -8,21 +8,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-pub use crate::ops::Mask;
-use crate::{Result, ops};
-
-/// Softmax over the keys in which hidden ones get a weight of exactly zero.
-///
-/// # Shapes
-/// `scores` and the result `[batch, heads, query_time, key_time]`.
-///
-/// # Errors
-/// [`crate::Error::Shape`] where the mask does not fit the scores.
-pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Result<Tensor<B, 4>> {
-    let [batch, _, query_time, key_time] = scores.dims();
-    mask.check(batch, query_time, key_time)?;
-    Ok(ops::masked_softmax(scores, mask))
-}
+pub use crate::ops::{Mask, masked_softmax};
 
 /// The future: hides from query `i` every key `j > i`.
 ///

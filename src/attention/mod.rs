@@ -11,7 +11,7 @@
 //! | [`cross`] | queries of one sequence, keys and values of another |
 //! | [`cache`] | keys and values kept, so that the next token costs one step |
 //!
-//! Models use [`MultiHeadAttention`] and [`CrossAttention`]; the others are the way there, each
+//! Models use [`MultiHeadAttention`], and [`SplitHeads`] over a [`Memory`]; the others are the way there, each
 //! shown equal to the next. All weights are returned on request and never kept.
 
 pub mod cache;
@@ -25,9 +25,9 @@ pub mod score;
 pub mod simple;
 pub mod trainable;
 
-pub use cache::{KeyValueCache, Memory};
+pub use cache::KeyValueCache;
 pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
-pub use cross::{CrossAttention, CrossAttentionConfig};
+pub use cross::Memory;
 pub use mask::Mask;
 pub use multi_head::{
     MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
@@ -35,6 +35,8 @@ pub use multi_head::{
 };
 pub use score::Attended;
 pub use trainable::{TrainableAttention, TrainableAttentionConfig};
+
+use burn::tensor::{Tensor, backend::Backend};
 
 use crate::{Error, Result};
 
@@ -46,12 +48,14 @@ pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: u
     Err(Error::Shape(format!("the {what} is {dims:?}, but its last axis must be {width}")))
 }
 
-/// Whether a residual has the shape of what is added to it.
-pub(crate) fn check_residual<const D: usize>(residual: [usize; D], output: [usize; D]) -> Result<()> {
-    if residual == output {
-        return Ok(());
+/// Whether a residual, where there is one, has the shape of what is added to it.
+pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output: [usize; 3]) -> Result<()> {
+    match residual.map(Tensor::dims) {
+        Some(residual) if residual != output => {
+            Err(Error::Shape(format!("the residual is {residual:?}, but what is added to it is {output:?}")))
+        }
+        _ => Ok(()),
     }
-    Err(Error::Shape(format!("the residual is {residual:?}, but what is added to it is {output:?}")))
 }
 
 /// Whether a dropout lies in [0, 1).

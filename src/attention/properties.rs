@@ -5,11 +5,10 @@ use burn_ndarray::NdArray;
 use proptest::prelude::*;
 
 use super::{
-    CrossAttentionConfig, Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeadsConfig,
-    StackedHeadsConfig,
+    Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeadsConfig,
 };
 use crate::ops::ScorePosition;
-use crate::position::{Direction, Position, PositionScheme, PositionSizes};
+use crate::position::{Direction, Position, PositionScheme};
 
 type B = NdArray;
 
@@ -69,14 +68,14 @@ fn fused(shape: &Shape) -> MultiHeadAttention<B> {
         .unwrap()
 }
 
+fn split(width: usize, heads: usize) -> SplitHeads<B> {
+    SplitHeadsConfig::new(width, width, heads).with_bias(true).init(&Default::default()).unwrap()
+}
+
 fn scores(scheme: PositionScheme, shape: &Shape) -> ScorePosition<B> {
-    let sizes = PositionSizes {
-        d_model: shape.heads * shape.d_head,
-        heads: shape.heads,
-        context: shape.time,
-        direction: Direction::Causal,
-    };
-    let position: Option<Position<B>> = scheme.init(sizes, &Default::default()).unwrap();
+    let (width, direction) = (shape.heads * shape.d_head, Direction::Causal);
+    let position: Option<Position<B>> =
+        scheme.init(width, shape.heads, shape.time, direction, &Default::default());
     position.map_or(ScorePosition::None, |position| position.scores(shape.time, shape.time))
 }
 
@@ -110,7 +109,7 @@ proptest! {
     fn rows_sum_to_one_and_hidden_keys_weigh_nothing(shape in shapes()) {
         let Shape { batch, time, key_time, heads, d_head, .. } = shape;
         let width = heads * d_head;
-        let attention = CrossAttentionConfig::new(width, heads).init(&Default::default()).unwrap();
+        let attention = split(width, heads);
         let (query, memory) = (random([batch, time, width]), random([batch, key_time, width]));
         let (queries, keys) = (hidden([batch, time]), hidden([batch, key_time]));
         let pairs = hidden([batch, time, key_time]);
@@ -118,7 +117,10 @@ proptest! {
             .hide_queries(queries.clone())
             .hide_keys(keys.clone())
             .hide_pairs(pairs.clone());
-        let (_, weights) = attention.forward_with_weights(query, memory.clone(), memory, &mask).unwrap();
+        let mut maps = Vec::new();
+        let memory = attention.remember(memory.clone(), memory, mask.clone()).unwrap();
+        attention.forward_over(None, query, &memory, Some(&mut maps)).unwrap();
+        let weights = maps.remove(0);
 
         let weights: Vec<f32> = weights.into_data().to_vec().unwrap();
         let [queries, keys] = [queries, keys].map(|mask| mask.into_data().to_vec::<bool>().unwrap());
@@ -147,13 +149,13 @@ proptest! {
     fn a_query_without_visible_keys_gets_zeros(shape in shapes()) {
         let Shape { batch, time, key_time, heads, d_head, .. } = shape;
         let width = heads * d_head;
-        let mut attention = CrossAttentionConfig::new(width, heads).init::<B>(&Default::default()).unwrap();
+        let mut attention = split(width, heads);
         attention.output.bias = None;
         let everything = Tensor::<B, 2, Int>::ones([batch, key_time], &Default::default()).equal_elem(1);
         let memory = random([batch, key_time, width]);
         let query = random([batch, time, width]);
-        let mask = Mask::none().hide_keys(everything);
-        let output = attention.forward(query, memory.clone(), memory, &mask).unwrap();
+        let memory = attention.remember(memory.clone(), memory, Mask::none().hide_keys(everything)).unwrap();
+        let output = attention.forward_over(None, query, &memory, None).unwrap();
         // Zeros of either sign.
         prop_assert_eq!(output.dims(), [batch, time, width]);
         prop_assert!(output.into_data().iter::<f32>().all(|value| value == 0.0));
@@ -226,9 +228,10 @@ proptest! {
         let Shape { batch, time, heads, d_head, .. } = shape;
         let last = last.min(time);
         let width = heads * d_head;
-        let attention = CrossAttentionConfig::new(width, heads).init::<B>(&Default::default()).unwrap();
+        let attention = split(width, heads);
         let x = random([batch, time, width]);
-        let attend = |query| attention.forward(query, x.clone(), x.clone(), &Mask::causal()).unwrap();
+        let memory = attention.remember(x.clone(), x.clone(), Mask::causal()).unwrap();
+        let attend = |query| attention.forward_over(None, query, &memory, None).unwrap();
         let end = |all: Tensor<B, 3>| all.narrow(1, time - last, last);
         close(end(attend(x.clone())), attend(end(x.clone())));
     }

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn_autodiff::Autodiff;
 
 use super::Job;
-use super::missing::{instead_of, interface, needs};
+use super::missing::{instead_of, needs};
 use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
@@ -33,7 +33,7 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
     let (name, backend) = (&device.name, device.backend);
     let problem = match failure {
         Some(Error::DeviceFailed { message, .. }) => {
-            format!("cannot start on {name} through {}: {message}", interface(backend))
+            format!("cannot start on {name}: {message}")
         }
         Some(error) => return error,
         None => format!("adds 1 and 1 wrongly on {name}: update its driver"),
@@ -84,10 +84,7 @@ mod tests {
 
         let told = |panic| cannot_start(&Device::made_up_card(), &watch, panic).to_string();
         let started = told(Some(Box::new("no queue")));
-        assert!(
-            started.starts_with("`training.backend` = wgpu cannot start on a card through "),
-            "{started}"
-        );
+        assert!(started.starts_with("`training.backend` = wgpu cannot start on a card: "), "{started}");
         assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
         assert!(told(None).contains("adds 1 and 1 wrongly on a card: update its driver"), "{}", told(None));
 

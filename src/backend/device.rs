@@ -47,8 +47,7 @@ impl Device {
     pub fn is(&self, choice: &DeviceChoice) -> bool {
         match choice {
             DeviceChoice::Index(index) => self.index == *index,
-            DeviceChoice::Kind(kind) => self.kind == *kind,
-            DeviceChoice::Unknown(_) => false,
+            DeviceChoice::Kind(kind) => self.kind.name() == kind,
         }
     }
 

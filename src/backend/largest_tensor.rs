@@ -8,7 +8,7 @@ use super::memory::Memory;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
-use crate::terminal::{Bytes, thousands};
+use crate::terminal::{Bytes, counted, thousands};
 
 impl Memory {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
@@ -43,8 +43,8 @@ impl Memory {
         if self.rows as f64 * a_row <= most {
             return Ok(());
         }
-        let made =
-            |bytes: f64| format!("makes {what} of {} in sequences of {time} tokens, {limit}", Bytes(bytes));
+        let tokens = counted(time, "token");
+        let made = |bytes: f64| format!("makes {what} of {} in sequences of {tokens}, {limit}", Bytes(bytes));
         Err(match (most / a_row) as usize {
             0 => Error::key(
                 "data.length",

@@ -11,7 +11,7 @@ use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
 use crate::ops::{Kernels, Precision};
-use crate::terminal::{Bytes, thousands};
+use crate::terminal::{Bytes, counted, thousands};
 
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
 /// moments twice, as tensors and as a file.
@@ -88,9 +88,9 @@ impl Memory {
         let (model, training) = (&config.model, &config.training);
         if self.parameters > free {
             let problem = format!(
-                "with {} layers and a vocabulary of {} makes {} parameters, which take {} with gradients, \
+                "with {} and a vocabulary of {} makes {} parameters, which take {} with gradients, \
                  moments and a checkpoint, and {} are free here: choose a smaller model",
-                model.layers,
+                counted(model.layers, "layer"),
                 sizes.vocab,
                 thousands(model.parameters(sizes) as f64),
                 Bytes(self.parameters),
@@ -100,9 +100,9 @@ impl Memory {
         }
         if self.parameters + self.activations > free {
             let problem = format!(
-                "with sequences of {} tokens and a vocabulary of {} takes about {}, and {} are free here: lower \
+                "with sequences of {} and a vocabulary of {} takes about {}, and {} are free here: lower \
                  it (training.accumulate keeps the effective size), data.length or the model's sizes",
-                thousands(sizes.context as f64),
+                counted(sizes.context, "token"),
                 thousands(sizes.vocab as f64),
                 Bytes(self.parameters + self.activations),
                 Bytes(free)
@@ -160,7 +160,7 @@ mod tests {
         .unwrap();
         assert!(long.starts_with("`training.batch_size` = ") && long.contains("1,000,000 tokens"), "{long}");
         let wide = refused(&["model.d_model=65536", "model.heads=64", "model.layers=1024"]).unwrap();
-        assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1024 layers"), "{wide}");
+        assert!(wide.starts_with("`model.d_model` = 65536") && wide.contains("1,024 layers"), "{wide}");
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         let rows = |set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
             let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
-            rows(&config.training, &crate::training::dataset(&config).unwrap())
+            rows(&config.training, &crate::data::load(&config.data, 0).unwrap())
         };
         assert_eq!(rows(&["data.source=text", &path, "data.length=11", "training.batch_size=37"]), 37);
         let few = ["data.train_samples=5", "data.valid_samples=7"];

@@ -4,25 +4,10 @@ use super::compiled;
 use crate::config::BackendName;
 use crate::error::Error;
 
-/// What must be installed for a backend that finds no device.
+/// The error for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
-    let problem = format!(
-        "found no device through {}: it needs {}, or {}",
-        interface(name),
-        needs(name),
-        instead_of(name)
-    );
+    let problem = format!("found no device: it needs {}, or {}", needs(name), instead_of(name));
     Error::key("training.backend", name.name(), problem)
-}
-
-/// What a backend reaches its devices through.
-pub fn interface(name: BackendName) -> &'static str {
-    match name {
-        BackendName::Cuda => "the CUDA driver (libcuda)",
-        BackendName::Wgpu if cfg!(target_os = "macos") => "Metal",
-        BackendName::Wgpu => "Vulkan",
-        BackendName::Ndarray | BackendName::Flex => "the system",
-    }
 }
 
 /// What must be installed for a backend.

@@ -20,15 +20,17 @@ mod missing;
 mod wgpu;
 
 pub use check::{Check, Part, check};
-pub use choice::{Asked, choose, devices_of};
+pub use choice::{choose, devices_of};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;
 pub use device_watch::DeviceWatch;
 pub use memory::{Memory, rows};
-pub use missing::interface;
 
-use crate::config::{BackendName, TrainingConfig};
-use crate::error::{Error, Result};
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+use burn_autodiff::Autodiff;
+
+use crate::config::BackendName;
+use crate::error::Result;
 use crate::ops;
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
@@ -76,9 +78,9 @@ pub fn devices(name: BackendName) -> Vec<Device> {
 pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
     match device.backend {
         #[cfg(feature = "ndarray")]
-        BackendName::Ndarray => cpu::<burn_ndarray::NdArray, J>(job),
+        BackendName::Ndarray => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
         #[cfg(feature = "flex")]
-        BackendName::Flex => cpu::<burn_flex::Flex, J>(job),
+        BackendName::Flex => job.run::<Autodiff<burn_flex::Flex>>(Default::default()),
         #[cfg(feature = "wgpu")]
         BackendName::Wgpu => accelerator::run::<burn_wgpu::Wgpu, J>(device, wgpu::handle(device), job),
         #[cfg(feature = "cuda")]
@@ -88,45 +90,5 @@ pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
             drop(job);
             Err(missing::not_compiled(name))
         }
-    }
-}
-
-#[cfg(any(feature = "ndarray", feature = "flex"))]
-fn cpu<B: ops::HostAccess, J: Job>(job: J) -> Result<J::Output> {
-    job.run::<burn_autodiff::Autodiff<B>>(Default::default())
-}
-
-/// What a lack of memory means for work on batches of up to `rows` sequences: half of them may fit.
-pub fn smaller_batch(error: Error, training: &TrainingConfig, rows: usize) -> Error {
-    match error {
-        Error::DeviceMemory { device } if rows > 1 => {
-            let problem = format!(
-                "takes more memory than {device} has: try training.batch_size = {} (training.accumulate keeps the \
-                 effective size)",
-                rows / 2
-            );
-            Error::key("training.batch_size", training.batch_size, problem)
-        }
-        error => error,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_of_the_rows_that_there_are_is_what_may_fit() {
-        let training = TrainingConfig { batch_size: 64, ..Default::default() };
-        let told = |rows| {
-            smaller_batch(Error::DeviceMemory { device: "a card".into() }, &training, rows).to_string()
-        };
-        assert!(
-            told(20).starts_with("`training.batch_size` = 64 takes more memory than a card"),
-            "{}",
-            told(20)
-        );
-        assert!(told(20).contains("training.batch_size = 10 "), "{}", told(20));
-        assert!(!told(1).contains("batch_size") && told(1).contains("CPU backend"), "{}", told(1));
     }
 }

@@ -1,6 +1,6 @@
 //! The arguments of every command that computes: on which backend and device.
 
-use crate::backend::{Asked, Device, choose};
+use crate::backend::{Device, choose};
 use crate::config::{BackendName, DeviceChoice, TrainingConfig};
 use crate::error::Result;
 
@@ -23,7 +23,8 @@ impl BackendArgs {
     /// # Errors
     /// If it is not compiled in, or not there.
     pub fn choose(&self, config: &TrainingConfig, set: &[String]) -> Result<Device> {
-        choose(self.asked(config, set))
+        let (backend, device) = self.asked(config, set);
+        choose(backend, device.as_ref())
     }
 
     /// As [`Self::choose`], and keeps in the config of a run what was asked for.
@@ -31,20 +32,20 @@ impl BackendArgs {
     /// # Errors
     /// As [`Self::choose`].
     pub fn choose_for_run(&self, config: &mut TrainingConfig, set: &[String]) -> Result<Device> {
-        let asked = self.asked(config, set);
-        let device = choose(asked.clone())?;
+        let (backend, wanted) = self.asked(config, set);
+        let device = choose(backend, wanted.as_ref())?;
         // A device is one of a backend: with it, the run can be looked at by another.
-        config.backend = asked.backend.or(asked.device.is_some().then_some(device.backend));
-        config.device = asked.device;
+        config.backend = backend.or(wanted.is_some().then_some(device.backend));
+        config.device = wanted;
         Ok(device)
     }
 
-    fn asked(&self, config: &TrainingConfig, set: &[String]) -> Asked {
+    fn asked(&self, config: &TrainingConfig, set: &[String]) -> (Option<BackendName>, Option<DeviceChoice>) {
         // The device of another backend than the one that is asked for here.
         let is_of_another =
             config.backend.is_some() && self.backend.is_some_and(|name| config.backend != Some(name));
         let of_config = config.device.clone().filter(|_| !is_of_another || is_set(set, "training.device"));
-        Asked { backend: self.backend.or(config.backend), device: self.device.clone().or(of_config) }
+        (self.backend.or(config.backend), self.device.clone().or(of_config))
     }
 }
 
@@ -56,12 +57,13 @@ pub fn is_set(set: &[String], key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DeviceKind;
 
-    const DISCRETE: DeviceChoice = DeviceChoice::Kind(DeviceKind::Discrete);
+    fn discrete() -> DeviceChoice {
+        DeviceChoice::Kind("discrete".into())
+    }
 
     fn config(backend: Option<BackendName>) -> TrainingConfig {
-        TrainingConfig { backend, device: Some(DISCRETE), ..Default::default() }
+        TrainingConfig { backend, device: Some(discrete()), ..Default::default() }
     }
 
     #[test]
@@ -70,13 +72,13 @@ mod tests {
         let on = |backend| BackendArgs { backend, device: None };
         let device = |args: BackendArgs, backend, set: &[&str]| {
             let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-            args.asked(&config(backend), &set).device
+            args.asked(&config(backend), &set).1
         };
-        assert_eq!(device(on(wgpu), None, &[]), Some(DISCRETE));
-        assert_eq!(device(on(wgpu), wgpu, &[]), Some(DISCRETE));
-        assert_eq!(device(on(None), wgpu, &[]), Some(DISCRETE));
+        assert_eq!(device(on(wgpu), None, &[]), Some(discrete()));
+        assert_eq!(device(on(wgpu), wgpu, &[]), Some(discrete()));
+        assert_eq!(device(on(None), wgpu, &[]), Some(discrete()));
         assert_eq!(device(on(cuda), wgpu, &["training.steps=3"]), None);
-        assert_eq!(device(on(cuda), wgpu, &["training.device = discrete"]), Some(DISCRETE));
+        assert_eq!(device(on(cuda), wgpu, &["training.device = discrete"]), Some(discrete()));
         let second = BackendArgs { backend: cuda, device: Some(DeviceChoice::Index(1)) };
         assert_eq!(device(second, wgpu, &[]), Some(DeviceChoice::Index(1)));
     }
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn a_run_that_names_a_device_names_its_backend() {
         let mut config = TrainingConfig { backend: Some(BackendName::Ndarray), ..Default::default() };
-        let processor = || Some(DeviceChoice::Kind(DeviceKind::Processor));
+        let processor = || Some(DeviceChoice::Kind("processor".into()));
         BackendArgs { backend: None, device: None }.choose_for_run(&mut config, &[]).unwrap();
         assert_eq!((config.backend, config.device.clone()), (Some(BackendName::Ndarray), None));
         config.backend = None;

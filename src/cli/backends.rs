@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::backend::{self, Check, Device, interface};
+use crate::backend::{self, Check, Device};
 use crate::config::BackendName;
 use crate::error::Result;
 use crate::terminal::{Bytes, print_json, say};
@@ -65,7 +65,7 @@ fn print_backend(name: BackendName, is_compiled: bool, devices: &[Device]) {
         (false, _) => {
             say(&format!("{backend}: not compiled in (cargo build --release --features {backend})"))
         }
-        (true, []) => say(&format!("{backend}: no device found through {}", interface(name))),
+        (true, []) => say(&format!("{backend}: no device found")),
         (true, _) => say(&format!("{backend}:")),
     }
 }
@@ -82,15 +82,14 @@ fn print_check(check: &Result<Check>) {
             let (worst, dropout) = (check.worst(), &check.dropout);
             format!(
                 "     computes {}: {} comparisons, at worst {:.1e} of {:.1e} allowed ({}); the share that dropout \
-                 zeroes is off by {:.1e} of {:.1e}; {:.1} ms a step",
+                 zeroes is off by {:.1e} of {:.1e}",
                 if check.is_right() { "right" } else { "WRONG" },
                 check.parts.len(),
                 worst.difference,
                 worst.limit,
                 worst.what,
                 dropout.difference,
-                dropout.limit,
-                check.milliseconds
+                dropout.limit
             )
         }
     });
@@ -99,17 +98,11 @@ fn print_check(check: &Result<Check>) {
 fn as_json(device: &Device, check: Option<&Result<Check>>) -> Value {
     let check = check.map(|check| match check {
         Err(error) => json!({ "right": false, "error": error.to_string() }),
-        Ok(check) => {
-            let part = |part: &backend::Part| {
-                json!({ "what": part.what, "difference": part.difference, "limit": part.limit })
-            };
-            json!({
-                "right": check.is_right(),
-                "milliseconds": check.milliseconds,
-                "dropout": part(&check.dropout),
-                "parts": check.parts.iter().map(part).collect::<Vec<_>>(),
-            })
-        }
+        Ok(check) => json!({
+            "right": check.is_right(),
+            "dropout": check.dropout,
+            "parts": check.parts,
+        }),
     });
     json!({
         "index": device.index,

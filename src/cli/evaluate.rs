@@ -3,22 +3,21 @@
 use std::f64::consts::LN_2;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use burn::data::dataloader::DataLoader;
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::backend::{BackendArgs, is_set};
 use super::input;
-use crate::backend::{self, Device, Job, Memory, compute_as_run, smaller_batch};
+use crate::backend::{self, Device, Job, Memory, compute_as_run};
 use crate::config::Config;
-use crate::data::{Dataset, Loader, Order};
+use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::Result;
 use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
-use crate::terminal::{Bar, ProgressKind, print_json, say, thousands, warn};
-use crate::training::{RunFolder, ValidBatches, check_precision, data_fingerprint, dataset_of};
+use crate::terminal::{Bar, ProgressKind, counted, print_json, say, warn};
+use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of, valid_batches};
+use crate::weights::file::WeightsFile;
 use crate::weights::native;
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -76,22 +75,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let device = args.backend.choose(&config.training, &args.set)?;
     let dataset = dataset_of(&config, &folder)?;
-    let set = match args.split {
-        Split::Valid => &dataset.valid,
-        Split::Train => &dataset.train,
-    };
-    let rows = config.training.batch_size.min(set.len());
-    let job = Evaluate {
-        folder: &folder,
-        weights: input::weights(&folder, args.checkpoint)?,
-        config: &config,
-        dataset,
-        split: args.split,
-        asked_for_other_data: config.data != made_with.data,
-        asked_for_precision: is_set(&args.set, "training.precision"),
-        on: &device,
-    };
-    let report = backend::run(&device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
+    let weights = input::weights(&folder, args.checkpoint)?;
+    if config.data == made_with.data {
+        warn_of_change(&folder, &dataset);
+    }
+    let job = Evaluate { args: &args, weights, config: &config, dataset: &dataset, on: &device };
+    let report = backend::run(&device, job)?;
     match args.json {
         true => print_json(&report),
         false => print(&folder, &report),
@@ -99,18 +88,35 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn set(dataset: &Dataset, split: Split) -> &Sequences {
+    match split {
+        Split::Valid => &dataset.valid,
+        Split::Train => &dataset.train,
+    }
+}
+
 /// What is said of weights that are scored on what they may never have seen.
 pub const DRAWN: &str = "notice: these weights were imported and their run names no data, so sequences are drawn over \
                          their ids: give yours, as --set data.path=sequences.csv";
 
+/// Says so where the data is no longer what the run learned from, though its config names the same.
+fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
+    if folder.is_imported() {
+        return warn(DRAWN);
+    }
+    if data_fingerprint(folder).is_some_and(|fingerprint| fingerprint != dataset.fingerprint()) {
+        let run = folder.path().display();
+        warn(&format!(
+            "warning: the data has changed since the run `{run}` began, so its scores are of other data"
+        ));
+    }
+}
+
 struct Evaluate<'a> {
-    folder: &'a RunFolder,
-    weights: PathBuf,
+    args: &'a Args,
+    weights: WeightsFile,
     config: &'a Config,
-    dataset: Dataset,
-    split: Split,
-    asked_for_other_data: bool,
-    asked_for_precision: bool,
+    dataset: &'a Dataset,
     on: &'a Device,
 }
 
@@ -118,39 +124,38 @@ impl Job for Evaluate<'_> {
     type Output = Report;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
-        let experiment = self.config;
-        if self.asked_for_precision {
-            check_precision::<B>(&experiment.training, self.on, &device)?;
+        let Self { args, weights, config, dataset, on } = self;
+        if is_set(&args.set, "training.precision") {
+            check_precision::<B>(&config.training, on, &device)?;
         }
-        self.warn_of_change();
-        let Self { dataset, .. } = self;
-        let memory = Memory::of(experiment, &dataset, self.on);
-        memory.check_tensors(experiment, experiment.sizes(&dataset), self.on)?;
-        let (set, floor, floor_by_position) = match self.split {
-            Split::Valid => {
-                (dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position)
-            }
-            Split::Train => (dataset.train, None, Vec::new()),
-        };
-        let loader = Loader::new(set, experiment.training.batch_size, experiment.run.seed, Order::InOrder);
-        let evaluation = compute_as_run::<B, _>(&experiment.training, self.on, &device, || {
-            let (model, _) = native::load_model::<B::InnerBackend>(&self.weights, &device)?;
-            let batches = ValidBatches::new(Arc::new(loader), device.clone());
+        Memory::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
+        let set = set(dataset, args.split).clone();
+        let loader = Loader::new(set, config.training.batch_size, config.run.seed, Order::InOrder);
+        let evaluation = compute_as_run::<B, _>(&config.training, on, &device, || {
+            let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
             // Other data may have another shape than the model was made for.
-            if let Some(first) = batches.iter().next() {
+            if let Some(first) = valid_batches::<B::InnerBackend>(&loader, &device).next() {
+                let source_time = first.host.source.as_ref().map_or(0, |source| source.time);
+                input::check_length(&description, first.host.time, source_time)?;
                 model.check(&first.device.inputs)?;
             }
-            let bar = Bar::new(ProgressKind::automatic(), batches.num_items() as u64, "batches");
-            let counted = (1..).zip(batches.iter()).map(|(number, batch)| {
-                bar.set(number);
-                batch
-            });
+            let bar = Bar::new(ProgressKind::automatic(), loader.batches() as u64, "batches");
+            let counted =
+                (1..).zip(valid_batches::<B::InnerBackend>(&loader, &device)).map(|(number, batch)| {
+                    bar.set(number);
+                    batch
+                });
             let evaluation = evaluate(&model, counted);
             bar.finish();
             Ok(evaluation)
         })?;
+        let floor = dataset.floor.filter(|_| args.split == Split::Valid).map(|floor| floor.valid);
+        let floor_by_position = match args.split {
+            Split::Valid => dataset.floor_by_position.clone(),
+            Split::Train => Vec::new(),
+        };
         Ok(Report {
-            split: self.split,
+            split: args.split,
             bits: evaluation.loss / LN_2,
             perplexity: evaluation.loss.exp(),
             floor,
@@ -161,29 +166,13 @@ impl Job for Evaluate<'_> {
     }
 }
 
-impl Evaluate<'_> {
-    /// Says so where the data is no longer what the run learned from, though its config names the same.
-    fn warn_of_change(&self) {
-        if self.folder.is_imported() && !self.asked_for_other_data {
-            return warn(DRAWN);
-        }
-        let known = data_fingerprint(self.folder).filter(|_| !self.asked_for_other_data);
-        if known.is_some_and(|fingerprint| fingerprint != self.dataset.fingerprint()) {
-            let run = self.folder.path().display();
-            warn(&format!(
-                "warning: the data has changed since the run `{run}` began, so its scores are of other data"
-            ));
-        }
-    }
-}
-
 fn print(folder: &RunFolder, report: &Report) {
     let Report { evaluation, .. } = report;
     let split = match report.split {
         Split::Valid => "validation",
         Split::Train => "training",
     };
-    say(&format!("{}: {} targets of the {split} set", folder.name(), thousands(evaluation.tokens as f64)));
+    say(&format!("{}: {} of the {split} set", folder.name(), counted(evaluation.tokens as usize, "target")));
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));
     if let (Some(floor), Some(gap)) = (report.floor, report.gap) {
         say(&format!("  floor       {floor:.6} nats, so {gap:+.6} to the best possible"));
@@ -191,9 +180,9 @@ fn print(folder: &RunFolder, report: &Report) {
     say(&format!("  perplexity  {:.4}", report.perplexity));
     say(&format!("  accuracy    {:.2} %", evaluation.accuracy * 100.0));
     if let (Some(accuracy), Some(loss)) = (evaluation.determined_accuracy, evaluation.determined_loss) {
-        let targets = thousands(evaluation.determined_tokens as f64);
+        let targets = counted(evaluation.determined_tokens as usize, "target");
         say(&format!(
-            "  determined  {:.2} % of {targets} targets that can be known, {loss:.6} nats",
+            "  determined  {:.2} % of {targets} that can be known, {loss:.6} nats",
             accuracy * 100.0
         ));
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use serde_json::json;
 
 use super::input;
@@ -36,7 +37,8 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let folder = RunFolder::open(&args.run)?;
-    let out = args.out.unwrap_or_else(|| folder.path().join("export").join(args.format.name()));
+    let name = args.format.to_possible_value().expect("every format has a name");
+    let out = args.out.unwrap_or_else(|| folder.path().join("export").join(name.get_name()));
     check_output(&out, "export")?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let (tensors, description) = native::read(&input::weights(&folder, args.checkpoint)?)?;

@@ -1,5 +1,6 @@
 //! `generate`: writes on from a prompt.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,14 +8,13 @@ use serde::Serialize;
 
 use super::backend::BackendArgs;
 use super::input::{self, Run};
-use crate::backend::{self, Device, DeviceWatch, Job};
+use crate::backend::{self, DeviceWatch, Job};
 use crate::data::{Notation, Vocabulary};
 use crate::error::Result;
-use crate::generation::{self, Continuation, Ended, Event, Options, Prompt, Sampling};
-use crate::model::{Architecture, Model};
+use crate::generation::{self, Continuation, Options, Prompt, Sampling};
+use crate::model::Architecture;
 use crate::ops;
 use crate::terminal::{print_json, print_text, say, warn};
-use crate::training::RunFolder;
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -32,24 +32,8 @@ pub struct Args {
     /// The prompt as ids, whatever the vocabulary, as "3 1 4".
     #[arg(long, value_name = "IDS")]
     tokens: Option<String>,
-    /// Takes the likeliest token at each step.
-    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
-    greedy: bool,
-    /// Divides the logits: below 1 the likely becomes likelier, 0 is greedy.
-    #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
-    temperature: f64,
-    /// Draws from the K likeliest tokens only; 0: from all.
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    top_k: usize,
-    /// Draws from the likeliest tokens whose probabilities together reach P.
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
-    top_p: f64,
-    /// Draws from tokens at least P times as likely as the likeliest.
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
-    min_p: f64,
-    /// Makes tokens that stand there already less likely; 1: leaves them.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
-    repetition_penalty: f64,
+    #[command(flatten)]
+    sampling: Sampling,
     /// Most new tokens. [default: 100; for an encoder-decoder its context]
     #[arg(long, value_name = "N")]
     max_new: Option<usize>,
@@ -81,157 +65,108 @@ pub struct Args {
     alternatives: Option<usize>,
 }
 
-/// What JSON says of one continuation.
+/// What JSON says of one sample.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     prompt: &'a [u32],
-    tokens: &'a [u32],
-    text: &'a str,
-    /// The model's own, before any filter.
-    probabilities: &'a [f64],
-    alternatives: Vec<Vec<Alternative>>,
-    ended: Ended,
-}
-
-#[derive(Debug, Serialize)]
-struct Alternative {
-    id: u32,
-    text: String,
-    probability: f64,
-}
-
-/// What JSON says, for one sample as for many.
-#[derive(Debug, Serialize)]
-struct Reports<'a> {
-    samples: Vec<Report<'a>>,
+    #[serde(flatten)]
+    continuation: Continuation,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let run = Run::open(&args.run, &args.backend)?;
     let vocabulary = run.vocabulary()?;
-    let given = match (&args.prompt, &args.prompt_file, &args.tokens) {
-        (_, _, Some(ids)) => input::ids(ids, &vocabulary)?,
-        (_, Some(path), _) => input::encode(&vocabulary, &input::read(path)?)?,
-        (Some(text), ..) => input::encode(&vocabulary, text)?,
-        (None, None, None) => Vec::new(),
-    };
-    let job = Generate { args: &args, folder: &run.folder, vocabulary: &vocabulary, given, on: &run.device };
-    let written = backend::run(&run.device, job)?;
+    let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
+    let job = Generate { args: &args, run: &run, vocabulary: &vocabulary, given: &given };
+    let continuations = backend::run(&run.device, job)?;
     if args.json {
-        print_written(&written, &vocabulary);
+        let report = |continuation| Report { prompt: &given, continuation };
+        let samples: Vec<_> = continuations.into_iter().map(report).collect();
+        print_json(&BTreeMap::from([("samples", samples)]));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 struct Generate<'a> {
     args: &'a Args,
-    folder: &'a RunFolder,
+    run: &'a Run,
     vocabulary: &'a Vocabulary,
-    given: Vec<u32>,
-    on: &'a Device,
-}
-
-/// What was given, and what was written.
-struct Written {
-    given: Vec<u32>,
-    continuations: Vec<Continuation>,
+    given: &'a [u32],
 }
 
 impl Job for Generate<'_> {
-    type Output = Written;
+    /// The samples, where they are not printed as they come.
+    type Output = Vec<Continuation>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Written> {
-        let Self { args, folder, vocabulary, given, on } = self;
-        let (model, description): (Model<B::InnerBackend>, Description) =
-            native::load_model(&folder.weights()?, &device)?;
-        let sizes = description.sizes;
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
+        let Self { args, run, vocabulary, given } = self;
+        let (model, description) = native::load_model::<B::InnerBackend>(&run.folder.weights()?, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
-        let start = vocabulary.end().as_slice().to_vec();
-        let prompt = match answers {
-            true => Prompt { tokens: start, source: Some(given.clone()) },
-            false if given.is_empty() => Prompt { tokens: start, source: None },
-            false => Prompt { tokens: given.clone(), source: None },
+        let end = Vec::from_iter(vocabulary.end());
+        let prompt = Prompt {
+            tokens: if answers || given.is_empty() { end.clone() } else { given.to_vec() },
+            source: answers.then(|| given.to_vec()),
         };
+        input::check_length(&description, prompt.tokens.len(), prompt.source.as_ref().map_or(0, Vec::len))?;
         let mut options = Options {
-            sampling: Sampling {
-                greedy: args.greedy,
-                temperature: args.temperature,
-                top_k: args.top_k,
-                top_p: args.top_p,
-                min_p: args.min_p,
-                repetition_penalty: args.repetition_penalty,
-            },
-            max_new: args.max_new.unwrap_or(if answers { sizes.context } else { 100 }),
+            sampling: args.sampling,
+            max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
             samples: args.samples.min(samples_at_once(&description)),
             first_sample: 0,
             seed: args.seed,
-            stop_tokens: [&args.stop_token[..], vocabulary.end().filter(|_| !args.ignore_end).as_slice()]
-                .concat(),
+            stop_tokens: [args.stop_token.clone(), if args.ignore_end { Vec::new() } else { end }].concat(),
             stop_strings: args.stop.clone(),
-            probabilities: args.json,
-            alternatives: if args.json { args.alternatives.unwrap_or(5) } else { 0 },
+            alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             cache: !args.no_cache,
         };
         // Where something is continued, it is shown with its continuation.
-        let mut shown = match answers || given.is_empty() {
-            true => String::new(),
-            false => vocabulary.decode(&given),
-        };
+        let mut shown = if answers { String::new() } else { vocabulary.decode(given) };
         if vocabulary.notation() == Notation::Words && !shown.is_empty() {
             shown.push(' ');
         }
         let streams = !args.json && args.samples == 1;
-        let mut slide = None;
-        let mut first = true;
+        let (mut first, mut longest) = (true, 0);
         // Nothing is shown that a device computed after it failed.
-        let watch = DeviceWatch::begin(on, &device);
-        let mut hear = |event: Event| {
+        let watch = DeviceWatch::begin(&run.device, &device);
+        let mut hear = |_, text: &str| {
             watch.check()?;
-            match event {
-                Event::Text { text, .. } => {
-                    if streams {
-                        if std::mem::take(&mut first) {
-                            print_text(&shown);
-                        }
-                        print_text(text);
-                    }
-                }
-                Event::Slide { context, kept } => slide = Some((context, kept)),
+            if streams {
+                print_text(if std::mem::take(&mut first) { &shown } else { "" });
+                print_text(text);
             }
             Ok(())
         };
         let mut continuations = Vec::new();
-        loop {
-            let model = (&model, sizes);
+        while options.first_sample < args.samples.max(1) {
+            let model = (&model, description.sizes);
             let group = generation::write(model, vocabulary, &prompt, &options, &device, &mut hear)?;
-            for (continuation, number) in group.iter().zip(options.first_sample + 1..) {
-                if !streams && !args.json {
+            longest = group.iter().map(|written| written.tokens.len()).fold(longest, usize::max);
+            if args.json {
+                continuations.extend(group);
+            } else if !streams {
+                for (continuation, number) in group.iter().zip(options.first_sample + 1..) {
                     say(&format!("--- sample {number}"));
                     print_text(&format!("{shown}{}\n", continuation.text));
                 }
             }
             options.first_sample += options.samples;
-            if args.json {
-                continuations.extend(group);
-            }
-            match args.samples - options.first_sample {
-                0 => break,
-                left => options.samples = options.samples.min(left),
-            }
+            options.samples = options.samples.min(args.samples - options.first_sample);
         }
         if streams {
             // Where nothing was written on, what was given stands alone.
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
         }
-        if let Some((context, kept)) = slide {
+        let [context, kept] = generation::window(description.sizes, &prompt);
+        // The last token is written, but not read.
+        if prompt.tokens.len() + longest > context + 1 {
             warn(&format!(
                 "notice: the context of {context} tokens was full: whenever it is, the last {kept} are read \
                  again and the others forgotten"
             ));
         }
-        Ok(Written { given, continuations })
+        Ok(continuations)
     }
 }
 
@@ -242,28 +177,4 @@ fn samples_at_once(Description { model, sizes }: &Description) -> usize {
     let time = sizes.context + sizes.source_context.unwrap_or(0);
     let of_a_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
     (NUMBERS / of_a_sample.max(1)).clamp(1, 1024)
-}
-
-fn print_written(written: &Written, vocabulary: &Vocabulary) {
-    let report = |continuation: &'_ Continuation| -> Vec<Vec<Alternative>> {
-        let named = |alternative: &generation::Alternative| Alternative {
-            id: alternative.id,
-            text: vocabulary.decode(&[alternative.id]),
-            probability: alternative.probability,
-        };
-        continuation.alternatives.iter().map(|step| step.iter().map(named).collect()).collect()
-    };
-    let samples: Vec<Report> = written
-        .continuations
-        .iter()
-        .map(|continuation| Report {
-            prompt: &written.given,
-            tokens: &continuation.tokens,
-            text: &continuation.text,
-            probabilities: &continuation.probabilities,
-            alternatives: report(continuation),
-            ended: continuation.ended,
-        })
-        .collect();
-    print_json(&Reports { samples });
 }

@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::backend::BackendArgs;
-use crate::backend::{self, Job};
 use crate::config::Config;
-use crate::data::{Count, DataConfig, Notation, Source, Task, check};
+use crate::data::{Count, DataConfig, Notation, Source, Task, Vocabulary, check};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
-use crate::ops;
 use crate::terminal::{say, thousands};
 use crate::training::{RunFolder, Target};
 use crate::weights::checkpoint::has_usual_name;
@@ -50,8 +48,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     target.check()?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
-    let config = config(&args, &imported)?;
-    let device = args.backend.choose(&config.training, &args.set)?;
+    let mut config = config(&args, &imported)?;
+    args.backend.choose_for_run(&mut config.training, &args.set)?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
     let weights = native::to_bytes(&imported.tensors, Some(&description))?;
@@ -60,9 +58,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
-        write_atomically(&folder.model(), &weights)?;
-        // The folder appears only if the model can be loaded from it.
-        backend::run(&device, Try { model: &folder.model(), named: &args.files[0] })
+        write_atomically(&folder.model(), &weights)
     })?;
     let sizes = description.sizes;
     say(&format!(
@@ -76,26 +72,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-struct Try<'a> {
-    model: &'a Path,
-    named: &'a Path,
-}
-
-impl Job for Try<'_> {
-    type Output = ();
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
-        let loaded = native::load_model::<B::InnerBackend>(self.model, &device);
-        // The folder is a hidden one until it is whole: what is wrong, is wrong with what was named.
-        loaded.map(drop).map_err(|error| match error {
-            Error::File { place, problem } if place.path == self.model => {
-                Error::file(self.named, place.line, place.column, problem)
-            }
-            other => other,
-        })
-    }
 }
 
 /// The name of what is imported: of its file, or of the folder of a file that has a usual name.
@@ -117,7 +93,7 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let config = match args.format == Naming::Native && beside.is_file() {
         true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
         false => Config {
-            data: data(description.model.architecture, sizes.context, imported),
+            data: data(description.model.architecture, sizes.context, &imported.vocabulary),
             model: description.model.clone(),
             ..Config::default()
         },
@@ -133,19 +109,18 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
 
 /// A text that is still to be named, where a tokenizer came along; else a task over the ids. Sequences
 /// fit the context.
-fn data(architecture: Architecture, context: usize, imported: &Imported) -> DataConfig {
-    let symbols = imported.vocabulary.size();
+fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
+    let symbols = vocabulary.size();
     let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
-    match architecture {
+    if architecture == Architecture::EncoderDecoder {
         // Answers begin and end with a token of their own.
-        Architecture::EncoderDecoder => {
-            let length = context.saturating_sub(1).max(1);
-            DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
-        }
-        _ if imported.vocabulary.notation() != Notation::Words => {
-            DataConfig { source: Source::Text, vocab: Count::Auto, ..data }
-        }
-        Architecture::OneLayer | Architecture::Decoder if check(&data).is_ok() => data,
-        Architecture::OneLayer | Architecture::Decoder => DataConfig { task: Task::Random, ..data },
+        let length = context.saturating_sub(1).max(1);
+        DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
+    } else if vocabulary.notation() != Notation::Words {
+        DataConfig { source: Source::Text, vocab: Count::Auto, ..data }
+    } else if check(&data).is_ok() {
+        data
+    } else {
+        DataConfig { task: Task::Random, ..data }
     }
 }

@@ -10,7 +10,11 @@ use crate::config::Config;
 use crate::data::{self, Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
+use crate::position::PositionScheme;
+use crate::terminal::warn;
 use crate::training::RunFolder;
+use crate::weights::file::WeightsFile;
+use crate::weights::native::Description;
 
 /// A run that a command looks at.
 #[derive(Debug)]
@@ -48,17 +52,22 @@ impl Run {
 ///
 /// # Errors
 /// If there are none; names the checkpoints that there are.
-pub fn weights(folder: &RunFolder, checkpoint: Option<u64>) -> Result<PathBuf> {
+pub fn weights(folder: &RunFolder, checkpoint: Option<u64>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else { return folder.weights() };
-    let path = folder.checkpoints().join(format!("step-{step:08}")).join("model.safetensors");
-    if path.is_file() {
-        return Ok(path);
-    }
     let entries = std::fs::read_dir(folder.checkpoints()).into_iter().flatten().flatten();
     let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());
-    let steps = steps.collect::<BTreeSet<u64>>().iter().map(u64::to_string).collect::<Vec<_>>();
-    let there = if steps.is_empty() { "none".to_string() } else { steps.join(", ") };
-    Err(Error::Input(format!("--checkpoint {step}: the run keeps checkpoints of the steps {there}")))
+    let steps = steps.collect::<BTreeSet<u64>>();
+    if steps.contains(&step) {
+        return folder.checkpoint_weights(step as usize);
+    }
+    let there = match steps.len() {
+        0 => "no checkpoint".to_string(),
+        _ => format!(
+            "checkpoints of the steps {}",
+            steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(Error::Input(format!("--checkpoint {step}: the run keeps {there}")))
 }
 
 /// A sequence of the user's.
@@ -96,12 +105,7 @@ impl Given {
     /// # Errors
     /// If it cannot be read, holds what the vocabulary does not, or lacks a source that is needed.
     pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<Read> {
-        let tokens = match (&self.text, &self.text_file, &self.tokens) {
-            (Some(text), ..) => encode(vocabulary, text)?,
-            (_, Some(path), _) => encode(vocabulary, &read(path)?)?,
-            (_, _, Some(ids)) => self::ids(ids, vocabulary)?,
-            (None, None, None) => Vec::new(),
-        };
+        let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let answers = architecture == Architecture::EncoderDecoder;
         match (answers, &source) {
@@ -116,8 +120,49 @@ impl Given {
     }
 }
 
+/// The ids of a text, of the text in a file, or those that are given as such; none of nothing.
+///
+/// # Errors
+/// If it cannot be read, or holds what the vocabulary does not.
+pub fn tokens(
+    text: &Option<String>,
+    file: &Option<PathBuf>,
+    ids: &Option<String>,
+    vocabulary: &Vocabulary,
+) -> Result<Vec<u32>> {
+    match (text, file, ids) {
+        (Some(text), ..) => encode(vocabulary, text),
+        (_, Some(path), _) => encode(vocabulary, &read(path)?),
+        (_, _, Some(ids)) => self::ids(ids, vocabulary),
+        (None, None, None) => Ok(Vec::new()),
+    }
+}
+
+/// Whether a model can read an input of so many tokens, and a source: where learned positions end it cannot. Other
+/// schemes carry on beyond what the model was trained on, which is said.
+///
+/// # Errors
+/// If it cannot: names both lengths.
+pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
+    let Description { model, sizes } = description;
+    let ends = model.position == PositionScheme::Learned && model.architecture != Architecture::OneLayer;
+    let source_context = sizes.source_context.unwrap_or(source_time);
+    for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
+        let longer = format!(
+            "the {what} of {time} tokens is longer than the context of {context} that the model was trained on"
+        );
+        if time > context && ends {
+            return Err(Error::Input(format!("{longer}, where its learned positions end: shorten it")));
+        }
+        if time > context {
+            warn(&format!("notice: {longer}: its positions carry on there, but it never saw such"));
+        }
+    }
+    Ok(())
+}
+
 /// The text of a file or a stream, or of standard input for `-`, without the line break that ends it.
-pub fn read(path: &Path) -> Result<String> {
+fn read(path: &Path) -> Result<String> {
     let bytes = match path == Path::new("-") {
         true => data::input::read_stream(io::stdin(), path)?,
         false => data::input::read(path)?,
@@ -137,7 +182,7 @@ pub fn read(path: &Path) -> Result<String> {
 }
 
 /// Ids written with spaces or commas between them, as `3 1 4`.
-pub fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let ids = words.zip(1..).map(|(word, position)| {
         word.parse().map_err(|_| {
@@ -151,7 +196,7 @@ pub fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
 }
 
 /// The ids of a text. Commas may stand between words, where they are no words themselves.
-pub fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
+fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
     let with_spaces = |_| match vocabulary.notation() == Notation::Words && text.contains(',') {
         true => vocabulary.encode(&text.replace(',', " ")).ok(),
         false => None,

@@ -7,16 +7,15 @@ use serde::Serialize;
 
 use super::backend::BackendArgs;
 use super::input::{self, Run};
-use super::plot::PictureFormat;
-use crate::analysis::{HeadScores, Sample, View, look_at};
+use crate::analysis::{HeadScores, Sample, View, ablation, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::ops;
-use crate::report::{Page, Reading, Style, head_scores, save_all};
-use crate::terminal::{print_json_line, say};
+use crate::report::{Format, Page, Reading, Style, save_all};
+use crate::terminal::{Bar, ProgressKind, print_json_line, say};
 use crate::training::RunFolder;
 use crate::weights::native;
 
@@ -38,7 +37,10 @@ pub struct Args {
     head: Option<usize>,
     /// The file format of the pictures.
     #[arg(long, value_enum, default_value = "png")]
-    format: PictureFormat,
+    format: Format,
+    /// Leaves the ablation out, for which the model reads the input once more for each head.
+    #[arg(long)]
+    no_ablation: bool,
     #[command(flatten)]
     backend: BackendArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores;
@@ -47,27 +49,25 @@ pub struct Args {
     json: bool,
 }
 
-/// What is printed as JSON.
+/// What is printed as JSON; an encoder-decoder adds what its encoder reads, and the attention there.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     tokens: &'a [u32],
-    weights: Vec<Vec<Vec<&'a [f32]>>>,
-    #[serde(flatten)]
-    source: Option<SourceReport<'a>>,
+    weights: Rows<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoder_weights: Option<Rows<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cross_weights: Option<Rows<'a>>,
     probabilities: &'a [Vec<f32>],
     scores: &'a [Vec<HeadScores>],
 }
 
-/// What an encoder-decoder adds: what its encoder reads, and the attention there.
-#[derive(Debug, Serialize)]
-struct SourceReport<'a> {
-    source: &'a [u32],
-    encoder_weights: Vec<Vec<Vec<&'a [f32]>>>,
-    cross_weights: Vec<Vec<Vec<&'a [f32]>>>,
-}
-
 /// Maps as `[layer][head][query][key]`.
-fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Vec<Vec<Vec<&[f32]>>> {
+type Rows<'a> = Vec<Vec<Vec<&'a [f32]>>>;
+
+fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
     maps.iter().map(|heads| heads.iter().map(|map| map.chunks(keys).collect()).collect()).collect()
 }
 
@@ -84,30 +84,28 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let (view, scores) = backend::run(device, Inspect { folder, sample: &sample })?;
+    let job = Inspect { folder, sample: &sample, ablates: !args.no_ablation };
+    let (view, scores) = backend::run(device, job)?;
 
     if args.json {
-        let report = Report {
+        let source = sample.source.as_deref();
+        print_json_line(&Report {
             tokens: &sample.inputs,
             weights: rows(&view.attention, sample.inputs.len()),
-            source: sample.source.as_deref().map(|source| SourceReport {
-                source,
-                encoder_weights: rows(&view.encoder, source.len()),
-                cross_weights: rows(&view.cross, source.len()),
-            }),
+            source,
+            encoder_weights: source.map(|source| rows(&view.encoder, source.len())),
+            cross_weights: source.map(|source| rows(&view.cross, source.len())),
             probabilities: &view.probabilities,
             scores: &scores,
-        };
-        print_json_line(&report);
+        });
     }
     let Some(out) = out else { return Ok(ExitCode::SUCCESS) };
-    let style = Style { format: args.format.into(), ..Style::default() };
+    let style = Style { format: args.format, ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
-    let mut pictures = reading.pictures(&name, &scores, head);
-    pictures.extend(head_scores(&name, &reading.sequence, &scores));
+    let pictures = reading.pictures(&name, (&scores, &reading.sequence), head);
     let made = write_output(&out, "inspect", |folder| {
-        save_all(&pictures, folder, &style)?;
+        save_all(pictures, folder, &style)?;
         Page::of_reading(&name, &reading, &scores, head, config).write(&folder.join("report.html"))
     })?;
     if !args.json {
@@ -133,27 +131,21 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
 struct Inspect<'a> {
     folder: &'a RunFolder,
     sample: &'a Sample,
+    ablates: bool,
 }
 
 impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
-        let sizes = description.sizes;
-        let longest = [("input", Some(&self.sample.inputs), sizes.context)];
-        let source = self.sample.source.as_ref();
-        let longest =
-            longest.into_iter().chain(sizes.source_context.map(|context| ("source", source, context)));
-        for (what, tokens, context) in longest {
-            if let Some(tokens) = tokens.filter(|tokens| tokens.len() > context) {
-                return Err(Error::Input(format!(
-                    "the {what} has {} tokens, more than the context of {context} that the model was trained on: \
-                     shorten it",
-                    tokens.len()
-                )));
-            }
-        }
-        look_at(&model, self.sample, &device)
+        let Self { folder, sample, ablates } = self;
+        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
+        let source_time = sample.source.as_ref().map_or(0, Vec::len);
+        input::check_length(&description, sample.inputs.len(), source_time)?;
+        let heads = ablation::heads(&model).iter().sum::<usize>();
+        let bar = Bar::new(ProgressKind::automatic(), heads as u64, "heads left out");
+        let looked = look_at(&model, sample, ablates.then_some(|done| bar.set(done)), &device);
+        bar.finish();
+        looked
     }
 }

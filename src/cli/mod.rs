@@ -2,6 +2,7 @@
 
 mod backend;
 mod backends;
+mod config;
 mod data;
 mod evaluate;
 mod export;
@@ -16,6 +17,7 @@ mod signals;
 mod train;
 mod tune;
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -25,7 +27,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
 use crate::error::{Result, panic_message};
-use crate::terminal::{check_written, print_text, warn, warn_json};
+use crate::terminal::{check_written, escape, json_line, print_text, warn};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -44,6 +46,7 @@ enum Command {
     Report(report::Args),
     Inspect(inspect::Args),
     Data(data::Args),
+    Config(config::Args),
     Generate(generate::Args),
     Score(score::Args),
     Export(export::Args),
@@ -99,10 +102,29 @@ static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 /// Ends with an error; a program that asked for JSON is told so in JSON.
 fn end(message: &str, code: u8) -> ExitCode {
     match std::env::args_os().any(|argument| argument == "--json") {
-        true => warn_json(&json!({ "error": message })),
-        false => warn(&format!("error: {message}")),
+        true => {
+            // What has to be written as an escape takes more bytes than it has.
+            let lines = (1..).map(|part| json_line(&json!({ "error": shortened(message, LONGEST / part) })));
+            lines.into_iter().find(|line| line.len() <= 500).into_iter().for_each(|line| warn(&line));
+        }
+        false => warn(&format!("error: {}", shortened(&escape(message), LONGEST))),
     }
     ExitCode::from(code)
+}
+
+/// The longest message, in bytes: with what stands around it, a line has 500 at most.
+const LONGEST: usize = 480;
+
+/// A message in at most `longest` bytes. What it quotes may be of any length: it loses its middle, for it begins
+/// with the place and ends with the remedy.
+fn shortened(message: &str, longest: usize) -> Cow<'_, str> {
+    if message.len() <= longest {
+        return Cow::Borrowed(message);
+    }
+    let rest = longest.saturating_sub("…".len());
+    let begin = message.floor_char_boundary(rest - rest / 3);
+    let end = message.ceil_char_boundary(message.len() - rest / 3);
+    Cow::Owned(format!("{}…{}", &message[..begin], &message[end..]))
 }
 
 /// No command at all is answered with the help.
@@ -113,11 +135,7 @@ fn in_one_line(message: &str) -> String {
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ");
-    // It quotes what was typed, which may be of any length.
-    match line.char_indices().nth(400) {
-        Some((cut, _)) => format!("{}…; see --help", &line[..cut]),
-        None => format!("{line}; see --help"),
-    }
+    format!("{line}; see --help")
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -129,6 +147,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Data(args) => data::run(args),
+        Command::Config(args) => config::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Score(args) => score::run(args),
         Command::Export(args) => export::run(args),

@@ -3,19 +3,20 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use serde_json::json;
 
 use super::backend::BackendArgs;
 use super::input::Run;
-use crate::analysis::{FreeRunning, MOST_WEIGHTS, View};
+use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
 use crate::backend::{self, Device, Job};
+use crate::data::Vocabulary;
 use crate::error::Result;
+use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
 use crate::ops;
-use crate::report::{Format, RunData, Style, Wanted};
+use crate::report::{Format, RunData, Style};
 use crate::terminal::{print_json, say};
-use crate::training::{DeviceBatch, RunFolder};
+use crate::training::RunFolder;
 use crate::weights::native;
 
 /// Draw a run's pictures again, from its folder alone.
@@ -25,7 +26,7 @@ pub struct Args {
     run: PathBuf,
     /// The file format.
     #[arg(long, value_enum, default_value = "png")]
-    format: PictureFormat,
+    format: Format,
     /// Pixels of a PNG for each of its 900 logical ones across.
     #[arg(long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: u32,
@@ -40,29 +41,11 @@ pub struct Args {
     json: bool,
 }
 
-/// A file format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PictureFormat {
-    /// Pixels.
-    Png,
-    /// Vectors.
-    Svg,
-}
-
-impl From<PictureFormat> for Format {
-    fn from(format: PictureFormat) -> Self {
-        match format {
-            PictureFormat::Png => Format::Png,
-            PictureFormat::Svg => Format::Svg,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
-    let style = Style { format: args.format.into(), scale: args.scale };
+    let style = Style { format: args.format, scale: args.scale };
     let run = run_data(&folder, &device)?;
     let pictures = match &args.out {
         None => run.draw(&folder.plots(), &style)?,
@@ -77,17 +60,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Reads what pictures and page show of a run: what its folder holds, and what its best weights do on `device`.
 pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
-    RunData::read(folder, |wanted| backend::run(device, Look(wanted)))
+    RunData::read(folder, |samples, shown, vocabulary| {
+        backend::run(device, Look { folder, samples, shown, vocabulary })
+    })
 }
 
 /// Loads the best weights and looks at them reading the first samples, as many as memory allows.
-struct Look<'a>(Wanted<'a>);
+struct Look<'a> {
+    folder: &'a RunFolder,
+    samples: &'a [Sample],
+    shown: usize,
+    vocabulary: &'a Vocabulary,
+}
 
 impl Job for Look<'_> {
     type Output = (Vec<View>, FreeRunning);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Wanted { folder, vocabulary, samples, shown } = self.0;
+        let Self { folder, samples, shown, vocabulary } = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;

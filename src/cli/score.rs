@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::backend::BackendArgs;
 use super::input::{self, Run};
 use crate::backend::{self, Job};
-use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
@@ -53,10 +52,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let log_probabilities = backend::run(&run.device, job)?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
-    match args.json {
-        true => print_json(&report),
-        false => print(&report, &vocabulary),
+    if args.json {
+        print_json(&report);
+        return Ok(ExitCode::SUCCESS);
     }
+    // A decoder's first token follows nothing.
+    let unscored = report.tokens.len() - report.log_probabilities.len();
+    let scores = report.log_probabilities.iter().map(|score| format!("{score:9.4}"));
+    let scores = std::iter::repeat_n("        -".to_string(), unscored).chain(scores);
+    for (score, &token) in scores.zip(&report.tokens) {
+        say(&format!("{score}  {}", vocabulary.token(token)));
+    }
+    say(&format!("loss        {:.6} nats per token", report.loss));
+    say(&format!("perplexity  {:.4}", report.perplexity));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,29 +78,17 @@ impl Job for Score<'_> {
     type Output = Vec<f64>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let (model, description) = native::load_model::<B::InnerBackend>(&self.folder.weights()?, &device)?;
-        let sizes = description.sizes;
-        let context = sizes.context;
-        if self.tokens.len() > context + 1 {
+        let Self { folder, tokens, source } = self;
+        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
+        let context = description.sizes.context;
+        input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
+        if tokens.len() > context + 1 {
             warn(&format!(
-                "notice: {} tokens are longer than the context of {context}: they are read in windows that \
-                 overlap by half",
-                self.tokens.len()
+                "notice: {} tokens are longer than the context of {context}: they are read in windows that overlap by \
+                 half",
+                tokens.len()
             ));
         }
-        generation::score((&model, sizes), self.tokens, self.source, &device)
+        generation::score((&model, description.sizes), tokens, source, &device)
     }
-}
-
-fn print(report: &Report, vocabulary: &Vocabulary) {
-    let first = report.tokens.len() - report.log_probabilities.len();
-    for (position, &token) in report.tokens.iter().enumerate() {
-        let score = match position.checked_sub(first) {
-            Some(at) => format!("{:9.4}", report.log_probabilities[at]),
-            None => "        -".to_string(),
-        };
-        say(&format!("{score}  {}", vocabulary.token(token)));
-    }
-    say(&format!("loss        {:.6} nats per token", report.loss));
-    say(&format!("perplexity  {:.4}", report.perplexity));
 }

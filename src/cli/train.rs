@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::report::{Page, Style};
 use crate::terminal::{
-    Bytes, ProgressKind, clock, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
+    Bytes, ProgressKind, clock, counted, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
 };
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
@@ -61,28 +61,15 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let (mut config, mode) = match &args.resume {
         None => {
-            let config = match &args.from {
-                None => Config::load(args.config.as_deref(), &args.set)?,
-                Some(run) => {
-                    let folder = RunFolder::open(run)?;
-                    let config = Config::load_from(args.config.as_deref(), folder.path(), &args.set)?;
-                    let own = Config::load(Some(&folder.config()), &[])?.data;
-                    if folder.is_imported() && config.data == own && own.source == Source::Sequences {
-                        warn(DRAWN);
-                    }
-                    config
-                }
-            };
+            let config = new_config(&args)?;
             let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);
             (config, Mode::New(target))
         }
         Some(run) => {
             let folder = RunFolder::open(run)?;
             let made_with = Config::load(Some(&folder.config()), &[])?;
-            let config = match &args.config {
-                Some(path) => Config::load(Some(path), &args.set)?,
-                None => Config::load(Some(&folder.config()), &args.set)?,
-            };
+            let path = args.config.clone().unwrap_or_else(|| folder.config());
+            let config = Config::load(Some(&path), &args.set)?;
             config.check_resumes(&made_with, folder.path())?;
             check_until(args.until, &folder)?;
             (config, Mode::Resume(folder))
@@ -90,16 +77,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
-        let (plan, fits) = backend::run(&device, Rehearse { experiment: config.clone(), on: &device })?;
+        let (plan, fits) = backend::run(&device, Rehearse { config: &config, on: &device })?;
         print_plan(&config.name(), &device, &plan);
         let warnings = plan.warnings.iter().cloned().chain(fits.err().map(|problem| problem.to_string()));
         warnings.for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
-    let progress = args.progress.unwrap_or_else(|| match args.json {
-        true => ProgressKind::None,
-        false => ProgressKind::automatic(),
-    });
+    let progress = ProgressKind::chosen(args.progress, args.json)?;
     let until = args.until.map(|step| usize::try_from(step).unwrap_or(usize::MAX));
     let control = Control { progress, signal: signals::watch()?, device: device.clone(), until };
     let signal = control.signal.clone();
@@ -112,34 +96,48 @@ pub fn run(args: Args) -> Result<ExitCode> {
             draw_or_warn(&RunFolder::at(folder), &device);
         }
     })?;
+    let ended = outcome.summary.ended;
     // A run that only pauses is drawn when it ends.
-    if outcome.summary.ended == Ended::Paused {
-        print(&outcome, &[], args.json);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let plots = draw_or_warn(&outcome.folder, &device);
+    let plots = if ended == Ended::Paused { Vec::new() } else { draw_or_warn(&outcome.folder, &device) };
     print(&outcome, &plots, args.json);
-    Ok(match (outcome.summary.ended, signal.load(Ordering::Relaxed)) {
+    Ok(match (ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// The config of a new run.
+fn new_config(args: &Args) -> Result<Config> {
+    let Some(run) = &args.from else { return Config::load(args.config.as_deref(), &args.set) };
+    let folder = RunFolder::open(run)?;
+    let config = Config::load_from(args.config.as_deref(), folder.path(), &args.set)?;
+    let own = Config::load(Some(&folder.config()), &[])?.data;
+    if folder.is_imported() && config.data == own && own.source == Source::Sequences {
+        warn(DRAWN);
+    }
+    Ok(config)
 }
 
 /// Refuses to pause a run where it has been already.
 fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
     match (until, Summary::read(folder)) {
         (Some(until), Ok(summary)) if summary.steps as u64 >= until => Err(Error::Input(format!(
-            "--until {until}: the run `{}` has done {} steps already: name a later one, or leave it out",
+            "--until {until}: the run `{}` has done {} already: name a later one, or leave it out",
             folder.path().display(),
-            summary.steps
+            counted(summary.steps, "step")
         ))),
         _ => Ok(()),
     }
 }
 
-/// Draws what the run shows. It is saved: whatever becomes of its pictures, it ended as it did.
+/// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
 fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
-    draw(folder, device).unwrap_or_else(|error| {
+    let drawn = run_data(folder, device).and_then(|run| {
+        let plots = run.draw(&folder.plots(), &Style::default())?;
+        Page::of_run(&run).write(&folder.report())?;
+        Ok(plots)
+    });
+    drawn.unwrap_or_else(|error| {
         let run = folder.path().display();
         warn(&format!(
             "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
@@ -148,16 +146,8 @@ fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
     })
 }
 
-/// Draws what the run shows, and writes its page.
-fn draw(folder: &RunFolder, device: &Device) -> Result<Vec<PathBuf>> {
-    let run = run_data(folder, device)?;
-    let plots = run.draw(&folder.plots(), &Style::default())?;
-    Page::of_run(&run).write(&folder.report())?;
-    Ok(plots)
-}
-
 struct Rehearse<'a> {
-    experiment: Config,
+    config: &'a Config,
     on: &'a Device,
 }
 
@@ -166,12 +156,12 @@ impl Job for Rehearse<'_> {
     type Output = (Plan, Result<()>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        check_precision::<B>(&self.experiment.training, self.on, &device)?;
-        let start = Start::of(&self.experiment)?;
-        let dataset = dataset(&self.experiment)?;
-        let sizes = start.sizes(&self.experiment, &dataset)?;
-        let plan = Plan::new::<B>(&self.experiment, (&dataset, sizes), self.on, &device)?;
-        let fits = plan.memory.check(&self.experiment, sizes, self.on);
+        let Self { config, on } = self;
+        check_precision::<B>(&config.training, on, &device)?;
+        let dataset = dataset(config)?;
+        let sizes = Start::of(config)?.sizes(config, &dataset)?;
+        let plan = Plan::new::<B>(config, (&dataset, sizes), on, &device)?;
+        let fits = plan.memory.check(config, sizes, on);
         Ok((plan, fits))
     }
 }
@@ -179,15 +169,14 @@ impl Job for Rehearse<'_> {
 /// What a run would take.
 fn print_plan(name: &str, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
-    let tokens = (plan.tokens_per_step * steps) as f64;
     say(&format!("{name}: a rehearsal, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
-        "  steps       {}, {} per epoch, of up to {} tokens: {} tokens in all",
+        "  steps       {}, {} per epoch, of up to {}: {} in all",
         thousands(*steps as f64),
         thousands(plan.steps_per_epoch as f64),
-        thousands(plan.tokens_per_step as f64),
-        thousands(tokens)
+        counted(plan.tokens_per_step, "token"),
+        counted(plan.tokens_per_step * steps, "token")
     ));
     say(&format!(
         "  memory      about {} of weights, gradients, moments and a checkpoint, {} of activations",
@@ -196,7 +185,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
     ));
     let known_by = match plan.timed_steps {
         0 => format!("the speed of {device}'s matrix products here"),
-        steps => format!("{steps} steps on {device}"),
+        steps => format!("{} on {device}", counted(steps as usize, "step")),
     };
     say(&format!(
         "  time        about {} without validations, by {known_by} ({:.2} GFLOP a step)",
@@ -220,11 +209,11 @@ fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
         return print_json(&report);
     }
     say(&format!(
-        "{}: {} ({} steps, {} tokens in {}, {} tokens/s on {})",
+        "{}: {} ({}, {} in {}, {} tokens/s on {})",
         outcome.folder.name(),
         summary.ended.describe(),
-        thousands(summary.steps as f64),
-        thousands(summary.tokens as f64),
+        counted(summary.steps, "step"),
+        counted(summary.tokens as usize, "token"),
         clock(summary.seconds),
         thousands(summary.tokens_per_second),
         summary.backend,
@@ -242,11 +231,16 @@ fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
         say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
     say(&format!("  run       {}", outcome.folder.path().display()));
+    print_pictures(&outcome.folder, plots);
+}
+
+/// Where the pictures and the page of a run or a study are, if any were drawn.
+pub(super) fn print_pictures(folder: &RunFolder, plots: &[PathBuf]) {
     if plots.is_empty() {
         return;
     }
     let names = plots.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
-    say(&format!("  pictures  {} ({names})", outcome.folder.plots().display()));
-    say(&format!("  page      {}: open it in a browser", outcome.folder.report().display()));
+    say(&format!("  pictures  {} ({names})", folder.plots().display()));
+    say(&format!("  page      {}: open it in a browser", folder.report().display()));
 }

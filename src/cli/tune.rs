@@ -17,8 +17,11 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::report::{Style, draw_study};
 use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
-use crate::training::{Target, check_precision, dataset};
-use crate::tuning::{Candidate, Outline, OverfitCheck, Space, Study, StudyFolder, TrialEnd, overfit, ranked};
+use crate::training::{RunFolder, Target, check_precision, dataset};
+use crate::tuning::{
+    Candidate, Outline, OverfitCheck, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked,
+    study_folder,
+};
 use find_rate::find_rate;
 use print::{print_outline, print_overfit_check, print_study};
 use progress::StudyProgress;
@@ -60,45 +63,48 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let resumed = args.resume.as_ref().map(StudyFolder::open).transpose()?;
-    let path = args.config.clone().or(resumed.as_ref().map(StudyFolder::config));
+    let resumed = args.resume.as_deref().map(study_folder).transpose()?;
+    let path = args.config.clone().or(resumed.as_ref().map(RunFolder::config));
     let search = |config: &Config| Space::new(config).map(drop);
     let mut config = Config::load_checked(path.as_deref(), &args.set, search)?;
     // Trials are made with what is asked for here, and so is what goes on with them.
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if let Some(folder) = &resumed {
-        folder.check_resumes(&config)?;
+        check_resumes(folder, &config)?;
     }
     let dataset = dataset(&config)?;
     if args.find_rate {
         return find_rate(&args, &config, &device, dataset);
     }
     let outline = Outline::new(&config, &dataset)?;
-    let (too_large, of, refused) = match resumed {
-        Some(_) => (0, 0, None),
-        None => outline.too_large(&dataset, &device)?,
+    let is_new = resumed.is_none();
+    let checks = config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
+        && resumed.as_ref().is_none_or(|folder| !overfit_check(folder).exists());
+    let candidates = match is_new || checks {
+        true => outline.candidates(&dataset, &device)?,
+        false => Vec::new(),
     };
+    let too_large =
+        candidates.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
     if args.dry_run {
         print_outline(&config.name(), &outline);
-        if let Some(refused) = refused {
+        if let [first, ..] = too_large[..] {
+            let (count, of) = (too_large.len(), candidates.len());
             warn(&format!(
-                "warning: {too_large} of {of} trials cannot be trained here, as the first of them: {refused}"
+                "warning: {count} of {of} trials cannot be trained here, as the first of them: {first}"
             ));
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(refused) = refused.filter(|_| too_large == of) {
-        return Err(refused);
+    if is_new && too_large.len() == candidates.len() {
+        return candidates
+            .into_iter()
+            .find_map(|candidate| candidate.too_large)
+            .map_or(Ok(ExitCode::SUCCESS), Err);
     }
-    let kind = args.progress.unwrap_or(match args.json {
-        true => ProgressKind::None,
-        false => ProgressKind::automatic(),
-    });
+    let kind = ProgressKind::chosen(args.progress, args.json)?;
     // A check that is still to come a signal may end at once: there is nothing yet that it could cost.
-    let checks = config.tune.as_ref().is_none_or(|tune| tune.overfit_check)
-        && resumed.as_ref().is_none_or(|folder| !folder.overfit_check().exists());
     let watched = (!checks).then(signals::watch).transpose()?;
-    let is_new = resumed.is_none();
     keep_working_unread();
     let (mut study, runner) = match resumed {
         Some(folder) => Study::resume(outline, folder, args.jobs.into())?,
@@ -112,7 +118,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     if checks {
-        match check_overfit(&study, dataset, &device) {
+        match backend::run(&device, CheckOverfit { candidates: &candidates, dataset: &dataset, on: &device })
+        {
             Ok(Some(found)) => {
                 study.write_overfit_check(&found)?;
                 if !args.json {
@@ -120,33 +127,32 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 }
             }
             Ok(None) => {}
-            Err(error) if is_new => {
-                study.discard()?;
+            Err(error) => {
+                if is_new {
+                    study.discard()?;
+                }
                 return Err(error);
             }
-            Err(error) => return Err(error),
         }
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
     let progress = StudyProgress::new(kind, &study);
-    let outcome = study.conduct(&runner, &signal, |study, run| progress.ended(study, run));
-    progress.finish();
-    let complete = outcome.map_err(|error| {
-        // What is there is drawn if the disk lets it: the error is what counts.
-        let _ = draw_study(&study, &Style::default());
-        with_remedy(error, &study)
-    })?;
-    let pictures = draw_study(&study, &Style::default()).map_err(|error| with_remedy(error, &study))?;
-    let trials = ranked(study.results().trials());
+    let outcome = study.conduct(runner, &signal, |study, run| progress.ended(study, run));
+    progress.bar.finish();
+    // After an error too, what is there is drawn if the disk lets it: the first error is what counts.
+    let pictures = draw_study(&study, &Style::default());
+    let (complete, pictures) =
+        outcome.and_then(|complete| Ok((complete, pictures?))).map_err(|error| with_remedy(error, &study))?;
+    let trials = ranked(study.trials());
     match args.json {
         true => print_json_line(&trials),
         false => print_study(&study, &trials, &pictures),
     }
     if !complete && !args.json {
-        say(&format!("interrupted: `tune --resume {}` goes on from here", study.folder().path().display()));
+        say(&format!("interrupted: {}", go_on(&study)));
     }
     if let (Some(why), true) =
-        (study.results().first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
+        (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
     {
         return Err(Error::Failed(format!("every trial failed: {why}")));
     }
@@ -169,32 +175,31 @@ impl Job for CheckPrecision<'_> {
     }
 }
 
-/// The overfit check of a study; none where the memory holds none of its models.
-fn check_overfit(study: &Study, dataset: Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
-    struct CheckOverfit<'a>(Vec<Candidate>, Dataset, &'a Device);
+struct CheckOverfit<'a> {
+    candidates: &'a [Candidate],
+    dataset: &'a Dataset,
+    on: &'a Device,
+}
 
-    impl Job for CheckOverfit<'_> {
-        type Output = Option<OverfitCheck>;
+impl Job for CheckOverfit<'_> {
+    type Output = Option<OverfitCheck>;
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<OverfitCheck>> {
-            let Self(mut candidates, dataset, on) = self;
-            candidates
-                .retain(|candidate| check_precision::<B>(&candidate.config.training, on, &device).is_ok());
-            overfit::<B>(&candidates, &dataset, &device)
-        }
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<OverfitCheck>> {
+        overfit::<B>(self.candidates, self.dataset, (self.on, &device))
     }
+}
 
-    let candidates = study.outline().candidates(&dataset, on)?;
-    backend::run(on, CheckOverfit(candidates, dataset, on))
+/// How a study that stopped is continued.
+fn go_on(study: &Study) -> String {
+    format!("`tune --resume {}` goes on from here", study.folder.path().display())
 }
 
 /// Says how to go on after an error, which costs no trial that is done.
 fn with_remedy(error: Error, study: &Study) -> Error {
-    let go_on = format!("; `tune --resume {}` goes on from here", study.folder().path().display());
+    let message = format!("{error}; {}", go_on(study));
     match error {
-        Error::Input(message) => Error::Input(message + &go_on),
-        Error::Failed(message) => Error::Failed(message + &go_on),
-        error @ Error::Io { .. } => Error::Input(error.to_string() + &go_on),
+        Error::Input(_) | Error::Io { .. } => Error::Input(message),
+        Error::Failed(_) => Error::Failed(message),
         error => error,
     }
 }

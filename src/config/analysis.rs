@@ -1,11 +1,12 @@
 //! The keys of `[analysis]`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// What is looked at after a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnalysisConfig {
     /// Validation sequences kept with the run for its pictures. 8: enough to see what is typical.

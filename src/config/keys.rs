@@ -1,9 +1,14 @@
-//! Which sections and keys there are, read from the structs that hold their values.
+//! Which sections and keys there are, with what they mean and their defaults: all of it read from the structs that
+//! hold their values.
 
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use serde_json::Value as Json;
+use toml::{Table, Value};
 
 use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
@@ -13,126 +18,52 @@ use crate::model::ModelConfig;
 /// Names of a likeness below this have nothing to do with each other.
 const NEAR: f64 = 0.8;
 
-/// The present name of a key that had another in an earlier version.
-pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
-    match (section, name) {
-        ("training", "watch") => "monitor",
-        ("tune", "baseline") => "overfit_check",
-        _ => name,
-    }
-}
+/// The JSON schema of a config, for editors. Its draft is one that they know.
+pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<Config>().to_value()
+});
 
-/// Every section and key must be known; one that is not is answered with the nearest, or else with all that there
-/// are. `shown` writes a value.
-pub(super) fn check_keys(
-    values: &DeTable<'_>,
-    shown: impl Fn(&Spanned<DeValue<'_>>) -> String,
-) -> Result<()> {
-    let sections = fields_of::<Config>();
-    for (section, value) in values {
-        let section = section.get_ref().as_ref();
-        let known = keys_of(section);
-        let DeValue::Table(table) = value.get_ref() else {
-            let problem = match sections.iter().find(|known| keys_of(known).contains(&section)) {
-                _ if sections.contains(&section) => {
-                    format!("must be a section: write [{section}] above its keys")
-                }
-                Some(known) => {
-                    format!("stands outside its section: write it below [{known}], as `{known}.{section}`")
-                }
-                None => unknown(section, sections, "", "the sections are"),
-            };
-            return Err(Error::key(section, shown(value), problem));
-        };
-        if !sections.contains(&section) {
-            let problem = unknown(section, sections, "", "the sections are");
-            return Err(Error::key(section, shown(value), problem));
-        }
-        for (key, value) in table {
-            let key = key.get_ref().as_ref();
-            if known.contains(&key) {
-                continue;
+/// A config that says every key with its meaning and its default; a key that has none is commented out.
+pub fn defaults() -> String {
+    let mut text = "# Every key and its default. A key that is left out takes it.\n".to_string();
+    for section in keys_of("") {
+        let of_section = &SCHEMA["properties"][section];
+        text += &format!("\n{}[{section}]\n", comment(of_section));
+        for key in keys_of(section) {
+            let schema = &of_section["properties"][key];
+            text += &comment(schema);
+            let choices = choices(schema);
+            if !choices.is_empty() {
+                let _ = writeln!(text, "# One of {}.", choices.join(", "));
             }
-            let problem = match searched_outside(key, value.get_ref()).filter(|_| section == "tune") {
-                Some(searched) => format!("belongs below [tune.search]: \"{searched}\" = {}", shown(value)),
-                None => {
-                    let prefix = format!("{section}.");
-                    unknown(key, known, &prefix, &format!("[{section}] has"))
-                }
+            let _ = match schema.get("default") {
+                Some(value) => writeln!(text, "{key} = {value}"),
+                None => writeln!(text, "# {key} ="),
             };
-            return Err(Error::key(format!("{section}.{key}"), shown(value), problem));
-        }
-        if let Some(DeValue::Table(search)) = table.get("search").map(Spanned::get_ref) {
-            check_searched_keys(search, &shown)?;
         }
     }
-    Ok(())
+    text
 }
 
-/// The keys of a search space are those of the other sections, written `"section.key"` or in a table of their
-/// section.
-fn check_searched_keys(search: &DeTable<'_>, shown: impl Fn(&Spanned<DeValue<'_>>) -> String) -> Result<()> {
-    for (name, value) in search {
-        let name = name.get_ref().as_ref();
-        let of_section = value.get_ref().as_table().filter(|_| !name.contains('.'));
-        let keys: Vec<_> = match of_section {
-            Some(table) => table.iter().map(|(key, value)| (format!("{name}.{key}"), value)).collect(),
-            None => vec![(name.to_string(), value)],
-        };
-        for (searched, value) in keys {
-            let (section, key) = searched.split_once('.').unwrap_or((&searched, ""));
-            if keys_of(section).contains(&present_name(section, key)) {
-                continue;
-            }
-            // A name that stands alone may lack its section.
-            let bare =
-                searchable().find(|known| known.split_once('.').is_some_and(|(_, bare)| bare == searched));
-            let all = searchable().collect::<Vec<_>>();
-            let problem = match bare
-                .or_else(|| nearest(&searched, all.iter().map(String::as_str)).map(String::from))
-            {
-                Some(meant) => format!("is no known key: did you mean `{meant}`?"),
-                None => {
-                    "is no known key: search keys of [model] and [training], as training.learning_rate".into()
-                }
-            };
-            return Err(Error::key(format!("tune.search.{searched}"), shown(value), problem));
-        }
-    }
-    Ok(())
+/// What a section or key means, as comments.
+fn comment(schema: &Json) -> String {
+    let lines = schema["description"].as_str().unwrap_or_default().lines();
+    lines.map(|line| format!("# {line}\n")).collect()
 }
 
-/// What is said of an unknown name: the nearest of those that are known, or all of them.
-fn unknown(name: &str, known: &[&str], prefix: &str, all: &str) -> String {
-    match nearest(name, known.iter().copied()) {
-        Some(nearest) => format!("is no known key: did you mean `{prefix}{nearest}`?"),
-        None => format!("is no known key: {all} {}", known.join(", ")),
-    }
+/// The words that a key takes.
+fn choices(schema: &Json) -> Vec<String> {
+    let of_variants = ["oneOf", "anyOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten();
+    let own = schema.get("const").into_iter().chain(schema["enum"].as_array().into_iter().flatten());
+    let own = own.filter(|word| !word.is_null()).map(Json::to_string);
+    own.chain(of_variants.flat_map(choices)).collect()
 }
 
-fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let likeness = known.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    let (likeness, nearest) = likeness.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (likeness >= NEAR).then_some(nearest)
-}
-
-/// The keys that a study may search, each with its section.
-fn searchable() -> impl Iterator<Item = String> {
-    let sections = ["data", "training", "model"].into_iter();
-    sections.flat_map(|section| keys_of(section).iter().map(move |key| format!("{section}.{key}")))
-}
-
-/// The key that a list or a range in [tune] is for, which stands outside [tune.search].
-fn searched_outside(key: &str, value: &DeValue<'_>) -> Option<String> {
-    let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
-    let is_meant =
-        |known: &String| known == key || known.split_once('.').is_some_and(|(_, bare)| bare == key);
-    searchable().filter(|_| is_searched).find(is_meant)
-}
-
-/// The keys of a section.
+/// The keys of a section in their order; those of none are the sections.
 fn keys_of(section: &str) -> &'static [&'static str] {
     match section {
+        "" => fields_of::<Config>(),
         "run" => fields_of::<RunConfig>(),
         "data" => fields_of::<DataConfig>(),
         "model" => fields_of::<ModelConfig>(),
@@ -143,36 +74,173 @@ fn keys_of(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names of a struct's fields as serde knows them: the keys of a section, from the one place
-/// where they are declared.
+/// The names of a struct's fields as serde asks for them.
 fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    struct FieldNames<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for FieldNames<'_> {
+        type Error = de::value::Error;
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _name: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
+            Err(de::Error::custom("only the names were asked for"))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
     let mut fields: &'static [&'static str] = &[];
-    // The deserialiser only looks at what is asked of it, so an error is all it ever returns.
+    // An error is all that this ever returns.
     let _ = T::deserialize(FieldNames(&mut fields));
     fields
 }
 
-struct FieldNames<'a>(&'a mut &'static [&'static str]);
+/// The present name of a key that had another in an earlier version.
+pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
+    match (section, name) {
+        ("training", "watch") => "monitor",
+        ("tune", "baseline") => "overfit_check",
+        _ => name,
+    }
+}
 
-impl<'de> Deserializer<'de> for FieldNames<'_> {
-    type Error = de::value::Error;
+/// Every section and key must be known; one that is not is answered with the one that is meant, or else with all
+/// that there are. `shown` writes the value of a key.
+pub(super) fn check_keys(values: &Table, shown: impl Fn(&str) -> String) -> Result<()> {
+    let refuse = |key: &str, problem: String| Err(Error::key(key, shown(key), problem));
+    for (section, keys) in values {
+        let known = keys_of(section);
+        match keys {
+            Value::Table(_) if known.is_empty() => return refuse(section, unknown("", section)),
+            Value::Table(_) => {}
+            _ if !known.is_empty() => {
+                return refuse(section, format!("must be a section: write [{section}] above its keys"));
+            }
+            _ => {
+                let problem = match section_of(section) {
+                    Some(meant) => {
+                        format!(
+                            "stands outside its section: write it below [{meant}], as `{meant}.{section}`"
+                        )
+                    }
+                    None => unknown("", section),
+                };
+                return refuse(section, problem);
+            }
+        }
+        for (name, value) in keys.as_table().into_iter().flatten() {
+            let key = format!("{section}.{name}");
+            match searched_outside(name, value).filter(|_| section == "tune") {
+                _ if known.contains(&name.as_str()) => {}
+                None => return refuse(&key, unknown(section, name)),
+                Some(searched) => {
+                    let written = shown(&key);
+                    return refuse(&key, format!("belongs below [tune.search]: \"{searched}\" = {written}"));
+                }
+            }
+        }
+    }
+    let search = values.get("tune").and_then(|tune| tune.get("search")).and_then(Value::as_table);
+    for searched in search.into_iter().flat_map(Table::keys) {
+        let meant = match searched.split_once('.') {
+            Some((section, name)) if keys_of(section).contains(&present_name(section, name)) => continue,
+            Some((section, name)) => meant(section, name),
+            None => section_of(searched).map(|section| format!("{section}.{searched}")),
+        };
+        let problem = match meant {
+            Some(meant) => format!("is no known key: did you mean `{meant}`?"),
+            None => {
+                "is no known key: search keys of [model] and [training], as training.learning_rate".into()
+            }
+        };
+        return refuse(&format!("tune.search.{searched}"), problem);
+    }
+    Ok(())
+}
 
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        *self.0 = fields;
-        Err(de::Error::custom("only the names were asked for"))
+/// What is said of an unknown name in a section: the key that is meant, or all that there are.
+fn unknown(section: &str, name: &str) -> String {
+    let all = || match section {
+        "" => format!("the sections are {}", keys_of("").join(", ")),
+        _ => format!("[{section}] has {}", keys_of(section).join(", ")),
+    };
+    let answer = meant(section, name).map_or_else(all, |meant| format!("did you mean `{meant}`?"));
+    format!("is no known key: {answer}")
+}
+
+/// The key that an unknown name in a section means: one of the section that is much like it, or one of that very
+/// name in another.
+fn meant(section: &str, name: &str) -> Option<String> {
+    let likeness = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(name, known), known));
+    match likeness.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((likeness, near)) if likeness >= NEAR && section.is_empty() => Some(near.to_string()),
+        Some((likeness, near)) if likeness >= NEAR => Some(format!("{section}.{near}")),
+        _ => section_of(name).map(|section| format!("{section}.{name}")),
+    }
+}
+
+/// The section that has a key of this name.
+fn section_of(name: &str) -> Option<&'static str> {
+    keys_of("").iter().copied().find(|section| keys_of(section).contains(&name))
+}
+
+/// The key that a list or a range in [tune] is for, which stands outside [tune.search].
+fn searched_outside(name: &str, value: &Value) -> Option<String> {
+    let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
+    let mut keys = ["data", "training", "model"]
+        .into_iter()
+        .flat_map(|section| keys_of(section).iter().map(move |&known| (known, format!("{section}.{known}"))));
+    let found = keys.find(|(known, whole)| name == *known || name == whole)?;
+    is_searched.then_some(found.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TuneConfig;
+
+    #[test]
+    fn every_key_is_printed_with_its_meaning_and_its_default() {
+        let text = defaults();
+        let config = Config::parse(&text, "defaults.toml".as_ref(), &[]).unwrap();
+        assert_eq!(config, Config { tune: Some(TuneConfig::default()), ..Config::default() });
+        for section in keys_of("") {
+            let (_, keys) = text.split_once(&format!("\n[{section}]\n")).unwrap();
+            for key in keys_of(section) {
+                let schema = &SCHEMA["properties"][section]["properties"][key];
+                let line = |line: &str| line.starts_with(&format!("{key} =")) || line == format!("# {key} =");
+                assert!(keys.lines().any(line), "{section}.{key}");
+                assert!(
+                    schema["description"].as_str().is_some_and(|text| text.len() > 10),
+                    "{section}.{key}"
+                );
+            }
+        }
+        let optimizer = "# The optimizer.\n# One of \"adamw\", \"adam\", \"sgd\".\noptimizer = \"adamw\"\n";
+        assert!(text.contains(optimizer), "{text}");
+        assert!(text.contains("\nepsilon = 1e-8\n"), "{text}");
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-        Err(de::Error::custom("not a struct"))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    #[test]
+    fn the_schema_says_what_the_program_reads() {
+        let schema = |section: &str, key: &str| &SCHEMA["properties"][section]["properties"][key];
+        assert_eq!(SCHEMA["properties"]["model"]["additionalProperties"], false);
+        assert_eq!(schema("training", "schedule")["oneOf"][1]["const"], "linear");
+        assert_eq!(schema("data", "length")["type"], "integer");
+        assert_eq!(schema("data", "tokens")["type"], "string");
+        assert_eq!(*keys_of(""), ["run", "data", "model", "training", "analysis", "tune"]);
+        assert!(!SCHEMA.to_string().contains("$ref"), "a key is explained where it stands");
     }
 }

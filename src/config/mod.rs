@@ -12,21 +12,22 @@ mod training;
 mod tune;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
+pub use keys::{SCHEMA, defaults};
 pub use training::{Monitor, OptimizerKind, Shape, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
-use crate::error::{Error, Origin, Result};
+use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
-use source::Text;
+use source::Written;
 
 /// The file that `train` reads when none is named.
 pub const DEFAULT_FILE: &str = "config.toml";
@@ -35,7 +36,7 @@ pub const DEFAULT_FILE: &str = "config.toml";
 pub const DEFAULT_TEXT: &str = include_str!("../../config.toml");
 
 /// One experiment: what it is called, what it learns from, what learns, and how.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Name and seed.
@@ -50,11 +51,12 @@ pub struct Config {
     pub analysis: AnalysisConfig,
     /// The search space of `tune`; `train` lets it stand.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TuneConfig")]
     pub tune: Option<TuneConfig>,
 }
 
 /// Name and seed of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
@@ -91,14 +93,13 @@ impl Config {
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
     pub fn load_from(path: Option<&Path>, from: &Path, overrides: &[String]) -> Result<Self> {
-        let own = from.join(DEFAULT_FILE);
-        let made_with = Self::load(Some(&own), &[])?;
+        let made_with = Self::load(Some(&from.join(DEFAULT_FILE)), &[])?;
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
-        Self::parse(&whole.to_toml(), &own, overrides).map_err(without_file)
+        Written::new(whole.to_table()).with(overrides)?.read(|_| Ok(()))
     }
 
     /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place
@@ -111,14 +112,14 @@ impl Config {
         overrides: &[String],
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
-        match path {
+        let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
+        match path.or(here) {
             Some(path) => Self::parse_checked(&read(path)?, path, overrides, check),
-            None if Path::new(DEFAULT_FILE).exists() => {
-                Self::load_checked(Some(Path::new(DEFAULT_FILE)), overrides, check)
+            None => {
+                // The place in a file that is not there would mislead.
+                let values = DEFAULT_TEXT.parse().expect("the shipped config is TOML");
+                Written::new(values).with(overrides)?.read(check)
             }
-            // The place in a file that is not there would mislead.
-            None => Self::parse_checked(DEFAULT_TEXT, Path::new(DEFAULT_FILE), overrides, check)
-                .map_err(without_file),
         }
     }
 
@@ -137,9 +138,7 @@ impl Config {
         overrides: &[String],
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
-        let mut text = Text::new(text, path);
-        overrides.iter().try_for_each(|assignment| text.assign(assignment))?;
-        text.read(check)
+        Written::parse(text, path)?.with(overrides)?.read(check)
     }
 
     /// Checks everything that can be known before data is read.
@@ -150,7 +149,7 @@ impl Config {
         if name.contains(unfit) || name.starts_with('.') || too_long || name != name.trim() {
             return Err(Error::key(
                 "run.name",
-                quoted(&self.run.name),
+                format!("\"{name}\""),
                 "must be a plain folder name of up to 200 bytes: use --run DIR for another place",
             ));
         }
@@ -159,10 +158,7 @@ impl Config {
         self.model.check()?;
         self.training.check()?;
         self.analysis.check(self.model.heads)?;
-        match &self.tune {
-            Some(tune) => tune.check(),
-            None => Ok(()),
-        }
+        self.tune.iter().try_for_each(TuneConfig::check)
     }
 
     /// Refuses what would have no effect in a new run. One that was made before may still have it.
@@ -214,14 +210,9 @@ impl Config {
     /// # Errors
     /// If a value cannot be used, or does not fit the others.
     pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
-        let whole = self.to_toml();
-        let mut text = Text::new(&whole, Path::new(DEFAULT_FILE));
-        changes.iter().for_each(|(key, value)| text.set(key, &value.to_string()));
-        // These values were written nowhere.
-        text.read(Self::check_effects).map_err(|error| match error {
-            Error::Key { key, value, problem, .. } => Error::key(key, value, problem),
-            other => other,
-        })
+        let mut written = Written::new(self.to_table());
+        changes.iter().for_each(|(key, value)| written.set(key, value.clone(), &value.to_string(), None));
+        written.read(Self::check_effects)
     }
 
     /// The sizes that the data asks of the model.
@@ -281,13 +272,13 @@ fn read(path: &Path) -> Result<String> {
     if path.is_dir() {
         return Err(Error::Input(format!("`{}` is a folder: name the config file in it", path.display())));
     }
-    let bytes = fs::read(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => Error::Input(format!(
+    if matches!(path.try_exists(), Ok(false)) {
+        return Err(Error::Input(format!(
             "there is no config file `{}`: name one that exists, or leave it out for the default experiment",
             path.display()
-        )),
-        _ => Error::io("read", path, source),
-    })?;
+        )));
+    }
+    let bytes = data::input::read(path)?;
     String::from_utf8(bytes).map_err(|error| {
         Error::file(
             path,
@@ -296,18 +287,6 @@ fn read(path: &Path) -> Result<String> {
             format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to()),
         )
     })
-}
-
-/// The error without the line of the file in which the value stands.
-fn without_file(error: Error) -> Error {
-    match error {
-        Error::Key { origin: Some(Origin::File(_)), key, value, problem } => Error::key(key, value, problem),
-        other => other,
-    }
-}
-
-fn quoted(value: &str) -> String {
-    format!("\"{value}\"")
 }
 
 /// A variant as it is written in a config, made fit for a file name.

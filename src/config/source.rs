@@ -1,103 +1,205 @@
-//! A config as it is written: a file, and what `--set` puts in the place of its values. The spans of TOML say
-//! where each value stands, so that whatever is wrong is answered with that place and the remedy.
+//! A config as it is written: a file, and what `--set` puts in the place of its values. Of each key is known how
+//! and where its value was written, so that whatever is wrong is answered with that place and the remedy.
 
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::{Spanned, Table, Value};
 
 use super::Config;
 use super::keys::{check_keys, present_name};
 use crate::data::Source;
 use crate::error::{Error, Origin, Place, Result};
 
-/// Where a value stands that nobody wrote.
-const NOWHERE: Range<usize> = usize::MAX..usize::MAX;
+/// How the value of each key, named with its section, was written, and where.
+type Places = BTreeMap<String, (String, Option<Origin>)>;
 
-/// The text of a config: a file, and behind it what was typed on the command line.
-pub(super) struct Text<'p> {
-    path: &'p Path,
-    all: String,
-    /// Bytes of the file.
-    file: usize,
-    assignments: Vec<Assignment>,
+/// The values of a config before they are typed and checked.
+#[derive(Debug)]
+pub(super) struct Written {
+    values: Table,
+    places: Places,
+    /// Keys that were given another value than the file's.
+    set: BTreeSet<String>,
+    /// Where the data of the file comes from.
+    source: String,
 }
 
-/// A key, named with its section, that is set on the command line.
-struct Assignment {
-    key: String,
-    /// A document that sets `value`, blank as far as that stands in the whole text: so its spans are those of the
-    /// whole.
-    document: String,
-    value: Range<usize>,
-}
+impl Written {
+    /// Values that were written nowhere.
+    pub fn new(values: Table) -> Self {
+        let source = data_source(&values);
+        Self { values, places: Places::new(), set: BTreeSet::new(), source }
+    }
 
-impl<'p> Text<'p> {
     /// The text of the file `path`.
-    pub fn new(text: &str, path: &'p Path) -> Self {
-        Self { path, all: text.to_string(), file: text.len(), assignments: Vec::new() }
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        let file = File { text, path };
+        let table = DeTable::parse(text).map_err(|error| file.syntax(&error))?;
+        let mut places = Places::new();
+        let values = file.read("", table.get_ref(), &mut places)?;
+        let mut written = Self { places, ..Self::new(values) };
+        if let Some(Value::Table(search)) =
+            written.values.get_mut("tune").and_then(|tune| tune.get_mut("search"))
+        {
+            *search = flat(take(search)).map_err(|error| locate(error, &written.places))?;
+        }
+        Ok(written)
     }
 
-    /// Adds an override of the command line, `section.key=value`, the value in TOML's notation or a bare word.
-    pub fn assign(&mut self, assignment: &str) -> Result<()> {
-        let refuse = |problem: &str| {
-            let begins: String = assignment.chars().take(60).collect();
-            Err(Error::Input(format!("--set {}: {problem}", begins.trim_end())))
-        };
-        let Some((key, value)) = assignment.split_once('=') else {
-            return refuse("write section.key=value, as --set data.task=random");
-        };
-        let (key, value) = (key.trim(), value.trim());
-        if !key.contains('.') {
-            return refuse("the key names no section: write it as section.key");
+    /// Adds overrides of the command line, `section.key=value`, the value in TOML's notation or a bare word.
+    pub fn with(mut self, assignments: &[String]) -> Result<Self> {
+        for assignment in assignments {
+            let refuse = |problem: &str| {
+                let begins: String = assignment.chars().take(60).collect();
+                Err(Error::Input(format!("--set {}: {problem}", begins.trim_end())))
+            };
+            let Some((key, text)) = assignment.split_once('=') else {
+                return refuse("write section.key=value, as --set data.task=random");
+            };
+            let (key, text) = (key.trim(), text.trim());
+            if !key.contains('.') {
+                return refuse("the key names no section: write it as section.key");
+            }
+            let document = format!("value = {text}");
+            let table = DeTable::parse(&document).map(Spanned::into_inner).unwrap_or_default();
+            if table.len() > 1 || table.is_empty() && text.contains('\n') {
+                return refuse("holds more than one line: give each key a --set of its own");
+            }
+            let value = table.get("value").map_or_else(|| Ok(Value::from(text)), value);
+            let origin = Some(Origin::CommandLine);
+            let value = value.map_err(|problem| Error::key(key, text, problem).at(origin.clone()))?;
+            self.set(key, value, text, origin);
         }
-        let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
-        if parsed.map_or(value.contains('\n'), |table| table.len() > 1) {
-            return refuse("holds more than one line: give each key a --set of its own");
-        }
-        self.set(key, value);
-        Ok(())
+        Ok(self)
     }
 
-    /// Gives a key another value.
-    pub fn set(&mut self, key: &str, value: &str) {
-        const BEFORE: &str = "\nvalue =";
-        self.all += BEFORE;
-        let blank = " ".repeat(self.all.len() - BEFORE.len());
-        let start = self.all.len();
-        self.all += value;
+    /// Gives a key, named with its section, another value, which was written as `text`.
+    pub fn set(&mut self, key: &str, value: Value, text: &str, origin: Option<Origin>) {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        self.assignments.push(Assignment {
-            key: format!("{section}.{}", present_name(section, name)),
-            document: format!("{blank}{BEFORE}{value}"),
-            value: start..self.all.len(),
-        });
+        // The space of a search is a table in its section, whose keys may stand in quotes.
+        let (within, name) = match name.strip_prefix("search.") {
+            Some(searched) if section == "tune" => ("tune.search", searched.trim_matches('"')),
+            _ => (section, present_name(section, name)),
+        };
+        let key = format!("{within}.{name}");
+        self.places.insert(key.clone(), (shown(&value, text), origin));
+        let keeps_device = self.set.contains("training.device");
+        self.set.insert(key);
+        let mut table = Some(&mut self.values);
+        for part in within.split('.') {
+            table = table.and_then(|table| inner(table, part));
+        }
+        let Some(table) = table else { return };
+        let before = table.insert(name.to_string(), value.clone());
+        match (section, name) {
+            // The two say the same thing, so the later word holds.
+            ("training", "steps") => table.remove("epochs"),
+            ("training", "epochs") => table.remove("steps"),
+            // A device is one of its backend.
+            ("training", "backend") if !keeps_device && before.is_some_and(|before| before != value) => {
+                table.remove("device")
+            }
+            _ => None,
+        };
     }
 
     /// The config, typed and checked, also by `check`.
-    pub fn read(&self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
-        let mut written = Written { text: self, values: self.parse(&self.all[..self.file])? };
-        written.rename()?;
-        let source = written.data_source();
-        for Assignment { key, document, value } in &self.assignments {
-            let parsed = DeTable::parse(document).ok().and_then(|table| table.into_inner().remove("value"));
-            let word = || Spanned::new(value.clone(), DeValue::String(self.all[value.clone()].into()));
-            written.set(key, parsed.unwrap_or_else(word));
-        }
-        written.settle(&source);
-        written.read(check)
+    pub fn read(mut self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
+        self.settle();
+        let config = self.typed().and_then(|config| {
+            config.check()?;
+            check(&config)?;
+            Ok(config)
+        });
+        config.map_err(|error| locate(error, &self.places))
     }
 
-    fn parse<'t>(&self, text: &'t str) -> Result<DeTable<'t>> {
-        DeTable::parse(text).map(Spanned::into_inner).map_err(|error| self.syntax(&error))
+    /// Settles what follows from the overrides: to name a file is to read it, to name a task is to draw it, and
+    /// `data.vocab` was the size of what is no longer read.
+    fn settle(&mut self) {
+        let is_set = |key: &str| self.set.contains(key);
+        let source = match (is_set("data.source"), is_set("data.path"), is_set("data.task")) {
+            (false, true, _) if self.source == Source::Sequences.to_string() => source_of_path(&self.values),
+            (false, false, true) => Source::Sequences.to_string(),
+            _ => data_source(&self.values),
+        };
+        let keeps_vocab = is_set("data.vocab") || source == self.source;
+        let Some(data) = inner(&mut self.values, "data") else { return };
+        if !keeps_vocab {
+            data.remove("vocab");
+        }
+        // What is no word is answered as such, at its place.
+        if data.get("source").is_none_or(Value::is_str) {
+            data.insert("source".to_string(), source.into());
+        }
+    }
+
+    /// The config, typed.
+    fn typed(&mut self) -> Result<Config> {
+        let shown = |key: &str| self.places.get(key).map(|(text, _)| text.clone()).unwrap_or_default();
+        check_keys(&self.values, shown)?;
+        loop {
+            let error = match serde_path_to_error::deserialize(self.values.clone()) {
+                Ok(config) => return Ok(config),
+                Err(error) => error,
+            };
+            let path = error.path().to_string();
+            // As training.validate_at[1].
+            let mut parts = path.split(['.', '[']);
+            let (section, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let key = format!("{section}.{name}");
+            let expected = expected(error.inner().message());
+            // `--set run.name=7` means the text "7"; and a choice is a word: as one, serde answers with those that
+            // there are.
+            let is_word = expected.contains("text in quotes") && self.set.contains(&key)
+                || expected.contains("string only");
+            match self.values.get_mut(section).and_then(|section| section.get_mut(name)) {
+                Some(value) if is_word && !value.is_str() => *value = shown(&key).into(),
+                _ => return Err(Error::key(&key, shown(&key), format!("cannot be used: {expected}"))),
+            }
+        }
+    }
+}
+
+/// The text of a config file.
+struct File<'a> {
+    text: &'a str,
+    path: &'a Path,
+}
+
+impl File<'_> {
+    /// The values of a table, whose name is `within`. Keys that had another name in earlier versions get the
+    /// present one.
+    fn read(&self, within: &str, table: &DeTable<'_>, places: &mut Places) -> Result<Table> {
+        let mut values = Table::new();
+        for (name, written) in table {
+            let present = present_name(within, name.get_ref());
+            let key = if within.is_empty() { present.to_string() } else { format!("{within}.{present}") };
+            let text = self.text.get(written.span()).unwrap_or_default();
+            let line = Some(self.line_and_column(name.span().start).0);
+            let origin = Some(Origin::File(Place { path: self.path.to_path_buf(), line, column: None }));
+            if present != name.get_ref() && table.contains_key(present) {
+                let problem = format!("was renamed `{present}`, which stands there too: remove the old name");
+                return Err(Error::key(format!("{within}.{name}"), text, problem).at(origin));
+            }
+            let value = match written.get_ref() {
+                DeValue::Table(inner) => Value::Table(self.read(&key, inner, places)?),
+                _ => value(written).map_err(|problem| Error::key(&key, text, problem).at(origin.clone()))?,
+            };
+            places.insert(key, (shown(&value, text), origin));
+            values.insert(present.to_string(), value);
+        }
+        Ok(values)
     }
 
     fn syntax(&self, error: &toml::de::Error) -> Error {
         let problem = match (error.message(), error.span()) {
             ("duplicate key", Some(span)) => {
-                let key = self.all.get(span).unwrap_or_default();
+                let key = self.text.get(span).unwrap_or_default();
                 format!("`{key}` stands here a second time: remove one of the two")
             }
             (message, _) => message.replace('\n', ", "),
@@ -107,239 +209,76 @@ impl<'p> Text<'p> {
     }
 
     fn line_and_column(&self, offset: usize) -> (usize, usize) {
-        let before = self.all.get(..offset).unwrap_or(&self.all);
+        let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.rsplit('\n').next().unwrap_or_default();
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
+}
 
-    fn origin(&self, offset: usize) -> Option<Origin> {
-        if offset <= self.file {
-            let line = Some(self.line_and_column(offset).0);
-            return Some(Origin::File(Place { path: self.path.to_path_buf(), line, column: None }));
-        }
-        (offset <= self.all.len()).then_some(Origin::CommandLine)
-    }
-
-    fn is_set(&self, key: &str) -> bool {
-        self.assignments.iter().any(|assignment| assignment.key == key)
-    }
-
-    /// A value as it was written, text in quotes.
-    fn shown(&self, value: &Spanned<DeValue<'_>>) -> String {
-        match value.get_ref() {
-            DeValue::String(word) => format!("\"{word}\""),
-            _ => {
-                let written = self.all.get(value.span()).unwrap_or("[…]");
-                written.split_whitespace().collect::<Vec<_>>().join(" ")
-            }
-        }
+/// The value that was written; refuses numbers that no key takes and that a config could not say again.
+fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
+    match Value::deserialize(ValueDeserializer::from(written.clone())) {
+        Ok(Value::Float(number)) if !number.is_finite() => Err("must be a finite number"),
+        Ok(value) => Ok(value),
+        Err(_) => Err("is too large"),
     }
 }
 
-/// The values of a config, each with the place where it was written.
-struct Written<'t> {
-    text: &'t Text<'t>,
-    values: DeTable<'t>,
+/// A value as it was written, in one line, text in quotes.
+fn shown(value: &Value, text: &str) -> String {
+    match value {
+        Value::String(word) => format!("\"{word}\""),
+        _ => text.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
 }
 
-impl<'t> Written<'t> {
-    /// Gives keys that had another name in earlier versions the present one.
-    fn rename(&mut self) -> Result<()> {
-        for (section, table) in &mut self.values {
-            let DeValue::Table(table) = table.get_mut() else { continue };
-            let names = table.keys().map(|name| name.get_ref().to_string()).collect::<Vec<_>>();
-            for old in names {
-                let new = present_name(section.get_ref(), &old);
-                let Some((key, value)) = (old != new).then(|| table.remove_entry(old.as_str())).flatten()
-                else {
-                    continue;
-                };
-                if table.contains_key(new) {
-                    let problem = format!("was renamed `{new}`, which stands there too: remove the old name");
-                    return Err(Error::key(format!("{section}.{old}"), self.text.shown(&value), problem));
-                }
-                table.insert(Spanned::new(key.span(), new.to_string().into()), value);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives a key, named with its section, another value.
-    fn set(&mut self, key: &str, value: Spanned<DeValue<'t>>) {
-        let text = self.text;
-        let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        let Some(mut table) = inner(&mut self.values, section, value.span()) else { return };
-        let mut name = name;
-        // The space of a search is a table in its section.
-        if let ("tune", Some(searched)) = (section, name.strip_prefix("search.")) {
-            let Some(search) = inner(table, "search", value.span()) else { return };
-            table = search;
-            name = searched.trim_matches('"');
-            // In a file the key may stand without quotes, in a table of its section.
-            if let Some((section, key)) = name.split_once('.')
-                && let Some(DeValue::Table(section)) = table.get_mut(section).map(Spanned::get_mut)
-            {
-                section.remove(key);
-            }
-        }
-        let now = text.shown(&value);
-        let before = table.remove(name);
-        table.insert(Spanned::new(value.span(), name.to_string().into()), value);
-        match (section, name) {
-            // The two say the same thing, so the later word holds.
-            ("training", "steps") => table.remove("epochs"),
-            ("training", "epochs") => table.remove("steps"),
-            // A device is one of its backend.
-            ("training", "backend")
-                if !text.is_set("training.device")
-                    && before.is_some_and(|before| text.shown(&before) != now) =>
-            {
-                table.remove("device")
-            }
-            _ => None,
-        };
-    }
-
-    /// Where the data comes from: as `data.source` says, or else what `data.path` names.
-    fn data_source(&self) -> String {
-        match (self.word("data", "source"), self.word("data", "path")) {
-            (Some(source), _) => source.to_string(),
-            (None, path) => Source::of(Path::new(path.unwrap_or_default())).name().to_string(),
-        }
-    }
-
-    fn word(&self, section: &str, name: &str) -> Option<&str> {
-        self.values.get(section)?.get_ref().get(name)?.get_ref().as_str()
-    }
-
-    /// Settles what follows from the overrides of a config whose data was `written` to come from elsewhere: to
-    /// name a file is to read it, to name a task is to draw it, and `data.vocab` was the size of what is no
-    /// longer read.
-    fn settle(&mut self, written: &str) {
-        let is_set = |key: &str| self.text.is_set(key);
-        let source = match (is_set("data.source"), is_set("data.path"), is_set("data.task")) {
-            (false, true, _) if written == Source::Sequences.name() => {
-                Source::of(Path::new(self.word("data", "path").unwrap_or_default())).name().to_string()
-            }
-            (false, false, true) => Source::Sequences.name().to_string(),
-            _ => self.data_source(),
-        };
-        let keeps_vocab = is_set("data.vocab") || source == written;
-        let source = Spanned::new(NOWHERE, DeValue::String(source.into()));
-        let Some(data) = inner(&mut self.values, "data", NOWHERE) else { return };
-        if !keeps_vocab {
-            data.remove("vocab");
-        }
-        match data.get_mut("source") {
-            None => drop(data.insert(Spanned::new(NOWHERE, "source".into()), source)),
-            // What is no word is answered as such, at its place.
-            Some(value) if value.get_ref().is_str() => *value.get_mut() = source.into_inner(),
-            Some(_) => {}
-        }
-    }
-
-    /// The config, typed and checked.
-    fn read(mut self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
-        check_keys(&self.values, |value| self.text.shown(value)).map_err(|error| self.locate(error))?;
-        self.check_numbers()?;
-        // The value as it was written, where it is read as something else.
-        let mut given = None;
-        loop {
-            let whole = toml::Deserializer::from(Spanned::new(0..self.text.file, self.values.clone()));
-            let error = match Config::deserialize(whole) {
-                Ok(config) => {
-                    let checked = config.check().and_then(|()| check(&config));
-                    return checked.map_err(|error| self.locate(error)).map(|()| config);
-                }
-                Err(error) => error,
-            };
-            let start = error.span().map_or(0, |span| span.start);
-            let is_there =
-                |value: &Spanned<DeValue<'_>>| value.span().start <= start && start < value.span().end.max(1);
-            let text = self.text;
-            let sections = self.values.iter_mut().filter_map(|(section, table)| match table.get_mut() {
-                DeValue::Table(table) => Some((section, table)),
-                _ => None,
-            });
-            let mut keys = sections.flat_map(|(section, table)| {
-                table.iter_mut().map(move |(name, value)| (format!("{section}.{name}"), value))
-            });
-            let Some((key, value)) = keys.find(|(_, value)| is_there(value)) else {
-                return Err(self.text.syntax(&error));
-            };
-            let expected = expected(error.message());
-            // `--set run.name=7` means the text "7"; and a choice is a word: as one, serde answers with those that
-            // there are.
-            let is_word = expected.contains("text in quotes") && start >= self.text.file
-                || error.message().starts_with("wanted");
-            if is_word && !value.get_ref().is_str() {
-                let word = text.all.get(value.span()).unwrap_or_default().to_string();
-                given = Some(word.clone());
-                *value.get_mut() = DeValue::String(word.into());
-                continue;
-            }
-            let given = given.unwrap_or_else(|| text.shown(value));
-            return Err(self.locate(Error::key(key, given, format!("cannot be used: {expected}"))));
-        }
-    }
-
-    /// Refuses numbers that no key takes and that a config could not say again.
-    fn check_numbers(&self) -> Result<()> {
-        for (section, table) in &self.values {
-            for (name, value) in table.get_ref().as_table().into_iter().flatten() {
-                let problem = match value.get_ref() {
-                    DeValue::Integer(number)
-                        if i64::from_str_radix(number.as_str(), number.radix()).is_err() =>
-                    {
-                        "is too large"
-                    }
-                    DeValue::Float(number) if !number.as_str().parse::<f64>().is_ok_and(f64::is_finite) => {
-                        "must be a finite number"
-                    }
-                    _ => continue,
-                };
-                let error = Error::key(format!("{section}.{name}"), self.text.shown(value), problem);
-                return Err(self.locate(error));
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds to an error about a key the place where its value was written.
-    fn locate(&self, error: Error) -> Error {
-        match error {
-            Error::Key { origin: None, key, value, problem } => {
-                let origin = self.offset(&key).and_then(|offset| self.text.origin(offset));
-                Error::Key { origin, key, value, problem }
-            }
-            other => other,
-        }
-    }
-
-    /// Where a key, named with its section, is written.
-    fn offset(&self, key: &str) -> Option<usize> {
-        let (mut table, mut rest) = (&self.values, key);
-        loop {
-            if let Some((key, _)) = table.get_key_value(rest) {
-                return Some(key.span().start);
-            }
-            let (name, inner) = rest.split_once('.')?;
-            table = table.get(name)?.get_ref().as_table()?;
-            rest = inner;
-        }
-    }
+/// Adds to an error about a key the place where its value was written.
+fn locate(error: Error, places: &Places) -> Error {
+    let origin = match &error {
+        Error::Key { key, .. } => places.get(key).and_then(|(_, origin)| origin.clone()),
+        _ => None,
+    };
+    error.at(origin)
 }
 
 /// The table of that name in `table`, made where there is none; none where it is something else.
-fn inner<'t, 'v>(table: &'t mut DeTable<'v>, name: &str, span: Range<usize>) -> Option<&'t mut DeTable<'v>> {
-    if !table.contains_key(name) {
-        let key = Spanned::new(span.clone(), name.to_string().into());
-        table.insert(key, Spanned::new(span, DeValue::Table(DeTable::new())));
+fn inner<'t>(table: &'t mut Table, name: &str) -> Option<&'t mut Table> {
+    table.entry(name).or_insert_with(|| Table::new().into()).as_table_mut()
+}
+
+/// `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same: the second is a table in a table,
+/// which has the name of a section.
+fn flat(search: Table) -> Result<Table> {
+    let mut keys = Table::new();
+    for (name, value) in search {
+        let of_name = match value {
+            Value::Table(inner) if !name.contains('.') => {
+                inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)).collect()
+            }
+            value => vec![(name, value)],
+        };
+        for (key, value) in of_name {
+            if keys.contains_key(&key) {
+                let problem = "stands there twice, once with quotes and once without: keep one of them";
+                return Err(Error::key(format!("tune.search.{key}"), value, problem));
+            }
+            keys.insert(key, value);
+        }
     }
-    match table.get_mut(name)?.get_mut() {
-        DeValue::Table(table) => Some(table),
-        _ => None,
-    }
+    Ok(keys)
+}
+
+/// Where the data comes from: as `data.source` says, or else what `data.path` names.
+fn data_source(values: &Table) -> String {
+    word(values, "source").map_or_else(|| source_of_path(values), str::to_string)
+}
+
+fn source_of_path(values: &Table) -> String {
+    Source::of(Path::new(word(values, "path").unwrap_or_default())).to_string()
+}
+
+fn word<'v>(values: &'v Table, name: &str) -> Option<&'v str> {
+    values.get("data")?.get(name)?.as_str()
 }
 
 /// What serde expected, in words that do not ask a user to know Rust.
@@ -444,6 +383,29 @@ mod tests {
         assert!(said("", &["model.heads=4\nlayers=3"]).contains("holds more than one line"));
         let long = format!("run.name={}", "x".repeat(1 << 20));
         assert!(said("", &[&long]).len() < 500 && said("", &[&long[4..]]).len() < 500);
+    }
+
+    #[test]
+    fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
+        let said = |text| said(text, &[]);
+        assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
+        assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
+        assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
+        let far = said("[run]\ncolour = \"red\"");
+        assert!(far.ends_with("[run] has name, seed, from"), "{far}");
+    }
+
+    #[test]
+    fn a_searched_key_may_be_written_with_quotes_or_without_and_once() {
+        let search = |text: &str| {
+            let text = format!("[tune.search]\n{text}");
+            Config::parse(&text, Path::new("a.toml"), &[]).map(|config| config.tune.unwrap().search)
+        };
+        let text = "\"training.batch_size\" = [16]\ntraining.learning_rate = { min = 1, max = 2 }\n";
+        let keys = search(text).unwrap();
+        assert_eq!(keys.keys().collect::<Vec<_>>(), ["training.batch_size", "training.learning_rate"]);
+        let twice = search("\"model.heads\" = [2]\nmodel.heads = [4]").unwrap_err().to_string();
+        assert!(twice.starts_with("a.toml:") && twice.contains("stands there twice"), "{twice}");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The keys of `[training]`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
 use crate::error::{Error, Result};
 use crate::ops::{Kernels, Precision};
+use crate::terminal::counted;
 
 /// How a model is trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingConfig {
     /// The backend that computes: one that is compiled in. Left out: the best that is.
@@ -82,7 +84,7 @@ pub struct TrainingConfig {
 }
 
 /// The optimizers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimizerKind {
     /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
@@ -94,7 +96,7 @@ pub enum OptimizerKind {
 }
 
 /// The course of the learning rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// The peak, to the end.
@@ -109,7 +111,7 @@ pub enum Shape {
 
 /// A metric of `metrics.csv` that early stopping can monitor, at each validation: what the validation
 /// itself says, or the mean over the rows of training since the validation before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Monitor {
     /// The validation loss: lower is better.
@@ -163,91 +165,59 @@ impl Default for TrainingConfig {
 
 /// More steps than this are a slip of the keyboard: at a thousand in a second they take 34 years.
 const MOST_STEPS: usize = 1 << 40;
+const MOST_SEQUENCES: usize = 1 << 20;
+
+/// Steps of a run that names neither steps nor epochs.
+const DEFAULT_STEPS: usize = 1_000;
 
 impl TrainingConfig {
-    /// Steps of a run that names neither steps nor epochs.
-    const DEFAULT_STEPS: usize = 1_000;
-
     /// Checks what can be known without the data.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
             let problem = format!("stands beside `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
         }
-        if self.threads == Some(0) {
-            let problem = "must be at least 1: leave the key out for one thread a core";
-            return Err(Error::key("training.threads", 0, problem));
-        }
-        if let Some(threads) = self.threads.filter(|&threads| threads > 1_024) {
-            return Err(Error::key(
-                "training.threads",
-                threads,
-                "is more than any machine serves: at most 1024",
-            ));
-        }
         let counts = [
-            ("training.steps", self.steps.unwrap_or(1)),
-            ("training.epochs", self.epochs.unwrap_or(1)),
-            ("training.batch_size", self.batch_size),
-            ("training.accumulate", self.accumulate),
-            ("training.log_every", self.log_every),
+            ("training.threads", self.threads.unwrap_or(1), 1_024, "any machine serves"),
+            ("training.steps", self.steps.unwrap_or(1), MOST_STEPS, "any run takes"),
+            ("training.epochs", self.epochs.unwrap_or(1), MOST_STEPS, "any run takes"),
+            ("training.log_every", self.log_every, MOST_STEPS, "any run takes"),
+            ("training.batch_size", self.batch_size, MOST_SEQUENCES, "any memory holds"),
+            ("training.accumulate", self.accumulate, MOST_SEQUENCES, "any memory holds"),
         ];
-        for (key, value) in counts {
+        for (key, value, most, what) in counts {
             if value == 0 {
                 return Err(Error::key(key, value, "must be at least 1"));
             }
-            if value > MOST_STEPS {
-                return Err(Error::key(
-                    key,
-                    value,
-                    format!("is more than any run takes: at most {MOST_STEPS}"),
-                ));
-            }
-        }
-        let most = 1 << 20;
-        for (key, value) in
-            [("training.batch_size", self.batch_size), ("training.accumulate", self.accumulate)]
-        {
             if value > most {
-                return Err(Error::key(key, value, format!("is more than any memory holds: at most {most}")));
+                return Err(Error::key(key, value, format!("is more than {what}: at most {most}")));
             }
         }
-        let positive = [("training.learning_rate", self.learning_rate), ("training.epsilon", self.epsilon)];
-        for (key, value) in positive {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(Error::key(key, value, "must be a number above 0"));
-            }
-        }
-        let not_negative = [
-            ("training.warmup", self.warmup),
-            ("training.min_learning_rate", self.min_learning_rate),
-            ("training.weight_decay", self.weight_decay),
-            ("training.max_gradient_norm", self.max_gradient_norm),
-            ("training.min_delta", self.min_delta),
-            ("training.max_minutes", self.max_minutes),
+        let above_0 = |value: f64| value.is_finite() && value > 0.0;
+        let from_0 = |value: f64| value.is_finite() && value >= 0.0;
+        let part = |value: f64| (0.0..1.0).contains(&value);
+        let (above, from, within) =
+            ("must be a number above 0", "must be 0 or a number above it", "must lie in [0, 1)");
+        let numbers = [
+            ("training.learning_rate", self.learning_rate, above_0(self.learning_rate), above),
+            ("training.epsilon", self.epsilon, above_0(self.epsilon), above),
+            ("training.warmup", self.warmup, from_0(self.warmup), from),
+            ("training.min_learning_rate", self.min_learning_rate, from_0(self.min_learning_rate), from),
+            ("training.weight_decay", self.weight_decay, from_0(self.weight_decay), from),
+            ("training.max_gradient_norm", self.max_gradient_norm, from_0(self.max_gradient_norm), from),
+            ("training.min_delta", self.min_delta, from_0(self.min_delta), from),
+            ("training.max_minutes", self.max_minutes, from_0(self.max_minutes), from),
+            ("training.beta1", self.beta1, part(self.beta1), within),
+            ("training.beta2", self.beta2, part(self.beta2), within),
+            ("training.momentum", self.momentum, part(self.momentum), within),
+            ("training.label_smoothing", self.label_smoothing, part(self.label_smoothing), within),
         ];
-        for (key, value) in not_negative {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(Error::key(key, value, "must be 0 or a number above it"));
-            }
+        if let Some((key, value, _, problem)) = numbers.into_iter().find(|(_, _, fits, _)| !fits) {
+            return Err(Error::key(key, value, problem));
         }
-        if self.warmup > 1e12 {
-            return Err(Error::key(
-                "training.warmup",
-                self.warmup,
-                "is longer than any run: give steps, or a fraction of the run below 1",
-            ));
-        }
-        let fractions = [
-            ("training.beta1", self.beta1),
-            ("training.beta2", self.beta2),
-            ("training.momentum", self.momentum),
-            ("training.label_smoothing", self.label_smoothing),
-        ];
-        for (key, value) in fractions {
-            if !(0.0..1.0).contains(&value) {
-                return Err(Error::key(key, value, "must lie in [0, 1)"));
-            }
+        if self.warmup > MOST_STEPS as f64 {
+            let problem = "is longer than any run: give steps, or a fraction of the run below 1";
+            return Err(Error::key("training.warmup", self.warmup, problem));
         }
         if self.schedule != Shape::Constant && self.min_learning_rate > self.learning_rate {
             let problem = format!("must not exceed `training.learning_rate` = {}", self.learning_rate);
@@ -258,15 +228,14 @@ impl TrainingConfig {
 
     /// What a run of `total` steps should know of these keys: those that have another effect than they seem to.
     pub fn warnings(&self, total: usize) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.warmup >= 1.0 && self.warmup > total as f64 {
-            warnings.push(format!(
-                "training.warmup = {} is longer than the run of {total} steps, which never reaches its \
-                 training.learning_rate: give a fraction of the run, as 0.05",
-                self.warmup
-            ));
-        }
-        warnings
+        let is_too_long = self.warmup >= 1.0 && self.warmup > total as f64;
+        let warning = format!(
+            "training.warmup = {} is longer than the run of {}, which never reaches its training.learning_rate: \
+             give a fraction of the run, as 0.05",
+            self.warmup,
+            counted(total, "step")
+        );
+        is_too_long.then_some(warning).into_iter().collect()
     }
 
     /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
@@ -280,7 +249,7 @@ impl TrainingConfig {
         match (self.steps, self.epochs) {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => epochs.saturating_mul(self.steps_per_epoch(batches)).min(MOST_STEPS),
-            (None, None) => Self::DEFAULT_STEPS,
+            (None, None) => DEFAULT_STEPS,
         }
     }
 }

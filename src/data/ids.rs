@@ -1,84 +1,61 @@
 //! Token ids, as small as they can be held.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 
-/// Token ids in the narrowest type that holds them: half the memory for all but the largest
-/// vocabularies.
-#[derive(Debug)]
-pub(crate) enum Ids {
-    U16(Vec<u16>),
-    U32(Vec<u32>),
-}
-
-impl Default for Ids {
-    fn default() -> Self {
-        Ids::U16(Vec::new())
-    }
+/// Token ids in two bytes each, and in four from the first that needs them: half the memory for all but the
+/// largest vocabularies.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    low: Vec<u16>,
+    /// The upper halves; empty while all are 0.
+    high: Vec<u16>,
 }
 
 impl Ids {
-    /// Makes room for `more` ids.
-    pub(crate) fn reserve(&mut self, more: usize) {
-        match self {
-            Ids::U16(ids) => ids.reserve(more),
-            Ids::U32(ids) => ids.reserve(more),
-        }
+    /// Makes room for `more` ids of two bytes.
+    pub(crate) fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
+        self.low.try_reserve_exact(more)
     }
 
-    /// Adds ids; all are widened when the first comes that needs it.
+    /// Adds ids.
     pub(crate) fn extend(&mut self, more: &[u32]) {
-        match self {
-            Ids::U16(ids) if more.iter().all(|&id| id <= u16::MAX.into()) => {
-                ids.extend(more.iter().map(|&id| id as u16));
-            }
-            Ids::U16(ids) => {
-                *self = Ids::U32(ids.iter().copied().map(u32::from).chain(more.iter().copied()).collect());
-            }
-            Ids::U32(ids) => ids.extend_from_slice(more),
+        let before = self.len();
+        self.low.extend(more.iter().map(|&id| id as u16));
+        if !self.high.is_empty() || more.iter().any(|&id| id > u16::MAX.into()) {
+            self.high.resize(before, 0);
+            self.high.extend(more.iter().map(|&id| (id >> 16) as u16));
         }
     }
 
-    /// Gives each id another one.
+    /// Gives each id another one, none of which is larger than the largest so far.
     pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
-        // As many ids are needed as before, so what fitted fits.
-        match self {
-            Ids::U16(ids) => ids.iter_mut().for_each(|id| *id = by(u32::from(*id)) as u16),
-            Ids::U32(ids) => ids.iter_mut().for_each(|id| *id = by(*id)),
+        for index in 0..self.len() {
+            let id = by(self.get(index));
+            self.low[index] = id as u16;
+            if let Some(high) = self.high.get_mut(index) {
+                *high = (id >> 16) as u16;
+            }
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        match self {
-            Ids::U16(ids) => ids.len(),
-            Ids::U32(ids) => ids.len(),
-        }
+        self.low.len()
     }
 
     pub(crate) fn get(&self, index: usize) -> u32 {
-        match self {
-            Ids::U16(ids) => ids[index].into(),
-            Ids::U32(ids) => ids[index],
-        }
+        let high = self.high.get(index).copied().unwrap_or(0);
+        u32::from(high) << 16 | u32::from(self.low[index])
     }
 
-    /// Visits the ids at `range` in their order.
-    pub(crate) fn for_each(&self, range: Range<usize>, mut visit: impl FnMut(u32)) {
-        match self {
-            Ids::U16(ids) => ids[range].iter().for_each(|&id| visit(id.into())),
-            Ids::U32(ids) => ids[range].iter().for_each(|&id| visit(id)),
-        }
+    /// The ids at `range` in their order.
+    pub(crate) fn iter(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = u32> {
+        range.map(|index| self.get(index))
     }
 
     /// Copies the ids at `range` into a slice of the same length.
     pub(crate) fn copy(&self, range: Range<usize>, into: &mut [u32]) {
-        match self {
-            Ids::U16(ids) => {
-                for (to, &from) in into.iter_mut().zip(&ids[range]) {
-                    *to = from.into();
-                }
-            }
-            Ids::U32(ids) => into.copy_from_slice(&ids[range]),
-        }
+        into.iter_mut().zip(self.iter(range)).for_each(|(to, id)| *to = id);
     }
 }
 
@@ -95,12 +72,14 @@ mod tests {
     fn ids_are_narrow_until_one_needs_more() {
         let mut ids = Ids::default();
         ids.extend(&[3, 65_535]);
-        assert!(matches!(ids, Ids::U16(_)));
+        assert!(ids.high.is_empty());
         ids.extend(&[7, 65_536]);
-        assert!(matches!(ids, Ids::U32(_)));
+        assert_eq!(ids.high, [0, 0, 0, 1]);
         ids.extend(&[11]);
         let mut copy = [0; 4];
         ids.copy(1..5, &mut copy);
         assert_eq!((ids.len(), copy), (5, [65_535, 7, 65_536, 11]));
+        ids.replace(|id| id.wrapping_sub(1));
+        assert_eq!(ids.iter(0..5).collect::<Vec<_>>(), [2, 65_534, 6, 65_535, 10]);
     }
 }

@@ -1,16 +1,23 @@
 //! What a user names to be read: a regular file, or a stream up to a limit.
 //!
 //! A device such as `/dev/zero` never ends, and neither may a pipe: what is no file is refused, and of a
-//! stream no more is read than memory has room for. Everything that a user names is opened here.
+//! stream no more is read than memory has room for. Configs, texts, tables, prompts and weights are opened here.
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
 /// The most bytes that are read of a stream: 1 GiB, which is held in memory.
 const LARGEST_STREAM: u64 = 1 << 30;
+
+/// The most bytes of a piece of a text: many enough that a tokenizer does not feel the cuts, few enough that all
+/// cores get some.
+const PIECE: usize = 1 << 16;
+
+/// The byte order mark.
+const MARK: &str = "\u{feff}";
 
 /// A file, or what a stream held.
 #[derive(Debug)]
@@ -83,16 +90,90 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
 /// # Errors
 /// As [`open`], and when it is not UTF-8: names the line and the byte.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
-    let mut text = String::from_utf8(read(path)?).map_err(|error| {
-        let byte = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..byte].iter().filter(|&&byte| byte == b'\n').count() + 1;
-        let problem = format!("is not UTF-8 at byte {byte}; save it as UTF-8, as by `iconv -t UTF-8`");
-        Error::file(path, Some(line), None, problem)
-    })?;
-    if text.starts_with('\u{feff}') {
-        text.drain(..'\u{feff}'.len_utf8());
+    Text::open(path.to_path_buf())?.pieces()?.collect()
+}
+
+/// A text that is read as often as is asked for, and never held as a whole unless it comes from a stream.
+#[derive(Debug)]
+pub(crate) struct Text {
+    pub path: PathBuf,
+    /// What a stream held, which is read but once.
+    pub stream: Option<Vec<u8>>,
+}
+
+impl Text {
+    /// The text of a regular file or a stream.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(path: PathBuf) -> Result<Self> {
+        let stream = match open(&path)? {
+            Input::File(_) => None,
+            Input::Stream(bytes) => Some(bytes),
+        };
+        Ok(Text { path, stream })
     }
-    Ok(text)
+
+    /// The text from its beginning, without the byte order mark that some editors put before it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened again.
+    pub fn pieces(&self) -> Result<Pieces<'_>> {
+        let input: Box<dyn Read + Send + '_> = match &self.stream {
+            Some(bytes) => Box::new(bytes.as_slice()),
+            None => Box::new(File::open(&self.path).map_err(|error| Error::io("read", &self.path, error))?),
+        };
+        Ok(Pieces { path: &self.path, input, buffer: Vec::new(), line: 1, byte: 0 })
+    }
+}
+
+/// The pieces of a text, cut before white space where there is some, where tokenizers cut; and the error where it
+/// is not UTF-8, with the line and the byte.
+pub(crate) struct Pieces<'a> {
+    path: &'a Path,
+    input: Box<dyn Read + Send + 'a>,
+    /// What is read and is no piece yet, and where it begins.
+    buffer: Vec<u8>,
+    line: usize,
+    byte: usize,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Result<String>> {
+        // A piece, a byte order mark, and the rest of a character that the end of a piece cuts.
+        let missing = PIECE + 8 - self.buffer.len();
+        if let Err(error) = self.input.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
+            return Some(Err(Error::io("read", self.path, error)));
+        }
+        if self.byte == 0 && self.buffer.starts_with(MARK.as_bytes()) {
+            self.byte += self.buffer.drain(..MARK.len()).len();
+        }
+        let text = self.buffer.utf8_chunks().next()?.valid();
+        let lines = |text: &str| text.matches('\n').count();
+        if text.len() < self.buffer.len().min(PIECE) {
+            let byte = self.byte + text.len();
+            let problem = format!("is not UTF-8 at byte {byte}; save it as UTF-8, as by `iconv -t UTF-8`");
+            return Some(Err(Error::file(self.path, Some(self.line + lines(text)), None, problem)));
+        }
+        let piece = text[..end_of_piece(text)].to_string();
+        self.line += lines(&piece);
+        self.byte += self.buffer.drain(..piece.len()).len();
+        Some(Ok(piece))
+    }
+}
+
+/// Where the first piece of a text ends.
+fn end_of_piece(text: &str) -> usize {
+    let is_gap = |pair: &[u8]| !pair[0].is_ascii_whitespace() && pair[1].is_ascii_whitespace();
+    match text.as_bytes().get(..PIECE) {
+        None => text.len(),
+        Some(bytes) => match bytes.windows(2).rposition(is_gap) {
+            Some(before) => before + 1,
+            None => text.floor_char_boundary(PIECE),
+        },
+    }
 }
 
 #[cfg(unix)]
@@ -116,6 +197,31 @@ mod tests {
         let error = read("/dev/zero").unwrap_err();
         let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
+    }
+
+    /// The pieces of a text that comes from a stream.
+    fn pieces(text: &str) -> Vec<String> {
+        let text = Text { path: PathBuf::new(), stream: Some(text.into()) };
+        text.pieces().unwrap().collect::<Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn pieces_put_together_are_the_text_whatever_their_cuts() {
+        // No white space at all, with characters of three bytes that no piece ends at; then white
+        // space far apart; and a mark before them.
+        for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {
+            assert!(pieces(&text).len() > 3);
+            assert_eq!(pieces(&text).concat(), text);
+            assert_eq!(pieces(&format!("\u{feff}{text}")), pieces(&text));
+        }
+        assert_eq!((pieces("\u{feff}"), pieces("")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_piece_ends_before_white_space() {
+        for piece in pieces(&"one  two\n\n".repeat(20_000)) {
+            assert!(piece.ends_with("\n\n") || piece.ends_with("one") || piece.ends_with("two"));
+        }
     }
 
     #[test]

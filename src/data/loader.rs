@@ -118,7 +118,6 @@ impl Loader {
 mod tests {
     use super::*;
     use crate::data::Role;
-    use crate::data::ids::Ids;
     use crate::data::sequences::Rows;
 
     /// 11 rows of different lengths: row `r` counts up from 100 r.
@@ -131,8 +130,8 @@ mod tests {
     }
 
     fn stream(ids: u32, length: usize) -> Sequences {
-        let mut stream = Ids::default();
-        stream.extend(&(0..ids).collect::<Vec<u32>>());
+        let mut stream = Rows::default();
+        stream.push(&(0..ids).collect::<Vec<u32>>());
         Sequences::windows(Arc::new(stream), 2..ids as usize, length)
     }
 

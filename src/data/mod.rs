@@ -106,7 +106,7 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
         Source::Text | Source::Table => Err(Error::key(
             "data.source",
-            config.source.name(),
+            config.source,
             "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \
              the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
         )),

@@ -4,11 +4,24 @@ mod folder;
 
 pub use folder::{HiddenFolder, check_output, show_at, with_remedy, write_output};
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Error, Result};
+
+/// Reads what a JSON file holds. Where it is something else, the error says so by `wrong`, as "is no analysis".
+///
+/// # Errors
+/// If it cannot be read or understood: names the place.
+pub fn read_json<T: DeserializeOwned>(path: &Path, wrong: &str) -> Result<T> {
+    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Error::file(path, Some(error.line()), Some(error.column()), format!("{wrong}: {error}"))
+    })
+}
 
 /// Writes a file so that its name holds either what it held before, or all of `bytes`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -14,7 +14,7 @@ mod writer;
 
 pub use sampling::Sampling;
 pub use score::score;
-pub use writer::{Alternative, Continuation, Ended, Event, Options, Prompt, write};
+pub use writer::{Alternative, Continuation, Ended, Options, Prompt, window, write};
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
@@ -22,13 +22,10 @@ use crate::model::Source;
 
 /// Equal rows of ids on a device, `[rows, time]`.
 fn rows<'a, B: Backend>(rows: impl Iterator<Item = &'a [u32]>, device: &B::Device) -> Tensor<B, 2, Int> {
-    let (mut ids, mut count) = (Vec::new(), 0);
-    for row in rows {
-        ids.extend(row.iter().map(|&id| i64::from(id)));
-        count += 1;
-    }
-    let time = ids.len() / count.max(1);
-    Tensor::from_data(TensorData::new(ids, [count, time]), device)
+    let rows: Vec<_> = rows.collect();
+    let ids: Vec<_> = rows.concat().into_iter().map(i64::from).collect();
+    let shape = [rows.len(), ids.len() / rows.len().max(1)];
+    Tensor::from_data(TensorData::new(ids, shape), device)
 }
 
 /// The same source for so many rows, none of it padding.

@@ -3,29 +3,37 @@
 //! They are applied in the order in which they stand here. A token that a filter removes gets a
 //! logit of minus infinity, and so a probability of exactly zero.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Error, Result};
 
 /// How the next token is chosen.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, clap::Args)]
 pub struct Sampling {
-    /// Takes the likeliest token instead of drawing one.
+    /// Takes the likeliest token at each step.
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     pub greedy: bool,
-    /// Logits are divided by this: below 1 the likely becomes likelier. 0 is greedy.
+    /// Divides the logits: below 1 the likely becomes likelier, 0 is greedy.
+    #[arg(long, value_name = "T", default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f64,
-    /// Only the so many likeliest tokens are left; 0: all.
+    /// Draws from the K likeliest tokens only; 0: from all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
     pub top_k: usize,
-    /// Only the likeliest tokens are left whose probabilities together reach this; 1: all.
+    /// Draws from the likeliest tokens whose probabilities together reach P.
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     pub top_p: f64,
-    /// Only tokens are left that are at least this likely, relative to the likeliest; 0: all.
+    /// Draws from tokens at least P times as likely as the likeliest.
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     pub min_p: f64,
-    /// Makes tokens that were read or written before less likely; 1: leaves them.
+    /// Makes tokens that stand there already less likely; 1: leaves them.
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repetition_penalty: f64,
 }
 
 impl Default for Sampling {
     /// Draws from the model's own distribution.
     fn default() -> Self {
-        Self { greedy: false, temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0 }
+        Self { greedy: false, ..Self::GREEDY }
     }
 }
 
@@ -60,26 +68,21 @@ impl Sampling {
     /// Chooses the token that follows the tokens in `seen`; `uniform` is a number drawn from
     /// [0, 1), which greedy choice has no need of.
     pub fn choose(&self, logits: &[f32], seen: &[u32], uniform: f64) -> u32 {
-        let is_greedy = self.greedy || self.temperature == 0.0;
-        if is_greedy && self.repetition_penalty == 1.0 {
+        if !self.greedy && self.temperature > 0.0 {
+            return draw(&self.probabilities(logits, seen), uniform);
+        }
+        if self.repetition_penalty == 1.0 {
             return likeliest(logits);
         }
         let mut logits = logits.to_vec();
         penalize_repetition(&mut logits, seen, self.repetition_penalty);
-        match is_greedy {
-            true => likeliest(&logits),
-            false => draw(&self.filtered(logits), uniform),
-        }
+        likeliest(&logits)
     }
 
     /// The probabilities that a token is drawn from.
     pub fn probabilities(&self, logits: &[f32], seen: &[u32]) -> Vec<f64> {
         let mut logits = logits.to_vec();
         penalize_repetition(&mut logits, seen, self.repetition_penalty);
-        self.filtered(logits)
-    }
-
-    fn filtered(&self, mut logits: Vec<f32>) -> Vec<f64> {
         scale(&mut logits, self.temperature);
         keep_top_k(&mut logits, self.top_k);
         keep_top_p(&mut logits, self.top_p);
@@ -95,10 +98,7 @@ pub fn penalize_repetition(logits: &mut [f32], seen: &[u32], penalty: f64) {
     if penalty == 1.0 {
         return;
     }
-    let mut tokens = seen.to_vec();
-    tokens.sort_unstable();
-    tokens.dedup();
-    for token in tokens {
+    for &token in seen.iter().collect::<BTreeSet<_>>() {
         if let Some(logit) = logits.get_mut(token as usize) {
             let value = f64::from(*logit);
             *logit = (if value > 0.0 { value / penalty } else { value * penalty }) as f32;
@@ -120,13 +120,13 @@ pub fn scale(logits: &mut [f32], temperature: f64) {
 /// Keeps the `k` likeliest tokens (Fan, Lewis and Dauphin, 2018, arXiv 1805.04833); of equally
 /// likely ones those with the smaller id. 0 keeps all.
 pub fn keep_top_k(logits: &mut [f32], k: usize) {
-    if k == 0 || k >= logits.len() {
+    if k == 0 {
         return;
     }
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    order.select_nth_unstable_by(k, |&a, &b| by_likelihood(logits, a, b));
-    for &token in &order[k..] {
-        logits[token as usize] = f32::NEG_INFINITY;
+    let kept: Vec<_> = top(logits, k).into_iter().map(|token| (token, logits[token as usize])).collect();
+    logits.fill(f32::NEG_INFINITY);
+    for (token, logit) in kept {
+        logits[token as usize] = logit;
     }
 }
 
@@ -137,10 +137,8 @@ pub fn keep_top_p(logits: &mut [f32], p: f64) {
         return;
     }
     let probabilities = softmax(logits);
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    order.sort_unstable_by(|&a, &b| by_likelihood(logits, a, b));
     let mut sum = 0.0;
-    for token in order {
+    for token in top(logits, logits.len()) {
         // The likeliest is always kept: nothing stands before it.
         if sum >= p {
             logits[token as usize] = f32::NEG_INFINITY;
@@ -172,28 +170,21 @@ pub fn softmax(logits: &[f32]) -> Vec<f64> {
     probabilities
 }
 
-/// The logarithms of the probabilities of logits, in nats.
-pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = largest(logits);
-    let sum: f64 = logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
-    let log_sum = largest + sum.ln();
-    logits.iter().map(|&x| f64::from(x) - log_sum).collect()
-}
-
 /// The token with the largest logit; the first where several are equal.
 pub fn likeliest(logits: &[f32]) -> u32 {
     let largest = largest(logits);
     logits.iter().position(|&logit| f64::from(logit) == largest).unwrap_or(0) as u32
 }
 
-/// The `count` likeliest tokens, likeliest first.
+/// The `count` likeliest tokens, likeliest first; of equally likely ones that with the smaller id.
 pub fn top(logits: &[f32], count: usize) -> Vec<u32> {
+    let by_likelihood = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
     if count < order.len() {
-        order.select_nth_unstable_by(count, |&a, &b| by_likelihood(logits, a, b));
+        order.select_nth_unstable_by(count, by_likelihood);
         order.truncate(count);
     }
-    order.sort_unstable_by(|&a, &b| by_likelihood(logits, a, b));
+    order.sort_unstable_by(by_likelihood);
     order
 }
 
@@ -217,10 +208,6 @@ pub fn draw(probabilities: &[f64], uniform: f64) -> u32 {
 
 fn largest(logits: &[f32]) -> f64 {
     f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max))
-}
-
-fn by_likelihood(logits: &[f32], a: u32, b: u32) -> std::cmp::Ordering {
-    logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b))
 }
 
 #[cfg(test)]

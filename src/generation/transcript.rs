@@ -1,27 +1,24 @@
 //! The text of a continuation as it grows: what can be shown already, and where a stop string
 //! ends it.
 
-use std::ops::Range;
-
 use crate::data::{Notation, Vocabulary};
 
-/// Tokens of the prompt with which new ones are decoded: a tokenizer may drop the space before
+/// Tokens of the prompt with which the first new one is decoded: a tokenizer may drop the space before
 /// the first token of a text.
 const CONTEXT: usize = 4;
-
-/// New tokens that are decoded again with each that comes: what stands before has its text for good. It is at
-/// most twice as many.
-const UNSETTLED: usize = 32;
 
 /// New tokens and their text.
 #[derive(Debug)]
 pub(super) struct Transcript<'a> {
     vocabulary: &'a Vocabulary,
     stops: &'a [String],
-    before: Vec<u32>,
     tokens: Vec<u32>,
     text: String,
-    /// Tokens whose text is settled, and how many bytes that is.
+    /// Bytes of the text after each token.
+    ends: Vec<usize>,
+    /// The last tokens whose text is settled, or those of the prompt: what follows is decoded behind them.
+    before: Vec<u32>,
+    /// How many tokens and bytes are settled: all but those of a character that is not whole yet.
     settled: (usize, usize),
     /// Bytes of the text that were given out.
     shown: usize,
@@ -29,29 +26,41 @@ pub(super) struct Transcript<'a> {
 
 impl<'a> Transcript<'a> {
     pub(super) fn new(vocabulary: &'a Vocabulary, prompt: &[u32], stops: &'a [String]) -> Self {
-        let before = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
-        Self { vocabulary, stops, before, tokens: Vec::new(), text: String::new(), settled: (0, 0), shown: 0 }
+        let near = match vocabulary.notation() {
+            // No space stands before the first word.
+            Notation::Words => &[],
+            Notation::Characters | Notation::Text => &prompt[prompt.len().saturating_sub(CONTEXT)..],
+        };
+        let (tokens, text, ends) = (Vec::new(), String::new(), Vec::new());
+        Self { vocabulary, stops, tokens, text, ends, before: near.to_vec(), settled: (0, 0), shown: 0 }
     }
 
     /// Takes up a token; true where a stop string is complete, which with all behind it is dropped.
     pub(super) fn push(&mut self, token: u32) -> bool {
         self.tokens.push(token);
         let (first, settled) = self.settled;
-        let tail = self.decode(first..self.tokens.len());
+        let new = &self.tokens[first..];
+        let all = self.vocabulary.decode(&[&self.before, new].concat());
         self.text.truncate(settled);
-        self.text.push_str(&tail);
-        let Some(end) = self.stop(settled) else {
-            self.settle(&tail);
-            return false;
-        };
-        // A token stays if any of its text does.
-        while let Some(fewer) = self.tokens.len().checked_sub(1)
-            && self.decode(0..fewer).len() >= end
-        {
-            self.tokens.pop();
+        match all.strip_prefix(&self.vocabulary.decode(&self.before)) {
+            Some(text) => self.text.push_str(text),
+            // A prompt may end within a character.
+            None => self.text.push_str(&self.vocabulary.decode(new)),
         }
-        self.text.truncate(end);
-        true
+        self.ends.push(self.text.len());
+        if let Some(end) = self.stop(settled) {
+            // A token stays if any of its text does.
+            while self.tokens.len() > 1 && self.ends[self.tokens.len() - 2] >= end {
+                self.tokens.pop();
+            }
+            self.text.truncate(end);
+            return true;
+        }
+        if !self.text.ends_with(char::REPLACEMENT_CHARACTER) {
+            self.before = new.to_vec();
+            self.settled = (self.tokens.len(), self.text.len());
+        }
+        false
     }
 
     /// Where the first stop string begins, of those that end behind what was `settled`.
@@ -61,20 +70,6 @@ impl<'a> Transcript<'a> {
             self.text[from..].find(stop.as_str()).map(|at| from + at)
         });
         found.min()
-    }
-
-    /// Settles the text of all but the last tokens, where it is that whatever follows.
-    fn settle(&mut self, tail: &str) {
-        let (first, settled) = self.settled;
-        if self.tokens.len() - first < 2 * UNSETTLED {
-            return;
-        }
-        let next = self.tokens.len() - UNSETTLED;
-        let text = self.decode(first..next);
-        // Not so where the cut would part a character, or what a tokenizer joins.
-        if tail.strip_prefix(&text) == Some(self.decode(next..self.tokens.len()).as_str()) {
-            self.settled = (next, settled + text.len());
-        }
     }
 
     /// What can be shown that was not: characters that are whole, and no beginning of a stop
@@ -100,25 +95,6 @@ impl<'a> Transcript<'a> {
 
     pub(super) fn into_text(self) -> String {
         self.text
-    }
-
-    /// The text of some of the new tokens, as it stands behind those before them.
-    fn decode(&self, range: Range<usize>) -> String {
-        let tokens = &self.tokens[range.clone()];
-        let before = match (self.vocabulary.notation(), range.start) {
-            // Each token has a text of its own.
-            (Notation::Characters, _) | (Notation::Words, 0) => return self.vocabulary.decode(tokens),
-            (Notation::Words | Notation::Text, start) => {
-                let near = &self.tokens[start.saturating_sub(CONTEXT)..start];
-                if near.is_empty() { self.before.clone() } else { near.to_vec() }
-            }
-        };
-        let all = self.vocabulary.decode(&[&before, tokens].concat());
-        // A prompt may end within a character.
-        match all.strip_prefix(&self.vocabulary.decode(&before)) {
-            Some(new) => new.to_string(),
-            None => self.vocabulary.decode(tokens),
-        }
     }
 }
 
@@ -182,7 +158,7 @@ mod tests {
                 shown.push_str(transcript.fresh(step == 999));
             }
             let tokens = transcript.tokens().to_vec();
-            assert!(transcript.settled.0 > 800, "{:?}", transcript.settled);
+            assert!(transcript.settled.0 > 990, "{:?}", transcript.settled);
             let whole = vocabulary.decode(&tokens);
             assert_eq!((transcript.into_text(), shown), (whole.clone(), whole));
         }

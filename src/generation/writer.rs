@@ -45,10 +45,9 @@ pub struct Options {
     pub stop_tokens: Vec<u32>,
     /// Strings that end a continuation, and are not part of its text.
     pub stop_strings: Vec<String>,
-    /// Whether the probability of each token is noted, which takes a pass over the vocabulary.
-    pub probabilities: bool,
-    /// How many of the likeliest tokens are noted at each step, with their probabilities.
-    pub alternatives: usize,
+    /// How many of the likeliest tokens are noted at each step, beside the probability of the new one. None: not
+    /// even that, which takes a pass over the vocabulary.
+    pub alternatives: Option<usize>,
     /// Whether keys and values are kept. Without, each step reads everything anew, to the same
     /// result.
     pub cache: bool,
@@ -64,24 +63,25 @@ impl Default for Options {
             seed: 0,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
-            probabilities: true,
-            alternatives: 0,
+            alternatives: None,
             cache: true,
         }
     }
 }
 
 /// A token that could have come instead.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alternative {
     /// Its id.
     pub id: u32,
+    /// Its text.
+    pub text: String,
     /// The model's probability for it, before any filter.
     pub probability: f64,
 }
 
 /// What a model wrote.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Continuation {
     /// The new tokens.
     pub tokens: Vec<u32>,
@@ -107,23 +107,10 @@ pub enum Ended {
     MaxNew,
 }
 
-/// What happens while a model writes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Event<'a> {
-    /// A continuation has grown by this much text.
-    Text {
-        /// Which one.
-        sample: usize,
-        /// What is new of it.
-        text: &'a str,
-    },
-    /// The context is full; only this many tokens of it are read on from.
-    Slide {
-        /// The longest sequence that the model reads.
-        context: usize,
-        /// The tokens that are kept.
-        kept: usize,
-    },
+/// How many tokens are read before the context slides, and how many of them are then read again. A prompt beyond
+/// the context is read whole.
+pub fn window(sizes: Sizes, prompt: &Prompt) -> [usize; 2] {
+    [sizes.context.max(prompt.tokens.len()), sizes.context.div_ceil(2)]
 }
 
 /// A continuation under way.
@@ -136,20 +123,20 @@ struct Row<'a> {
     ended: Option<Ended>,
 }
 
-/// Continues a prompt. `watch` hears of each piece of text as it comes, and ends the writing by an error.
+/// Continues a prompt. `watch` hears by how much text each sample grows, and ends the writing by an error.
 ///
 /// # Errors
-/// [`Error::Input`] where options or prompt cannot be used; [`Error::Failed`] where the model's
-/// logits are not finite; and those of `watch`.
+/// [`Error::Input`] where options or prompt cannot be used; [`Error::Shape`] where learned positions end within the
+/// prompt; [`Error::Failed`] where the model's logits are not finite; and those of `watch`.
 pub fn write<B: ops::Backend>(
     (model, sizes): (&Model<B>, Sizes),
     vocabulary: &Vocabulary,
     prompt: &Prompt,
     options: &Options,
     device: &B::Device,
-    mut watch: impl FnMut(Event) -> Result<()>,
+    mut watch: impl FnMut(usize, &str) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
-    check(vocabulary, sizes, prompt, options)?;
+    check(vocabulary, prompt, options)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
     let mut cache = model.start(source.clone())?;
     let mut written: Vec<Row> = (0..options.samples)
@@ -164,12 +151,11 @@ pub fn write<B: ops::Backend>(
 
     // The window is what the model sees: the tokens from `first` on, of which all before `unread`
     // lie in the cache.
+    let [context, kept] = window(sizes, prompt);
     let (mut first, mut unread) = (0, 0);
     for step in 0..options.max_new {
         let time = prompt.tokens.len() + step;
-        if time - first > sizes.context {
-            let kept = sizes.context.div_ceil(2);
-            watch(Event::Slide { context: sizes.context, kept })?;
+        if time - first > context {
             (first, unread) = (time - kept, time - kept);
             cache.clear();
         }
@@ -192,10 +178,9 @@ pub fn write<B: ops::Backend>(
                     "the model's logits are not finite: its weights are damaged".into(),
                 ));
             }
-            let number = (options.first_sample + sample) as u64;
-            row.step(logits, options, [number, step as u64]);
+            row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
             let over = row.ended.is_some() || step + 1 == options.max_new;
-            watch(Event::Text { sample, text: row.transcript.fresh(over) })?;
+            watch(sample, row.transcript.fresh(over))?;
         }
         if written.iter().all(|row| row.ended.is_some()) {
             break;
@@ -205,27 +190,29 @@ pub fn write<B: ops::Backend>(
 }
 
 impl Row<'_> {
-    /// Takes the next token. A row that has ended takes any, to be as long as the others.
-    fn step(&mut self, logits: &[f32], options: &Options, position: [u64; 2]) {
+    /// Takes the next token, which is drawn by the number of the sample and the step. A row that has ended takes
+    /// any, to be as long as the others.
+    fn step(&mut self, logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
         if self.ended.is_some() {
             self.all.push(likeliest(logits));
             return;
         }
-        let uniform = generator(options.seed, Purpose::Sampling, position).random();
+        let uniform = generator(options.seed, Purpose::Sampling, number.map(|number| number as u64)).random();
         let token = options.sampling.choose(logits, &self.all, uniform);
         self.all.push(token);
         if options.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
             return;
         }
-        if options.probabilities || options.alternatives > 0 {
+        if let Some(count) = options.alternatives {
             let probabilities = softmax(logits);
-            let alternative = |id: u32| Alternative { id, probability: probabilities[id as usize] };
+            let alternative = |id: u32| Alternative {
+                id,
+                text: vocabulary.decode(&[id]),
+                probability: probabilities[id as usize],
+            };
             self.probabilities.push(probabilities[token as usize]);
-            self.alternatives.push(match options.alternatives {
-                0 => Vec::new(),
-                count => top(logits, count).into_iter().map(alternative).collect(),
-            });
+            self.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
         }
         if self.transcript.push(token) {
             self.ended = Some(Ended::StopString);
@@ -247,45 +234,24 @@ impl Row<'_> {
 }
 
 /// What cannot be continued, or not so.
-fn check(vocabulary: &Vocabulary, sizes: Sizes, prompt: &Prompt, options: &Options) -> Result<()> {
+fn check(vocabulary: &Vocabulary, prompt: &Prompt, options: &Options) -> Result<()> {
     options.sampling.check()?;
-    let refused = |problem: String| Err(Error::Input(problem));
-    if options.samples == 0 {
-        return refused("--samples 0: write at least one".into());
-    }
-    if options.stop_strings.iter().any(String::is_empty) {
-        return refused("--stop \"\": an empty string would stop before the first token".into());
-    }
-    if prompt.tokens.is_empty() {
-        return refused(
-            "the prompt is empty, and the vocabulary has no token that a text starts with: give a prompt \
-             of at least one token"
-                .into(),
-        );
-    }
-    vocabulary.check(&prompt.tokens)?;
-    vocabulary.check(&options.stop_tokens)?;
-    if prompt.tokens.len() > sizes.context {
-        return refused(format!(
-            "a prompt of {} tokens is longer than the context of {}, the longest sequence that the model \
-             was trained on: shorten it",
-            prompt.tokens.len(),
-            sizes.context
-        ));
-    }
-    let Some(source) = &prompt.source else { return Ok(()) };
-    if source.is_empty() {
-        return refused("the prompt is empty: an encoder-decoder needs a source to answer".into());
-    }
-    vocabulary.check(source)?;
-    match sizes.source_context {
-        Some(context) if source.len() > context => refused(format!(
-            "a prompt of {} tokens is longer than {context}, the longest source that the model was trained \
-             on: shorten it",
-            source.len()
-        )),
-        _ => Ok(()),
-    }
+    let Prompt { tokens, source } = prompt;
+    let problem = if options.samples == 0 {
+        "--samples 0: write at least one"
+    } else if options.stop_strings.iter().any(String::is_empty) {
+        "--stop \"\": an empty string would stop before the first token"
+    } else if tokens.is_empty() {
+        "the prompt is empty, and the vocabulary has no token that a text starts with: give a prompt of at least one \
+         token"
+    } else if source.as_ref().is_some_and(Vec::is_empty) {
+        "the prompt is empty: an encoder-decoder needs a source to answer"
+    } else {
+        return [tokens, &options.stop_tokens, source.as_ref().unwrap_or(&Vec::new())]
+            .into_iter()
+            .try_for_each(|ids| vocabulary.check(ids));
+    };
+    Err(Error::Input(problem.into()))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub mod norm;
 pub mod optimizer;
 mod parallel;
 pub mod pool;
-mod sums;
+pub mod sums;
 pub mod testing;
 #[cfg(test)]
 mod textbook;

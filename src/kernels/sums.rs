@@ -1,10 +1,28 @@
-//! Sums of the rows of a matrix.
+//! Sums of the rows of a matrix, and of tensors.
 
 use super::matrix::Matrix;
-use super::parallel::{for_each_piece, rows_in_a_piece};
+use super::parallel::{for_each_item, for_each_piece, rows_in_a_piece};
 use super::pool;
 use super::tiles::Tiles;
 use super::vector::{update, vectorized};
+
+/// `sums[i] += values[i]`.
+///
+/// # Panics
+/// If they are not equally long.
+pub fn add(sums: &mut [f32], values: &[f32]) {
+    const PIECE: usize = 1 << 15;
+    assert_eq!(sums.len(), values.len(), "numbers to add");
+    for_each_item(sums.chunks_mut(PIECE).zip(values.chunks(PIECE)).collect(), PIECE, |(sums, values)| {
+        add_piece(sums, values);
+    });
+}
+
+vectorized! {
+    fn add_piece(simd; sums: &mut [f32], values: &[f32]) {
+        update(simd, sums, [values], |sum, [x]| sum + x);
+    }
+}
 
 /// `sums[column] = ` the sum of `matrix[.., column]`, by pieces of rows.
 pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {

@@ -1,51 +1,27 @@
-//! One block of a stack: self-attention, then a feed-forward layer, each with a norm and a
-//! residual connection. The mask alone tells an encoder's block from a decoder's.
+//! One block of a stack: self-attention, in a decoder that reads a memory cross-attention too, then a
+//! feed-forward layer, each with a norm and a residual connection.
 
-use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::feed_forward::{FeedForward, FeedForwardConfig};
+use super::config::ModelConfig;
+use super::feed_forward::FeedForward;
 use super::residual::NormPlacement;
 use crate::Result;
-use crate::attention::{KeyValueCache, Mask, MultiHeadAttention, MultiHeadAttentionConfig};
-use crate::ops::{self, Gelu, LayerNorm, ScorePosition};
+use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
+use crate::ops::{self, LayerNorm, ScorePosition};
 
-/// What a [`Block`] is built from.
-#[derive(Config, Debug)]
-pub struct BlockConfig {
-    /// Width of the stream.
-    pub d_model: usize,
-    /// Number of query heads; divides `d_model`.
-    pub heads: usize,
-    /// Number of key and value heads of the self-attention; as many as `heads` if absent.
-    pub key_value_heads: Option<usize>,
-    /// Width inside the feed-forward layer.
-    pub d_inner: usize,
-    /// Form of the activation.
-    #[config(default = "Gelu::Erf")]
-    pub gelu: Gelu,
-    /// Probability of dropping an attention weight, and an element of each sub-layer's output.
-    #[config(default = 0.0)]
-    pub dropout: f64,
-    /// Whether projections and norms have biases.
-    #[config(default = true)]
-    pub bias: bool,
-    /// Where the norms stand.
-    #[config(default = "NormPlacement::Pre")]
-    pub norm: NormPlacement,
-    /// What the norms add to the variance.
-    #[config(default = 1e-5)]
-    pub norm_epsilon: f64,
-}
-
-/// Self-attention and a feed-forward layer.
+/// Attention and a feed-forward layer.
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
-    /// Before or after the attention.
+    /// Before or after the self-attention.
     pub attention_norm: LayerNorm<B>,
     /// Looks at other places.
     pub attention: MultiHeadAttention<B>,
+    /// Before or after the cross-attention.
+    pub cross_attention_norm: Option<LayerNorm<B>>,
+    /// Looks at a memory, in a block that reads one.
+    pub cross_attention: Option<SplitHeads<B>>,
     /// Before or after the feed-forward layer.
     pub feed_forward_norm: LayerNorm<B>,
     /// Works on each place by itself.
@@ -55,109 +31,54 @@ pub struct Block<B: Backend> {
     pub placement: NormPlacement,
 }
 
-impl BlockConfig {
-    /// The config of the self-attention.
-    pub fn attention(&self) -> MultiHeadAttentionConfig {
-        MultiHeadAttentionConfig::new(self.d_model, self.heads)
-            .with_key_value_heads(self.key_value_heads)
-            .with_dropout(self.dropout)
-            .with_bias(self.bias)
-    }
-
-    /// The config of the feed-forward layer.
-    pub fn feed_forward(&self) -> FeedForwardConfig {
-        FeedForwardConfig::new(self.d_model, self.d_inner)
-            .with_gelu(self.gelu)
-            .with_dropout(self.dropout)
-            .with_bias(self.bias)
-    }
-
-    /// A norm over the stream.
-    pub fn layer_norm<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {
-        LayerNorm::new(self.d_model, self.norm_epsilon, self.bias, device)
-    }
-
-    /// The norm that ends a stack, which pre-norm blocks need and post-norm blocks bring.
-    pub fn final_norm<B: Backend>(&self, device: &B::Device) -> Option<LayerNorm<B>> {
-        match self.norm {
-            NormPlacement::Pre => Some(self.layer_norm(device)),
-            NormPlacement::Post => None,
-        }
-    }
-
-    /// The module, with Burn's lazy initialisation.
+impl<B: Backend> Block<B> {
+    /// A block of this config, with Burn's lazy initialisation.
     ///
     /// # Errors
-    /// Those of [`MultiHeadAttentionConfig::check`].
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<Block<B>> {
-        Ok(Block {
-            attention_norm: self.layer_norm(device),
-            attention: self.attention().init(device)?,
-            feed_forward_norm: self.layer_norm(device),
-            feed_forward: self.feed_forward().init(device)?,
-            placement: self.norm,
+    /// Those of [`ModelConfig::check`].
+    pub fn new(config: &ModelConfig, reads_memory: bool, device: &B::Device) -> Result<Self> {
+        let norm = || LayerNorm::new(config.d_model, config.norm_epsilon, config.bias, device);
+        Ok(Self {
+            attention_norm: norm(),
+            attention: config.attention().init(device)?,
+            cross_attention_norm: reads_memory.then(norm),
+            cross_attention: reads_memory.then(|| config.cross_attention().init(device)).transpose()?,
+            feed_forward_norm: norm(),
+            feed_forward: FeedForward::new(config, device),
+            placement: config.norm,
         })
-    }
-
-    /// How many parameters [`Self::init`] makes.
-    pub fn parameters(&self) -> usize {
-        self.attention().parameters() + self.feed_forward().parameters() + 2 * self.norm_parameters()
-    }
-
-    /// How many parameters one norm has.
-    pub fn norm_parameters(&self) -> usize {
-        self.d_model * if self.bias { 2 } else { 1 }
-    }
-
-    /// How many parameters [`Self::final_norm`] has.
-    pub fn final_norm_parameters(&self) -> usize {
-        match self.norm {
-            NormPlacement::Pre => self.norm_parameters(),
-            NormPlacement::Post => 0,
-        }
     }
 }
 
 impl<B: ops::Backend> Block<B> {
-    /// Passes the stream through the block; the attention's weights are added to `maps` where
-    /// asked for.
+    /// Passes the stream through the block. Each place looks at those of its sequence that `mask` shows; with a
+    /// cache, at those that are kept there too. The weights of self-attention and cross-attention are added to
+    /// `maps` where asked for.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where input, mask or position do not fit.
+    /// [`crate::Error::Shape`] where input, memory, mask or position do not fit.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
+        memory: Option<&Memory<B>>,
         mask: &Mask<B>,
         position: &ScorePosition<B>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
+        cache: Option<&mut KeyValueCache<B>>,
+        [maps, cross_maps]: [Option<&mut Vec<Tensor<B, 4>>>; 2],
     ) -> Result<Tensor<B, 3>> {
-        let x = self.placement.apply(&self.attention_norm, x, |input, residual| {
-            self.attention.forward_onto(residual, input, mask, position, maps)
+        let mut x = self.placement.apply(&self.attention_norm, x, |input, residual| {
+            self.attention.forward_onto(Some(residual), input, mask, position, cache, maps)
         })?;
-        self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
-            self.feed_forward.forward_onto(residual, input)
-        })
-    }
-
-    /// Passes the places that follow those in the cache through the block.
-    ///
-    /// # Shapes
-    /// `[batch, time, d_model]`, in and out.
-    ///
-    /// # Errors
-    /// [`crate::Error::Shape`] where input or position do not fit.
-    pub fn forward_cached(
-        &self,
-        x: Tensor<B, 3>,
-        position: &ScorePosition<B>,
-        cache: &mut KeyValueCache<B>,
-    ) -> Result<Tensor<B, 3>> {
-        let x = self.placement.apply(&self.attention_norm, x, |input, residual| {
-            self.attention.forward_cached(residual, input, position, cache)
-        })?;
+        if let (Some(norm), Some(attention), Some(memory)) =
+            (&self.cross_attention_norm, &self.cross_attention, memory)
+        {
+            x = self.placement.apply(norm, x, |input, residual| {
+                attention.forward_over(Some(residual), input, memory, cross_maps)
+            })?;
+        }
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
             self.feed_forward.forward_onto(residual, input)
         })

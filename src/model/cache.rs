@@ -5,11 +5,9 @@
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::decoder::places;
 use super::{Model, Source};
 use crate::attention::{KeyValueCache, Memory};
-use crate::ops::{self, ScorePosition};
-use crate::{Error, Result};
+use crate::{Error, Result, ops};
 
 /// The keys and values that each layer of a model has computed so far.
 #[derive(Debug, Clone)]
@@ -38,19 +36,11 @@ impl<B: ops::Backend> Model<B> {
     /// # Errors
     /// [`Error::Shape`] where a source is missing, does not fit, or is not taken.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
-        let (layers, memories) = match (self, source) {
-            (Model::OneLayer(_), None) => (1, Vec::new()),
-            (Model::Decoder(model), None) => (model.blocks.len(), Vec::new()),
-            (Model::EncoderDecoder(model), Some(source)) => {
-                let padding = source.padding.clone();
-                let memory = model.encoder.forward(source, None)?;
-                let attentions = model.blocks.iter().map(|block| &block.cross_attention);
-                let memories =
-                    attentions.map(|attention| attention.remember(memory.clone(), padding.clone()));
-                (model.blocks.len(), memories.collect::<Result<_>>()?)
-            }
-            (_, source) => return Err(self.misfit(source.as_ref())),
+        let layers = match self {
+            Model::OneLayer(_) => 1,
+            Model::Decoder(model) => model.blocks.len(),
         };
+        let memories = self.remember(source, None)?;
         Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
     }
 
@@ -66,37 +56,8 @@ impl<B: ops::Backend> Model<B> {
         if batch == 0 || time == 0 {
             return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
         }
-        let start = cache.time();
-        let last = |x: Tensor<B, 3>| x.narrow(1, time - 1, 1); // [batch, 1, d_model]
-        let logits = match self {
-            Model::OneLayer(model) => {
-                let embedded = ops::embedding(&model.embedding, tokens, None); // [batch, time, d_model]
-                // Nothing is added here: the model has no residual connection.
-                let residual = embedded.zeros_like();
-                let layer = &mut cache.layers[0];
-                let attended =
-                    model.attention.forward_cached(residual, embedded, &ScorePosition::None, layer)?;
-                ops::linear(&model.head, last(attended))
-            }
-            Model::Decoder(model) => {
-                let (added, position) = places(model.position.as_ref(), start, time)?;
-                let mut x = model.embedding.forward(tokens, added)?; // [batch, time, d_model]
-                for (block, layer) in model.blocks.iter().zip(&mut cache.layers) {
-                    x = block.forward_cached(x, &position, layer)?;
-                }
-                model.logits(last(x))
-            }
-            Model::EncoderDecoder(model) => {
-                let (added, position) = places(model.position.as_ref(), start, time)?;
-                let mut x = model.embedding.forward(tokens, added)?; // [batch, time, d_model]
-                let layers = cache.layers.iter_mut().zip(&cache.memories);
-                for (block, (layer, memory)) in model.blocks.iter().zip(layers) {
-                    x = block.forward_cached(x, memory, &position, layer)?;
-                }
-                model.logits(last(x))
-            }
-        };
-        Ok(logits.squeeze_dim(1))
+        let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), None)?;
+        Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }
 }
 

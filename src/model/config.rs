@@ -1,24 +1,17 @@
 //! The section `[model]` of a config: which model, of which size.
 
-use burn::nn::LinearConfig;
-use burn::tensor::backend::Backend;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Model;
-use super::block::BlockConfig;
-use super::decoder::Decoder;
-use super::embedding::{Embeddings, token_embedding};
-use super::encoder::Encoder;
-use super::encoder_decoder::EncoderDecoder;
 use super::initialisation::Initialisation;
-use super::one_layer::OneLayerDecoder;
 use super::residual::NormPlacement;
+use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
 use crate::ops::Gelu;
-use crate::position::{Direction, PositionScheme, PositionSizes};
+use crate::position::PositionScheme;
 use crate::{Error, Result};
 
 /// Which parts the model is made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
     /// Embedding, causal attention, head; nothing else.
@@ -31,7 +24,7 @@ pub enum Architecture {
 }
 
 /// The section `[model]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// Which parts the model is made of.
@@ -108,9 +101,6 @@ pub struct Sizes {
     pub source_context: Option<usize>,
 }
 
-/// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
-const MOST_PARAMETERS: usize = 16_000_000_000;
-
 impl ModelConfig {
     /// Whether these keys make a model.
     ///
@@ -129,8 +119,8 @@ impl ModelConfig {
                 return Err(Error::key(key, value, format!("is too large: at most {most}")));
             }
         }
-        self.block().attention().check()?;
-        self.position.check(self.d_model, self.heads)?;
+        self.attention().check()?;
+        self.position.check(self.d_model / self.heads)?;
         for (key, value) in [
             ("model.norm_epsilon", self.norm_epsilon),
             ("model.embedding_norm_epsilon", self.embedding_norm_epsilon),
@@ -140,86 +130,6 @@ impl ModelConfig {
             }
         }
         Ok(())
-    }
-
-    /// Builds the model and draws its parameters from the backend's random numbers.
-    ///
-    /// # Errors
-    /// Those of [`Self::check`]; [`Error::Key`] where the model would be too large to hold;
-    /// [`Error::Shape`] where a size of the data is zero.
-    pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
-        self.check()?;
-        if sizes.vocab == 0 || sizes.context == 0 {
-            return Err(Error::Shape(format!(
-                "a model needs a vocabulary and a context of at least 1, but they are {} and {}",
-                sizes.vocab, sizes.context
-            )));
-        }
-        if self.architecture == Architecture::EncoderDecoder && sizes.source_context.unwrap_or(0) == 0 {
-            return Err(Error::Shape("an encoder-decoder needs sources of at least one token".to_string()));
-        }
-        let parameters = self.parameters(sizes);
-        if parameters > MOST_PARAMETERS {
-            let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
-            return Err(Error::key("model.d_model", self.d_model, problem));
-        }
-        let block = self.block();
-        let places = self.position_sizes(sizes.context, Direction::Causal);
-        let source_places = self.position_sizes(sizes.source_context.unwrap_or(0), Direction::Both);
-        let model = match self.architecture {
-            Architecture::OneLayer => Model::OneLayer(OneLayerDecoder {
-                embedding: token_embedding(sizes.vocab, self.d_model, device),
-                attention: block.attention().init(device)?,
-                head: self.head(sizes.vocab).init(device),
-            }),
-            Architecture::Decoder => Model::Decoder(Decoder {
-                embedding: self.embeddings(sizes.vocab, device)?,
-                position: self.position.init(places, device)?,
-                blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
-                norm: block.final_norm(device),
-                head: (!self.tie_embeddings).then(|| self.head(sizes.vocab).init(device)),
-            }),
-            Architecture::EncoderDecoder => Model::EncoderDecoder(EncoderDecoder {
-                encoder: Encoder {
-                    embedding: self.embeddings(sizes.vocab, device)?,
-                    position: self.position.init(source_places, device)?,
-                    blocks: (0..self.layers).map(|_| block.init(device)).collect::<Result<_>>()?,
-                    norm: block.final_norm(device),
-                },
-                embedding: self.embeddings(sizes.vocab, device)?,
-                position: self.position.init(places, device)?,
-                blocks: (0..self.layers).map(|_| block.init_cross(device)).collect::<Result<_>>()?,
-                norm: block.final_norm(device),
-                head: (!self.tie_embeddings).then(|| self.head(sizes.vocab).init(device)),
-            }),
-        };
-        // Nothing returns to a stream where there is none.
-        let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
-        Ok(self.initialisation.apply(model, layers))
-    }
-
-    /// How many parameters [`Self::init`] makes, counted without making them.
-    pub fn parameters(&self, sizes: Sizes) -> usize {
-        let block = self.block();
-        let places = self.position_sizes(sizes.context, Direction::Causal);
-        let source_places = self.position_sizes(sizes.source_context.unwrap_or(0), Direction::Both);
-        let table = sizes.vocab * self.d_model;
-        let embeddings = table + if self.embedding_norm { 2 * self.d_model } else { 0 };
-        let untied_head = (self.d_model + usize::from(self.has_head_bias())) * sizes.vocab;
-        let head = if self.tie_embeddings { 0 } else { untied_head };
-        let stack = |block_parameters: usize, places: PositionSizes| {
-            embeddings
-                + self.position.parameters(places)
-                + self.layers * block_parameters
-                + block.final_norm_parameters()
-        };
-        match self.architecture {
-            Architecture::OneLayer => table + block.attention().parameters() + untied_head,
-            Architecture::Decoder => stack(block.parameters(), places) + head,
-            Architecture::EncoderDecoder => {
-                stack(block.parameters(), source_places) + stack(block.cross_parameters(), places) + head
-            }
-        }
     }
 
     /// Blocks of all stacks together; the one-layer decoder counts as one.
@@ -239,34 +149,20 @@ impl ModelConfig {
         }
     }
 
-    fn block(&self) -> BlockConfig {
-        BlockConfig::new(self.d_model, self.heads, self.inner_width())
+    /// The self-attention of each layer.
+    pub(super) fn attention(&self) -> MultiHeadAttentionConfig {
+        MultiHeadAttentionConfig::new(self.d_model, self.heads)
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
-            .with_gelu(self.gelu)
             .with_dropout(self.dropout)
             .with_bias(self.bias)
-            .with_norm(self.norm)
-            .with_norm_epsilon(self.norm_epsilon)
     }
 
-    fn embeddings<B: Backend>(&self, vocab: usize, device: &B::Device) -> Result<Embeddings<B>> {
-        let epsilon = self.embedding_norm.then_some(self.embedding_norm_epsilon);
-        Embeddings::new(vocab, self.d_model, epsilon, self.dropout, device)
-    }
-
-    fn has_head_bias(&self) -> bool {
-        match self.architecture {
-            Architecture::OneLayer => self.bias,
-            Architecture::Decoder | Architecture::EncoderDecoder => self.head_bias,
-        }
-    }
-
-    fn head(&self, vocab: usize) -> LinearConfig {
-        LinearConfig::new(self.d_model, vocab).with_bias(self.has_head_bias())
-    }
-
-    fn position_sizes(&self, context: usize, direction: Direction) -> PositionSizes {
-        PositionSizes { d_model: self.d_model, heads: self.heads, context, direction }
+    /// The cross-attention of each layer that has one.
+    pub(super) fn cross_attention(&self) -> SplitHeadsConfig {
+        SplitHeadsConfig::new(self.d_model, self.d_model, self.heads)
+            .with_dropout(self.dropout)
+            .with_bias(self.bias)
+            .with_output_bias(self.bias)
     }
 }
 

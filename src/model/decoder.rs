@@ -1,6 +1,10 @@
 //! The stacked decoder: token and position embeddings, blocks of causal attention and
 //! feed-forward layers, a last norm, a head (Radford et al., 2019, "Language Models are
 //! Unsupervised Multitask Learners", with pre-norm blocks and learned positions).
+//!
+//! With an encoder it is an encoder-decoder: the encoder reads a source in both directions, the decoder
+//! writes its answer token by token, and each of its blocks attends over what the encoder read (Vaswani et al.,
+//! 2017, arXiv 1706.03762). In training the decoder reads the true answer, shifted by one (teacher forcing).
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -8,14 +12,18 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::block::Block;
 use super::embedding::Embeddings;
+use super::encoder::{Encoder, Source};
+use super::maps::AttentionMaps;
 use crate::Result;
-use crate::attention::Mask;
-use crate::ops::{self, LayerNorm, ScorePosition};
-use crate::position::Position;
+use crate::attention::{KeyValueCache, Mask, Memory};
+use crate::ops::{self, LayerNorm};
+use crate::position::{Position, places};
 
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
+    /// Reads the source, in an encoder-decoder.
+    pub encoder: Option<Encoder<B>>,
     /// Tokens into the stream.
     pub embedding: Embeddings<B>,
     /// Where the tokens stand.
@@ -29,75 +37,66 @@ pub struct Decoder<B: Backend> {
 }
 
 impl<B: ops::Backend> Decoder<B> {
-    /// Whether the positions reach over `time` tokens.
+    /// What the blocks attend over of a source that the encoder has read: a memory a block, none without an
+    /// encoder or a source. The encoder's attention weights are added to `maps` where asked for.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] naming both lengths.
-    pub fn check(&self, time: usize) -> Result<()> {
-        self.position.as_ref().map_or(Ok(()), |position| position.check(0, time))
+    /// Those of [`Encoder::check`].
+    pub fn remember(
+        &self,
+        source: Option<Source<B>>,
+        maps: Option<&mut AttentionMaps<B>>,
+    ) -> Result<Vec<Memory<B>>> {
+        let Some((encoder, source)) = self.encoder.as_ref().zip(source) else { return Ok(Vec::new()) };
+        let mask = Mask::none().hide_keys(source.padding.clone());
+        let read = encoder.forward(source, maps.map(|maps| &mut maps.encoder))?;
+        let attentions = self.blocks.iter().filter_map(|block| block.cross_attention.as_ref());
+        attentions.map(|attention| attention.remember(read.clone(), read.clone(), mask.clone())).collect()
     }
 
-    /// The logits of the token that follows each token; each block's attention weights are added
-    /// to `maps` where asked for.
+    /// The stream behind the last block. With caches, one a block, the tokens follow those that were read
+    /// before. Each block's attention weights are added to `maps` where asked for.
     ///
     /// # Shapes
-    /// `tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
+    /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where the positions end before the tokens do.
-    pub fn forward(
+    pub fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
-        mut maps: Option<&mut Vec<Tensor<B, 4>>>,
+        memories: &[Memory<B>],
+        mut caches: Option<&mut [KeyValueCache<B>]>,
+        mut maps: Option<&mut AttentionMaps<B>>,
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = tokens.dims();
-        let (added, position) = places(self.position.as_ref(), 0, time)?;
+        let start = caches.as_ref().map_or(0, |caches| caches[0].time());
+        let (added, position) = places(self.position.as_ref(), start, time)?;
+        // An answer's padding stands at its end, where the causal mask hides it from all tokens.
         let mask = Mask::causal();
 
         let mut x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
-        for block in &self.blocks {
-            x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let cache = caches.as_mut().map(|caches| &mut caches[layer]);
+            let maps = match &mut maps {
+                Some(AttentionMaps { causal, cross, .. }) => [Some(causal), Some(cross)],
+                None => [None, None],
+            };
+            x = block.forward(x, memories.get(layer), &mask, &position, cache, maps)?;
         }
-        Ok(self.logits(x))
+        Ok(x)
     }
 
     /// What the end of the stack makes of the stream: `[batch, time, d_model]` to
     /// `[batch, time, vocab]`.
-    pub(super) fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        logits(self.norm.as_ref(), self.head.as_ref(), &self.embedding, x)
-    }
-}
-
-/// What the end of a stack makes of its stream: the norm, where there is one, then the head, or the embedding
-/// where they are tied.
-pub(super) fn logits<B: ops::Backend>(
-    norm: Option<&LayerNorm<B>>,
-    head: Option<&Linear<B>>,
-    embedding: &Embeddings<B>,
-    x: Tensor<B, 3>,
-) -> Tensor<B, 3> {
-    let x = match norm {
-        Some(norm) => norm.forward(x),
-        None => x,
-    };
-    match head {
-        Some(head) => ops::linear(head, x),
-        None => ops::tied_linear(&embedding.token, x),
-    }
-}
-
-/// What the positions of the `time` places from `start` on add to their embeddings, and to their
-/// scores over all places up to the last.
-///
-/// # Errors
-/// [`crate::Error::Shape`] where the positions end before the tokens do.
-pub(super) fn places<B: Backend>(
-    position: Option<&Position<B>>,
-    start: usize,
-    time: usize,
-) -> Result<(Option<Tensor<B, 2>>, ScorePosition<B>)> {
-    match position {
-        None => Ok((None, ScorePosition::None)),
-        Some(position) => Ok((position.embedding(start, time)?, position.scores(time, start + time))),
+    pub fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let x = match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        match &self.head {
+            Some(head) => ops::linear(head, x),
+            None => ops::tied_linear(&self.embedding.token, x),
+        }
     }
 }

@@ -4,7 +4,7 @@ use burn::module::{Initializer, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::attention::check_dropout;
+use super::config::ModelConfig;
 use crate::ops::{self, LayerNorm};
 use crate::{Error, Result};
 
@@ -28,23 +28,14 @@ pub struct Embeddings<B: Backend> {
 }
 
 impl<B: Backend> Embeddings<B> {
-    /// Embeddings of `vocab` tokens; with a norm where it has an epsilon.
-    ///
-    /// # Errors
-    /// [`crate::Error::Key`] where the dropout lies outside [0, 1).
-    pub fn new(
-        vocab: usize,
-        d_model: usize,
-        norm_epsilon: Option<f64>,
-        dropout: f64,
-        device: &B::Device,
-    ) -> Result<Self> {
-        check_dropout(dropout)?;
-        Ok(Self {
-            token: token_embedding(vocab, d_model, device),
-            norm: norm_epsilon.map(|epsilon| LayerNorm::new(d_model, epsilon, true, device)),
-            dropout: DropoutConfig::new(dropout).init(),
-        })
+    /// Embeddings of `vocab` tokens.
+    pub fn new(config: &ModelConfig, vocab: usize, device: &B::Device) -> Self {
+        let norm = || LayerNorm::new(config.d_model, config.embedding_norm_epsilon, true, device);
+        Self {
+            token: token_embedding(vocab, config.d_model, device),
+            norm: config.embedding_norm.then(norm),
+            dropout: DropoutConfig::new(config.dropout).init(),
+        }
     }
 }
 

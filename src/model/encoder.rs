@@ -2,16 +2,23 @@
 //! (Vaswani et al., 2017, arXiv 1706.03762, section 3.1).
 
 use burn::module::Module;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-use super::Source;
 use super::block::Block;
-use super::decoder::places;
 use super::embedding::Embeddings;
 use crate::attention::Mask;
 use crate::ops::{self, LayerNorm};
-use crate::position::Position;
+use crate::position::{Position, places};
 use crate::{Error, Result};
+
+/// A batch of sources.
+#[derive(Debug, Clone)]
+pub struct Source<B: Backend> {
+    /// The sources' tokens, `[batch, source_time]`.
+    pub tokens: Tensor<B, 2, Int>,
+    /// Where they are padded, `[batch, source_time]`; `true` = hidden.
+    pub padding: Tensor<B, 2, Bool>,
+}
 
 /// A stack of blocks that look both ways.
 #[derive(Module, Debug)]
@@ -37,12 +44,12 @@ impl<B: ops::Backend> Encoder<B> {
             return Err(Error::Shape(format!("the source is [{batch}, {time}]: there is nothing to read")));
         }
         if source.padding.dims() != [batch, time] {
+            let padding = source.padding.dims();
             return Err(Error::Shape(format!(
-                "the source is [{batch}, {time}], but its padding {:?}",
-                source.padding.dims()
+                "the source is [{batch}, {time}], but its padding {padding:?}"
             )));
         }
-        self.position.as_ref().map_or(Ok(()), |position| position.check(0, time))
+        self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }
 
     /// The memory of a source: a vector for each token. Each block's attention weights are added
@@ -66,7 +73,7 @@ impl<B: ops::Backend> Encoder<B> {
 
         let mut x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]
         for block in &self.blocks {
-            x = block.forward(x, &mask, &position, maps.as_deref_mut())?;
+            x = block.forward(x, None, &mask, &position, None, [maps.as_deref_mut(), None])?;
         }
         Ok(match &self.norm {
             Some(norm) => norm.forward(x),

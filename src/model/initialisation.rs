@@ -3,12 +3,13 @@
 //! Burn initialises each parameter when it is first read, in whatever order that happens. One
 //! pass over the finished model fixes the order, so that equal seeds give equal models.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Distribution, Shape, Tensor, backend::Backend};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Distribution, Tensor, backend::Backend};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the linear layers start; embeddings are N(0, 0.02) in any case.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Initialisation {
     /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the
@@ -64,36 +65,24 @@ impl<B: Backend> ModuleMapper<B> for Normal {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         // A parameter's own name ends the path, within its layer.
-        let [.., (layer, _), (name, container)] = self.path.as_slice() else {
-            param.val();
-            return param;
+        let deviation = match self.path.as_slice() {
+            [.., (layer, _), (name, container)] if container == "Struct:Linear" => match name.as_str() {
+                "weight" if layer == "output" || layer == "down" => self.scaled,
+                "weight" => 0.02,
+                _ => 0.0,
+            },
+            _ => {
+                param.val();
+                return param;
+            }
         };
-        if container != "Struct:Linear" {
-            param.val();
-            return param;
-        }
-        let deviation = match (name.as_str(), layer.as_str()) {
-            ("weight", "output" | "down") => self.scaled,
-            ("weight", _) => 0.02,
-            _ => 0.0,
+        let (shape, device) = (param.lazy_shape(), param.lazy_device());
+        let value = match deviation {
+            0.0 => Tensor::zeros(shape, &device),
+            _ => Tensor::random(shape, Distribution::Normal(0.0, deviation), &device),
         };
-        draw(param.id, param.lazy_shape(), deviation, &param.lazy_device())
+        Param::initialized(param.id, value.require_grad())
     }
-}
-
-/// A parameter from N(0, deviation).
-fn draw<B: Backend, const D: usize>(
-    id: ParamId,
-    shape: Shape,
-    deviation: f64,
-    device: &B::Device,
-) -> Param<Tensor<B, D>> {
-    let value = if deviation == 0.0 {
-        Tensor::zeros(shape, device)
-    } else {
-        Tensor::random(shape, Distribution::Normal(0.0, deviation), device)
-    };
-    Param::initialized(id, value.require_grad())
 }
 
 #[cfg(test)]

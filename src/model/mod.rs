@@ -3,31 +3,32 @@
 //! [`ModelConfig`] is the section `[model]` of a config, [`Model`] what it builds.
 
 pub mod block;
+mod build;
 mod cache;
 mod config;
-pub mod cross_block;
 pub mod decoder;
 pub mod embedding;
 pub mod encoder;
-pub mod encoder_decoder;
 pub mod feed_forward;
 mod initialisation;
 pub mod loss;
+mod maps;
 pub mod one_layer;
 mod residual;
 
 pub use cache::ModelCache;
 pub use config::{Architecture, ModelConfig, Sizes};
 pub use decoder::Decoder;
-pub use encoder::Encoder;
-pub use encoder_decoder::EncoderDecoder;
+pub use encoder::{Encoder, Source};
 pub use initialisation::Initialisation;
+pub use maps::AttentionMaps;
 pub use one_layer::OneLayerDecoder;
 pub use residual::NormPlacement;
 
 use burn::module::Module;
-use burn::tensor::{Bool, Int, Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
+use crate::attention::{KeyValueCache, Memory};
 use crate::{Error, Result, ops};
 
 /// Any of the architectures.
@@ -36,10 +37,8 @@ use crate::{Error, Result, ops};
 pub enum Model<B: Backend> {
     /// Embedding, causal attention, head.
     OneLayer(OneLayerDecoder<B>),
-    /// A stack of causal blocks.
+    /// A stack of causal blocks, which may attend to what an encoder reads.
     Decoder(Decoder<B>),
-    /// An encoder, and a decoder that attends to its memory.
-    EncoderDecoder(EncoderDecoder<B>),
 }
 
 /// What a model reads.
@@ -51,31 +50,11 @@ pub struct Inputs<B: Backend> {
     pub source: Option<Source<B>>,
 }
 
-/// A batch of sources.
-#[derive(Debug, Clone)]
-pub struct Source<B: Backend> {
-    /// The sources' tokens, `[batch, source_time]`.
-    pub tokens: Tensor<B, 2, Int>,
-    /// Where they are padded, `[batch, source_time]`; `true` = hidden.
-    pub padding: Tensor<B, 2, Bool>,
-}
-
 impl<B: Backend> Inputs<B> {
     /// Tokens without a source, `[batch, time]`.
     pub fn tokens(tokens: Tensor<B, 2, Int>) -> Self {
         Self { tokens, source: None }
     }
-}
-
-/// The attention weights of a forward pass, a tensor a layer in the order of the layers.
-#[derive(Debug, Clone)]
-pub struct AttentionMaps<B: Backend> {
-    /// Causal self-attention, `[batch, heads, time, time]`.
-    pub causal: Vec<Tensor<B, 4>>,
-    /// The encoder's self-attention, `[batch, heads, source_time, source_time]`.
-    pub encoder: Vec<Tensor<B, 4>>,
-    /// The decoder's attention over the encoder's memory, `[batch, heads, time, source_time]`.
-    pub cross: Vec<Tensor<B, 4>>,
 }
 
 impl<B: ops::Backend> Model<B> {
@@ -89,23 +68,36 @@ impl<B: ops::Backend> Model<B> {
         if batch == 0 || time == 0 {
             return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
         }
-        match (self, &inputs.source) {
-            (Model::OneLayer(_), None) => Ok(()),
-            (Model::Decoder(model), None) => model.check(time),
-            (Model::EncoderDecoder(model), Some(source)) => model.check(source, batch, time),
-            (_, source) => Err(self.misfit(source.as_ref())),
+        self.check_source(inputs.source.as_ref())?;
+        if let Some(source) = &inputs.source
+            && source.tokens.dims()[0] != batch
+        {
+            let [sources, _] = source.tokens.dims();
+            return Err(Error::Shape(format!("there are {sources} sources, but {batch} answers")));
+        }
+        match self {
+            Model::Decoder(Decoder { position: Some(position), .. }) => position.check(time),
+            Model::OneLayer(_) | Model::Decoder(_) => Ok(()),
         }
     }
 
-    /// The error for a source that is missing or that the model does not read.
-    fn misfit(&self, source: Option<&Source<B>>) -> Error {
-        Error::Shape(match source {
-            None => "an encoder-decoder needs a source to answer, but there is none".to_string(),
-            Some(source) => format!(
+    /// Whether the model reads this source, or reads none where there is none.
+    fn check_source(&self, source: Option<&Source<B>>) -> Result<()> {
+        let encoder = match self {
+            Model::OneLayer(_) => None,
+            Model::Decoder(model) => model.encoder.as_ref(),
+        };
+        match (encoder, source) {
+            (None, None) => Ok(()),
+            (Some(encoder), Some(source)) => encoder.check(source),
+            (Some(_), None) => Err(Error::Shape(
+                "an encoder-decoder needs a source to answer, but there is none".to_string(),
+            )),
+            (None, Some(source)) => Err(Error::Shape(format!(
                 "a source of {:?} was given, but only an encoder-decoder reads one",
                 source.tokens.dims()
-            ),
-        })
+            ))),
+        }
     }
 
     /// The logits of the token that follows each token.
@@ -119,18 +111,6 @@ impl<B: ops::Backend> Model<B> {
         self.run(inputs, None)
     }
 
-    /// [`Self::forward`], with the causal self-attention's weights of each layer.
-    ///
-    /// # Shapes
-    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
-    pub fn forward_with_attention(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, Vec<Tensor<B, 4>>)> {
-        let (logits, maps) = self.forward_with_maps(inputs)?;
-        Ok((logits, maps.causal))
-    }
-
     /// [`Self::forward`], with the weights of every attention in the model.
     ///
     /// # Shapes
@@ -139,19 +119,53 @@ impl<B: ops::Backend> Model<B> {
     /// # Errors
     /// As [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
-        let mut maps = AttentionMaps { causal: Vec::new(), encoder: Vec::new(), cross: Vec::new() };
+        let mut maps = AttentionMaps::default();
         let logits = self.run(inputs, Some(&mut maps))?;
         Ok((logits, maps))
     }
 
-    fn run(&self, inputs: Inputs<B>, maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
+    fn run(&self, inputs: Inputs<B>, mut maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
-        let Inputs { tokens, source } = inputs;
-        match (self, source) {
-            (Model::OneLayer(model), None) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
-            (Model::Decoder(model), None) => model.forward(tokens, maps.map(|maps| &mut maps.causal)),
-            (Model::EncoderDecoder(model), Some(source)) => model.forward(tokens, source, maps),
-            (_, source) => Err(self.misfit(source.as_ref())),
+        let memories = self.remember(inputs.source, maps.as_deref_mut())?;
+        let x = self.stream(inputs.tokens, &memories, None, maps)?;
+        Ok(self.logits(x))
+    }
+
+    /// What each layer attends over of a source; nothing in a model that reads none.
+    fn remember(
+        &self,
+        source: Option<Source<B>>,
+        maps: Option<&mut AttentionMaps<B>>,
+    ) -> Result<Vec<Memory<B>>> {
+        self.check_source(source.as_ref())?;
+        match self {
+            Model::OneLayer(_) => Ok(Vec::new()),
+            Model::Decoder(model) => model.remember(source, maps),
+        }
+    }
+
+    /// What stands before the head, `[batch, time, d_model]`.
+    fn stream(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        memories: &[Memory<B>],
+        caches: Option<&mut [KeyValueCache<B>]>,
+        maps: Option<&mut AttentionMaps<B>>,
+    ) -> Result<Tensor<B, 3>> {
+        match self {
+            Model::OneLayer(model) => {
+                let cache = caches.map(|caches| &mut caches[0]);
+                model.stream(tokens, cache, maps.map(|maps| &mut maps.causal))
+            }
+            Model::Decoder(model) => model.stream(tokens, memories, caches, maps),
+        }
+    }
+
+    /// `[batch, time, d_model]` to `[batch, time, vocab]`.
+    fn logits(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self {
+            Model::OneLayer(model) => ops::linear(&model.head, x),
+            Model::Decoder(model) => model.logits(x),
         }
     }
 }

@@ -6,7 +6,7 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::Result;
-use crate::attention::{Mask, MultiHeadAttention};
+use crate::attention::{KeyValueCache, Mask, MultiHeadAttention};
 use crate::ops::{self, ScorePosition};
 
 /// `head(attention(embedding(tokens)))`.
@@ -21,29 +21,23 @@ pub struct OneLayerDecoder<B: Backend> {
 }
 
 impl<B: ops::Backend> OneLayerDecoder<B> {
-    /// The logits of the token that follows each token; the attention's weights are added to
-    /// `maps` where asked for.
+    /// What the attention makes of each token; with a cache, of tokens that follow those that were read
+    /// before. Its weights are added to `maps` where asked for.
     ///
     /// # Shapes
-    /// `tokens` `[batch, time]`; the result is `[batch, time, vocab]`.
+    /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
     /// Those of [`MultiHeadAttention::forward`], which a well-built model never gives.
-    pub fn forward(
+    pub fn stream(
         &self,
         tokens: Tensor<B, 2, Int>,
+        cache: Option<&mut KeyValueCache<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
         let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
         let (mask, position) = (Mask::causal(), ScorePosition::None);
-        let attended = match maps {
-            None => self.attention.forward(embedded, &mask, &position)?,
-            Some(maps) => {
-                let (attended, weights) = self.attention.forward_with_weights(embedded, &mask, &position)?;
-                maps.push(weights);
-                attended
-            }
-        };
-        Ok(ops::linear(&self.head, attended))
+        // Nothing is added to what the attention makes: the model has no residual connection.
+        self.attention.forward_onto(None, embedded, &mask, &position, cache, maps)
     }
 }

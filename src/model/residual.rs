@@ -8,6 +8,7 @@
 //! Xiong et al., 2020 (arXiv 2002.04745) compare the two.
 
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -15,7 +16,7 @@ use crate::attention::check_width;
 use crate::ops::{self, LayerNorm};
 
 /// Where the norm stands around a residual connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormPlacement {
     /// `x + f(norm(x))`, with one more norm after the last block.

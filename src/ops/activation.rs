@@ -5,12 +5,13 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels;
 
 /// Which form of GELU.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gelu {
     /// The exact form, `x (1 + erf(x / sqrt 2)) / 2`: the definition, and PyTorch's default.

@@ -5,7 +5,9 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 
+use super::linear::Layer;
 use super::*;
+use crate::kernels::linear::WeightLayout;
 use crate::kernels::testing::random;
 
 pub type Ndarray = Autodiff<NdArray>;
@@ -56,6 +58,18 @@ pub fn hidden<B: backend::Backend, const D: usize>(seed: u64, shape: [usize; D])
     Tensor::from_data(TensorData::new(hidden, shape), &Default::default())
 }
 
+/// A layer of these parameters.
+pub fn layer_of<B: Backend>(weight: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Layer<B> {
+    Layer { weight, layout: WeightLayout::InputOutput, bias }
+}
+
+impl<B: AutodiffBackend> Layer<B> {
+    /// The same layer without gradients.
+    pub fn inner(self) -> Layer<B::InnerBackend> {
+        Layer { weight: self.weight.inner(), layout: self.layout, bias: self.bias.map(Tensor::inner) }
+    }
+}
+
 /// Differentiates the products of the output with random numbers.
 macro_rules! outcome {
     ($output:expr, $inner:expr, [$($leaf:expr),* $(,)?]) => {{
@@ -73,7 +87,7 @@ pub(super) use outcome;
 #[test]
 fn both_cpu_backends_are_served_and_double_precision_is_composed() {
     fn is_served<B: HostAccess>() -> bool {
-        Floats::<B>::new(&leaf::<B, 2>(1, [3, 5]).into_float()).is_some()
+        Floats::<B>::new(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
     }
     assert!(is_served::<NdArray<f32>>() && is_served::<Flex>());
     assert!(!is_served::<NdArray<f64>>());

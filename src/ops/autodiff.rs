@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
+use burn::tensor::TensorMetadata;
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
@@ -12,8 +15,9 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
-use super::host::{Floats, HostAccess};
-use super::{Again, Backend, Kernels, Operation};
+use super::host::{self, Floats, HostAccess};
+use super::operation::{Backend, Inputs, Operation};
+use crate::kernels::sums;
 
 impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     type Host = B;
@@ -22,54 +26,50 @@ impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         &tensor.primitive
     }
 
-    fn from_host(tensor: FloatTensor<B>) -> FloatTensor<Self> {
-        <Self as burn::tensor::backend::AutodiffBackend>::from_inner(tensor)
-    }
-
-    fn is_tracked(tensor: &FloatTensor<Self>) -> bool {
-        tensor.is_tracked()
-    }
-
-    fn run<O: Operation<B>>(operation: O, inputs: &[Option<FloatTensor<Self>>]) -> FloatTensor<Self> {
-        let inputs: Vec<_> = inputs.iter().flatten().collect();
-        match inputs.as_slice() {
-            [a] => record(operation, [a]),
-            [a, b] => record(operation, [a, b]),
-            [a, b, c] => record(operation, [a, b, c]),
-            [a, b, c, d] => record(operation, [a, b, c, d]),
-            [a, b, c, d, e] => record(operation, [a, b, c, d, e]),
-            [a, b, c, d, e, f] => record(operation, [a, b, c, d, e, f]),
-            _ => unreachable!("an operation has one to six inputs that are differentiated"),
+    fn run<O: Operation<B, N>, const N: usize>(
+        operation: O,
+        tensors: [Option<FloatTensor<Self>>; N],
+        mut inputs: Inputs<B, N>,
+    ) -> FloatTensor<Self> {
+        let first = tensors[0].as_ref().expect("the first input is never absent");
+        // What is absent stands in the graph as a tensor that asks for no gradient.
+        let absent = || Self::from_inner(first.primitive.clone()).node;
+        let nodes =
+            tensors.each_ref().map(|tensor| tensor.as_ref().map_or_else(absent, |it| it.node.clone()));
+        // What an operation says is computed again, whatever the strategy of the backend.
+        let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
+        let step = match O::IS_CHEAP {
+            true => {
+                let inputs = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.node.id));
+                let again =
+                    Recompute { inputs, operation: operation.clone(), backend: PhantomData::<fn() -> B> };
+                step.memory_bound().retro_forward(again).parents(tensors.iter().flatten())
+            }
+            false => step.compute_bound(),
+        };
+        match step.stateful() {
+            OpsKind::Tracked(mut step) => {
+                inputs.wanted =
+                    tensors.each_ref().map(|tensor| tensor.as_ref().is_some_and(|it| it.is_tracked()));
+                let (output, saved) = operation.forward(&inputs);
+                inputs.values[O::READS..].fill_with(|| None);
+                // The graph keeps the first input in the operation's place: it has it from elsewhere, or
+                // computes it again.
+                let first = inputs.values[0].take().map(|_| step.checkpoint(first));
+                step.finish(Arc::new(Kept { operation, inputs, first, saved }), output)
+            }
+            OpsKind::UnTracked(step) => step.finish(operation.forward(&inputs).0),
         }
     }
 }
 
-/// Runs an operation and puts its gradient into the graph.
-fn record<B: HostAccess, O: Operation<B>, const N: usize>(
-    mut operation: O,
-    inputs: [&FloatTensor<Autodiff<B>>; N],
-) -> FloatTensor<Autodiff<B>> {
-    let nodes = inputs.map(|input| input.node.clone());
-    // What an operation says is computed again, whatever the strategy of the backend.
-    let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
-    let step = match operation.again() {
-        Some(again) => {
-            let inputs_of = inputs.map(|input| input.node.id);
-            step.memory_bound().retro_forward(Recompute::<B, N> { inputs: inputs_of, again }).parents(inputs)
-        }
-        None => step.compute_bound(),
-    };
-    match step.stateful() {
-        OpsKind::Tracked(mut step) => {
-            let output = operation.forward(true);
-            let input = operation.first_input().map(|held| {
-                *held = None;
-                step.checkpoint(inputs[0])
-            });
-            step.finish((operation, input), output)
-        }
-        OpsKind::UnTracked(step) => step.finish(operation.forward(false)),
-    }
+/// What is kept of an operation until its gradient is due.
+#[derive(Debug)]
+struct Kept<B: HostAccess, O: Operation<B, N>, const N: usize> {
+    operation: O,
+    inputs: Inputs<B, N>,
+    first: Option<NodeId>,
+    saved: O::Saved,
 }
 
 /// The gradient of an operation, as a step of the graph.
@@ -81,43 +81,61 @@ impl<O> fmt::Debug for Step<O> {
     }
 }
 
-impl<B: HostAccess, O: Operation<B>, const N: usize> Backward<B, N> for Step<O> {
-    /// An operation that has run, and the first input if the graph keeps it.
-    type State = (O, Option<NodeId>);
+impl<B: HostAccess, O: Operation<B, N>, const N: usize> Backward<B, N> for Step<O> {
+    type State = Arc<Kept<B, O, N>>;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let (mut operation, input) = ops.state;
-        if let (Some(input), Some(held)) = (input, operation.first_input()) {
-            *held = Some(Floats::contiguous(checkpointer.retrieve_node_output(input)));
-        }
+        let kept = Arc::into_inner(ops.state).expect("a step of the graph is made once");
+        let Kept { operation, mut inputs, first, saved } = kept;
+        inputs.values[0] = first.map(|first| Floats::contiguous(checkpointer.retrieve_node_output(first)));
         let gradient = Floats::contiguous(gradients.consume::<B>(&ops.node));
-        let wanted = ops.parents.each_ref().map(Option::is_some);
-        let found = operation.backward(&gradient, &wanted);
+        let found = operation.backward(&inputs, saved, &gradient);
         // It stays where it was passed on as the gradient of an input.
         gradient.recycle();
+        inputs.values.into_iter().flatten().for_each(Floats::recycle);
         for (input, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(input), Some(gradient)) = (input, gradient) {
-                gradients.register::<B>(input.id, gradient);
+                let rc = Arc::new(input.id);
+                add(gradients, Tracked::<B> { primitive: gradient, node: input, rc });
             }
         }
     }
 }
 
-/// Computes the result of an operation again when a gradient asks for it.
-struct Recompute<B: HostAccess, const N: usize> {
-    inputs: [NodeId; N],
-    again: Again<B>,
-}
+/// A tensor in the graph.
+type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-impl<B: HostAccess, const N: usize> fmt::Debug for Recompute<B, N> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Recompute").field("inputs", &self.inputs).finish_non_exhaustive()
+/// Adds a gradient, which stands in the place of its tensor, to what other readers of the tensor have given
+/// it: where that lies, as Burn would take fresh memory for the sum.
+fn add<B: HostAccess>(gradients: &mut Gradients, tensor: Tracked<B>) {
+    let id = tensor.node.id;
+    let Some(sum) = gradients.remove(&tensor) else {
+        return gradients.register::<B>(id, tensor.primitive);
+    };
+    let gradient = Floats::<B>::contiguous(tensor.primitive);
+    let (shape, device) = (sum.shape(), B::float_device(&sum));
+    match B::into_floats(sum) {
+        Ok(mut sum) => {
+            sums::add(&mut sum, gradient.slice());
+            gradient.recycle();
+            gradients.register::<B>(id, host::tensor::<B>(sum, shape, &device));
+        }
+        Err(sum) => gradients.register::<B>(id, B::float_add(gradient.tensor(), sum)),
     }
 }
 
-impl<B: HostAccess, const N: usize> RetroForward for Recompute<B, N> {
+/// Computes the result of an operation again when a gradient asks for it.
+#[derive(Debug)]
+struct Recompute<B, O, const N: usize> {
+    inputs: [Option<NodeId>; N],
+    operation: O,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: HostAccess, O: Operation<B, N>, const N: usize> RetroForward for Recompute<B, O, N> {
     fn forward(&self, states: &mut BackwardStates, output: NodeId) {
-        let inputs = self.inputs.map(|input| states.get_state::<FloatTensor<B>>(&input));
-        states.save(output, Kernels::Fused.run(|| (self.again)(&inputs)));
+        let mut input = |id| Floats::contiguous(states.get_state::<FloatTensor<B>>(&id));
+        let inputs = Inputs { values: self.inputs.map(|id| id.map(&mut input)), wanted: [false; N] };
+        states.save(output, self.operation.forward(&inputs).0);
     }
 }

@@ -1,13 +1,13 @@
 //! Cross-entropy in nats, summed over the targets that count.
 
 use burn::tensor::activation::log_softmax;
-use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
-use burn::tensor::{Bool, Int, Tensor, TensorData, TensorMetadata, backend};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend};
 
-use super::host::tensor;
-use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::{Backend, Floats, HostAccess, primitive};
 use crate::kernels::loss as kernel;
-use crate::kernels::pool;
+use crate::kernels::pool::{self, Buffer};
 
 /// The sum of `-log p(target)` over the targets that are not hidden, in nats.
 ///
@@ -23,12 +23,11 @@ pub fn cross_entropy<B: Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Tensor<B, 1> {
-    let (logits, targets) = (logits.into_float(), targets.into_primitive());
-    let hidden = hidden.map(Tensor::into_primitive);
-    float(match Fused::<B::Host>::new(B::host(&logits), &targets, hidden.as_ref(), smoothing) {
-        Some(operation) => B::run(operation, &[Some(logits)]),
-        None => composed::<B>(logits, targets, hidden, smoothing),
-    })
+    let output = fused([logits.input()], |_| {
+        let targets = counted(&targets, &hidden)?;
+        Some(Fused { targets, kernel: settings(smoothing) })
+    });
+    output.unwrap_or_else(|| composed(logits, targets, hidden, smoothing).sum())
 }
 
 /// How a model does, target by target.
@@ -49,47 +48,31 @@ pub fn token_scores<B: Backend>(
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
 ) -> TokenScores<B> {
-    let (logits, targets) = (logits.into_float(), targets.into_primitive());
-    let hidden = hidden.map(Tensor::into_primitive);
-    let logits = B::host(&logits);
-    let (losses, likeliest) = fused_scores::<B::Host>(logits, &targets, hidden.as_ref())
-        .unwrap_or_else(|| composed_scores::<B::Host>(logits.clone(), targets, hidden));
-    TokenScores { losses: float(B::from_host(losses)), likeliest: Tensor::from_primitive(likeliest) }
+    let shape = targets.dims();
+    let readable = Floats::<B::Host>::new(B::host(&primitive(logits.clone())));
+    let Some((values, targets)) = readable.zip(counted(&targets, &hidden)) else {
+        let likeliest = logits.clone().argmax(2).squeeze_dim(2);
+        return TokenScores { losses: composed(logits, targets, hidden, 0.0).reshape(shape), likeliest };
+    };
+    let (mut losses, mut likeliest) = (pool::take(targets.len()), vec![0; targets.len()]);
+    kernel::score(&settings(0.0), values.slice(), &targets, &mut losses, &mut likeliest);
+    let device = logits.device();
+    TokenScores {
+        losses: Tensor::from_data(TensorData::new(losses.into_vec(), shape), &device),
+        likeliest: Tensor::from_data(TensorData::new(likeliest, shape), &device),
+    }
 }
 
-fn composed_scores<B: HostAccess>(
-    logits: FloatTensor<B>,
-    targets: IntTensor<B>,
-    hidden: Option<BoolTensor<B>>,
-) -> (FloatTensor<B>, IntTensor<B>) {
-    let logits = float::<B, 3>(logits);
-    let targets = Tensor::<B, 2, Int>::from_primitive(targets);
-    let hidden = hidden.map(Tensor::<B, 2, Bool>::from_primitive);
-    let targets = match &hidden {
-        Some(hidden) => targets.mask_fill(hidden.clone(), 0),
-        None => targets,
-    };
-    let likeliest = logits.clone().argmax(2).squeeze_dim::<2>(2);
-    let log_probabilities = log_softmax(logits, 2); // [batch, time, vocab]
-    let losses = log_probabilities.gather(2, targets.unsqueeze_dim(2)).squeeze_dim::<2>(2).neg();
-    let losses = match hidden {
-        Some(hidden) => losses.mask_fill(hidden, 0.0),
-        None => losses,
-    };
-    (losses.into_float(), likeliest.into_primitive())
-}
-
+/// The loss of each target, `[batch * time, 1]`.
 fn composed<B: Backend>(
-    logits: FloatTensor<B>,
-    targets: IntTensor<B>,
-    hidden: Option<BoolTensor<B>>,
+    logits: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+    hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
-) -> FloatTensor<B> {
-    let logits = float::<B, 3>(logits);
+) -> Tensor<B, 2> {
     let [batch, time, vocab] = logits.dims();
     let rows = batch * time;
-    let targets = Tensor::<B, 2, Int>::from_primitive(targets).reshape([rows, 1]);
-    let hidden = hidden.map(|hidden| Tensor::<B, 2, Bool>::from_primitive(hidden).reshape([rows, 1]));
+    let (targets, hidden) = (targets.reshape([rows, 1]), hidden.map(|hidden| hidden.reshape([rows, 1])));
 
     // What stands at a hidden place may lie outside the vocabulary, as a padding id of -1.
     let targets = match &hidden {
@@ -101,85 +84,60 @@ fn composed<B: Backend>(
     if smoothing > 0.0 {
         losses = losses * (1.0 - smoothing) - log_probabilities.mean_dim(1) * smoothing;
     }
-    if let Some(hidden) = hidden {
-        losses = losses.mask_fill(hidden, 0.0);
+    match hidden {
+        Some(hidden) => losses.mask_fill(hidden, 0.0),
+        None => losses,
     }
-    losses.sum().into_float()
 }
 
 /// No token: what stands at a place that does not count.
 const HIDDEN: i64 = i64::MIN;
 
-#[derive(Debug, Clone)]
-struct Fused<B: HostAccess> {
-    logits: Floats<B>,
-    targets: Vec<i64>,
-    kernel: kernel::CrossEntropy,
-    log_sum_exp: Option<Floats<B>>,
+fn settings(smoothing: f64) -> kernel::CrossEntropy {
+    kernel::CrossEntropy { ignored: Some(HIDDEN), smoothing: smoothing as f32 }
 }
 
-impl<B: HostAccess> Fused<B> {
-    fn new(
-        logits: &FloatTensor<B>,
-        targets: &IntTensor<B>,
-        hidden: Option<&BoolTensor<B>>,
-        smoothing: f64,
-    ) -> Option<Self> {
-        let (logits, targets) = (Floats::new(logits)?, counted::<B>(targets, hidden)?);
-        let kernel = kernel::CrossEntropy { ignored: Some(HIDDEN), smoothing: smoothing as f32 };
-        Some(Self { logits, targets, kernel, log_sum_exp: None })
-    }
-}
-
-impl<B: HostAccess> Operation<B> for Fused<B> {
-    fn forward(&mut self, keep: bool) -> FloatTensor<B> {
-        let rows = self.targets.len();
-        let [mut losses, mut log_sum_exp] = [rows, rows].map(pool::take);
-        let logits = self.logits.slice();
-        let loss = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp);
-        if keep {
-            self.log_sum_exp = Some(self.logits.keep(log_sum_exp, [rows]));
-        }
-        tensor::<B>(vec![loss.sum as f32], [1], &B::float_device(&self.logits.tensor()))
-    }
-
-    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let log_sum_exp = self.log_sum_exp.as_ref().expect("forward has run").slice();
-        let (logits, scale) = (self.logits.slice(), gradient.slice()[0]);
-        let mut for_logits = pool::take(logits.len());
-        kernel::backward(&self.kernel, logits, &self.targets, log_sum_exp, scale, &mut for_logits);
-        let gradient = self.logits.place(for_logits, self.logits.shape());
-        self.logits.recycle();
-        self.log_sum_exp.into_iter().for_each(Floats::recycle);
-        vec![Some(gradient)]
-    }
-}
-
-fn fused_scores<B: HostAccess>(
-    logits: &FloatTensor<B>,
-    targets: &IntTensor<B>,
-    hidden: Option<&BoolTensor<B>>,
-) -> Option<(FloatTensor<B>, IntTensor<B>)> {
-    let shape = targets.shape();
-    let Fused { logits, targets, kernel, .. } = Fused::<B>::new(logits, targets, hidden, 0.0)?;
-    let (mut losses, mut likeliest) = (pool::take(targets.len()), vec![0; targets.len()]);
-    kernel::score(&kernel, logits.slice(), &targets, &mut losses, &mut likeliest);
-    let device = B::float_device(&logits.tensor());
-    let likeliest = Tensor::<B, 2, Int>::from_data(TensorData::new(likeliest, shape.clone()), &device);
-    Some((logits.place(losses, shape), likeliest.into_primitive()))
-}
-
-/// The targets, with those that do not count marked as such.
-fn counted<B: HostAccess>(targets: &IntTensor<B>, hidden: Option<&BoolTensor<B>>) -> Option<Vec<i64>> {
-    let mut targets = B::integers(targets)?.widened();
+/// The targets, with those that do not count marked as such; none where the kernels cannot read them.
+fn counted<B: Backend>(targets: &Tensor<B, 2, Int>, hidden: &Option<Tensor<B, 2, Bool>>) -> Option<Vec<i64>> {
+    let mut targets = B::Host::integers(&targets.clone().into_primitive())?;
     if let Some(hidden) = hidden {
-        for (target, hidden) in targets.iter_mut().zip(B::bools(hidden)?) {
+        for (target, hidden) in targets.iter_mut().zip(B::Host::bools(&hidden.clone().into_primitive())?) {
             if hidden != 0 {
                 *target = HIDDEN;
             }
         }
     }
     Some(targets)
+}
+
+/// Of the logits.
+#[derive(Debug, Clone)]
+struct Fused {
+    targets: Vec<i64>,
+    kernel: kernel::CrossEntropy,
+}
+
+impl<B: HostAccess> Operation<B, 1> for Fused {
+    /// The log-sum-exp of each row.
+    type Saved = Buffer;
+
+    const READS: usize = 1;
+
+    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, Buffer) {
+        let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
+        let logits = inputs[0].slice();
+        let loss = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp);
+        let mut sum = pool::take(1);
+        sum[0] = loss.sum as f32;
+        (inputs[0].place(sum, [1]), log_sum_exp)
+    }
+
+    fn backward(&self, inputs: &Inputs<B, 1>, log_sum_exp: Buffer, gradient: &Floats<B>) -> Gradients<B, 1> {
+        let (logits, scale) = (inputs[0].slice(), gradient.slice()[0]);
+        let mut for_logits = pool::take(logits.len());
+        kernel::backward(&self.kernel, logits, &self.targets, &log_sum_exp, scale, &mut for_logits);
+        inputs.gradients([Some(for_logits)])
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use burn::nn::Dropout;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Int, Tensor};
 
-use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::{Backend, Floats, HostAccess};
 use crate::kernels::{dropout as kernel, pool};
 
 /// Dropout, which acts on differentiable backends only: inference is on the inner one.
@@ -13,22 +14,19 @@ use crate::kernels::{dropout as kernel, pool};
 /// # Shapes
 /// Any shape, in and out.
 pub fn dropout<B: Backend, const D: usize>(layer: &Dropout, input: Tensor<B, D>) -> Tensor<B, D> {
-    float(run::<B>(input.into_float(), layer.prob))
+    run(input, layer.prob)
 }
 
-pub(super) fn run<B: Backend>(input: FloatTensor<B>, probability: f64) -> FloatTensor<B> {
-    let device = B::float_device(&input);
-    if probability == 0.0 || !B::ad_enabled(&device) {
+pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
+    if probability == 0.0 || !B::ad_enabled(&input.device()) {
         return input;
     }
-    let Some(held) = Floats::new(B::host(&input)) else { return composed::<B>(input, probability) };
-    let operation = Fused { input: Some(held), mask: draw::<B>(probability, &device) };
-    B::run(operation, &[Some(input)])
+    let output = fused([input.input()], |_| Some(Fused(draw::<B>(probability, &input.device())?)));
+    output.unwrap_or_else(|| composed(input, probability))
 }
 
-pub(super) fn composed<B: Backend>(input: FloatTensor<B>, probability: f64) -> FloatTensor<B> {
-    // Elementwise, so that any rank stands for all.
-    Dropout { prob: probability }.forward(float::<B, 1>(input)).into_float()
+pub(super) fn composed<B: Backend, const D: usize>(input: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
+    Dropout { prob: probability }.forward(input)
 }
 
 /// A mask with a seed that the backend's generator draws, so that whoever seeds the backend decides on the
@@ -42,27 +40,27 @@ pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<k
 }
 
 #[derive(Debug, Clone)]
-struct Fused<B: HostAccess> {
-    input: Option<Floats<B>>,
-    mask: Option<kernel::Dropout>,
-}
+struct Fused(kernel::Dropout);
 
-impl<B: HostAccess> Fused<B> {
-    fn apply(mask: Option<kernel::Dropout>, values: &Floats<B>) -> FloatTensor<B> {
-        let Some(mask) = mask else { return values.tensor() };
+impl Fused {
+    fn apply<B: HostAccess>(&self, values: &Floats<B>) -> FloatTensor<B> {
         let mut output = pool::take(values.slice().len());
-        kernel::apply(mask, values.width(), values.slice(), &mut output);
+        kernel::apply(self.0, values.width(), values.slice(), &mut output);
         values.place(output, values.shape())
     }
 }
 
-impl<B: HostAccess> Operation<B> for Fused<B> {
-    fn forward(&mut self, _keep: bool) -> FloatTensor<B> {
-        Self::apply(self.mask, &self.input.take().expect("forward runs once"))
+impl<B: HostAccess> Operation<B, 1> for Fused {
+    type Saved = ();
+
+    const READS: usize = 0;
+
+    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, ()) {
+        (self.apply(&inputs[0]), ())
     }
 
-    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        vec![Some(Self::apply(self.mask, gradient))]
+    fn backward(&self, _inputs: &Inputs<B, 1>, (): (), gradient: &Floats<B>) -> Gradients<B, 1> {
+        [Some(self.apply(gradient))]
     }
 }
 
@@ -77,7 +75,7 @@ mod tests {
         fn agrees<B: AutodiffBackend>() {
             let device = Default::default();
             let input = Tensor::<B, 2>::ones([211, 103], &device).require_grad();
-            let output = float::<B, 2>(run::<B>(input.clone().into_float(), 0.25));
+            let output = run(input.clone(), 0.25);
             let gradient = input.grad(&output.clone().sum().backward()).unwrap();
             let output = numbers(output);
             assert_eq!(output, numbers(gradient));

@@ -1,10 +1,11 @@
 //! Tokens to vectors: a row of a table for each token, and for each position one more.
 
 use burn::nn::Embedding;
-use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Shape, Tensor, TensorMetadata};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Int, Shape, Tensor};
 
-use super::{Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::{Backend, Floats, HostAccess};
 use crate::kernels::embedding as kernel;
 use crate::kernels::pool;
 
@@ -18,79 +19,61 @@ pub fn embedding<B: Backend>(
     tokens: Tensor<B, 2, Int>,
     positions: Option<Tensor<B, 2>>,
 ) -> Tensor<B, 3> {
-    let positions = positions.map(IntoFloat::into_float);
-    float(run::<B>(tokens.into_primitive(), table.weight.val().into_float(), positions))
+    run(table.weight.val(), tokens, positions)
 }
 
 fn run<B: Backend>(
-    tokens: IntTensor<B>,
-    table: FloatTensor<B>,
-    positions: Option<FloatTensor<B>>,
-) -> FloatTensor<B> {
-    match Fused::<B::Host>::new(&tokens, B::host(&table), positions.as_ref().map(B::host)) {
-        Some(operation) => B::run(operation, &[Some(table), positions]),
-        None => composed::<B>(tokens, table, positions),
+    table: Tensor<B, 2>,
+    tokens: Tensor<B, 2, Int>,
+    positions: Option<Tensor<B, 2>>,
+) -> Tensor<B, 3> {
+    let [_, time] = tokens.dims();
+    let output = fused([table.input(), positions.input()], |_| {
+        let ids = B::Host::integers(&tokens.clone().into_primitive())?;
+        (!ids.is_empty()).then_some(Fused { ids, time })
+    });
+    if let Some(output) = output {
+        return output;
+    }
+    let embedded = burn::tensor::module::embedding(table, tokens);
+    match positions {
+        Some(positions) => embedded + positions.unsqueeze(),
+        None => embedded,
     }
 }
 
-fn composed<B: Backend>(
-    tokens: IntTensor<B>,
-    table: FloatTensor<B>,
-    positions: Option<FloatTensor<B>>,
-) -> FloatTensor<B> {
-    let embedded = B::embedding(table, tokens);
-    let Some(positions) = positions else { return embedded };
-    let [time, d_model] = positions.shape().dims();
-    B::float_add(embedded, B::float_reshape(positions, [1, time, d_model].into()))
-}
-
+/// Of table and positions.
 #[derive(Debug, Clone)]
-struct Fused<B: HostAccess> {
+struct Fused {
     ids: Vec<i64>,
-    batch: usize,
-    table: Floats<B>,
-    positions: Option<Floats<B>>,
+    time: usize,
 }
 
-impl<B: HostAccess> Fused<B> {
-    fn new(
-        tokens: &IntTensor<B>,
-        table: &FloatTensor<B>,
-        positions: Option<&FloatTensor<B>>,
-    ) -> Option<Self> {
-        let (positions, table) = (Floats::optional(positions)?, Floats::new(table)?);
-        let ids = B::integers(tokens)?.widened();
-        let [batch, time] = tokens.shape().dims();
-        let fits =
-            batch * time > 0 && positions.as_ref().is_none_or(|positions| positions.shape()[0] == time);
-        fits.then_some(Self { ids, batch, table, positions })
-    }
-
+impl Fused {
     fn sequences(&self) -> kernel::Sequences<'_> {
-        kernel::Sequences { ids: &self.ids, time: self.ids.len() / self.batch }
+        kernel::Sequences { ids: &self.ids, time: self.time }
     }
 }
 
-impl<B: HostAccess> Operation<B> for Fused<B> {
-    fn forward(&mut self, _keep: bool) -> FloatTensor<B> {
-        let (sequences, d_model) = (self.sequences(), self.table.width());
+impl<B: HostAccess> Operation<B, 2> for Fused {
+    type Saved = ();
+
+    const READS: usize = 2;
+
+    fn forward(&self, inputs: &Inputs<B, 2>) -> (FloatTensor<B>, ()) {
+        let (table, d_model) = (&inputs[0], inputs[0].width());
         let mut output = pool::take(self.ids.len() * d_model);
-        let positions = self.positions.as_ref().map(Floats::slice);
-        kernel::forward(sequences, d_model, self.table.slice(), positions, &mut output);
-        self.table.place(output, Shape::from([self.batch, sequences.time, d_model]))
+        kernel::forward(self.sequences(), d_model, table.slice(), inputs.slice(1), &mut output);
+        (table.place(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
     }
 
-    fn backward(self, gradient: &Floats<B>, _wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let (sequences, d_model) = (self.sequences(), self.table.width());
-        let mut for_table = pool::take(self.table.slice().len());
-        let mut for_positions = self.positions.as_ref().map(|positions| pool::take(positions.slice().len()));
-        let positions = for_positions.as_deref_mut();
-        kernel::backward(sequences, d_model, gradient.slice(), &mut for_table, positions);
-        let for_positions = self.positions.as_ref().zip(for_positions);
-        vec![
-            Some(self.table.place(for_table, self.table.shape())),
-            for_positions.map(|(positions, values)| positions.place(values, positions.shape())),
-        ]
+    fn backward(&self, inputs: &Inputs<B, 2>, (): (), gradient: &Floats<B>) -> Gradients<B, 2> {
+        let mut buffers = inputs.buffers();
+        let [Some(table), positions] = buffers.each_mut().map(|buffer| buffer.as_deref_mut()) else {
+            unreachable!("the table is never absent")
+        };
+        kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);
+        inputs.gradients(buffers)
     }
 }
 
@@ -125,16 +108,8 @@ mod tests {
             let table = leaf::<B, 2>(seed, [vocab, width]).require_grad();
             let positions = positions.then(|| leaf::<B, 2>(seed + 1, [time, width]).require_grad());
             let tokens = ids::<B>(seed + 2, [batch, time], vocab);
-            let output = float::<B, 3>(run::<B>(
-                tokens.clone().into_primitive(),
-                table.clone().into_float(),
-                positions.clone().map(IntoFloat::into_float),
-            ));
-            let inner = float::<B::InnerBackend, 3>(run::<B::InnerBackend>(
-                tokens.inner().into_primitive(),
-                table.clone().inner().into_float(),
-                positions.clone().map(|positions| positions.inner().into_float()),
-            ));
+            let output = run(table.clone(), tokens.clone(), positions.clone());
+            let inner = run(table.clone().inner(), tokens.inner(), positions.clone().map(Tensor::inner));
             match &positions {
                 Some(positions) => outcome!(output, inner, [table, positions]),
                 None => outcome!(output, inner, [table]),

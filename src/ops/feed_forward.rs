@@ -5,10 +5,14 @@ use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
 
 use super::dropout::draw;
-use super::linear::{Layer, Parameters, activated, added};
-use super::{Backend, Floats, Gelu, HostAccess, IntoFloat, Operation, float};
-use crate::kernels::linear::{After, Followed, Gradients, backward, forward};
-use crate::kernels::{self, dropout::Dropout as DropoutMask, gelu, pool};
+use super::linear::{Layer, kernel_layer};
+use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::precision::{Precision, precision};
+use super::{Backend, Floats, Gelu, HostAccess, gelu};
+use crate::kernels::dropout::Dropout as DropoutMask;
+use crate::kernels::gelu::{Gelu as KernelGelu, activate_and_differentiate};
+use crate::kernels::linear::{self as kernel, After, Followed, WeightLayout};
+use crate::kernels::pool::{self, Buffer};
 
 /// The feed-forward layer with its residual connection: `residual + dropout(linear(down, gelu(linear(up,
 /// input))))`, which keeps less for its gradient than the two layers apart.
@@ -22,100 +26,90 @@ pub fn feed_forward<B: Backend, const D: usize>(
     input: Tensor<B, D>,
     residual: Tensor<B, D>,
 ) -> Tensor<B, D> {
-    let layers = layers.map(Layer::of);
-    float(run::<B>(input.into_float(), layers, form, residual.into_float(), dropout.prob))
+    run(layers.map(Layer::of), form, dropout.prob, input, residual)
 }
 
-pub(super) fn run<B: Backend>(
-    input: FloatTensor<B>,
+pub(super) fn run<B: Backend, const D: usize>(
     [up, down]: [Layer<B>; 2],
     form: Gelu,
-    residual: FloatTensor<B>,
-    dropout: f64,
-) -> FloatTensor<B> {
-    let Some(mut operation) = Fused::new::<B>(&input, [&up, &down], form, &residual) else {
-        return added(activated(input, up, Some(form)), down, residual, dropout);
+    probability: f64,
+    input: Tensor<B, D>,
+    residual: Tensor<B, D>,
+) -> Tensor<B, D> {
+    let inputs = || {
+        let [(up, up_bias), (down, down_bias)] =
+            [&up, &down].map(|layer| (layer.weight.input(), layer.bias.input()));
+        [input.input(), up, up_bias, down, down_bias, residual.input()]
     };
-    operation.dropout = draw::<B>(dropout, &B::float_device(&input));
-    let inputs = [Some(input), Some(up.weight), up.bias, Some(down.weight), down.bias, Some(residual)];
-    B::run(operation, &inputs)
+    let settings = || Fused { form: form.into(), dropout: draw::<B>(probability, &input.device()) };
+    if precision() == Precision::F32
+        && let Some(output) = fused(inputs(), |_| Some(settings()))
+    {
+        return output;
+    }
+    down.apply(gelu(up.apply(input, None), form), Some((residual, probability)))
 }
 
+/// Of input, weight and bias of both layers, and residual.
+///
 /// The widest tensor of a model is what GELU makes of the inner layer. It is not kept: the gradient has it
 /// from the pre-activation, together with GELU's derivative.
 #[derive(Debug, Clone)]
-struct Fused<B: HostAccess> {
-    input: Option<Floats<B>>,
-    up: Parameters<B>,
-    form: kernels::gelu::Gelu,
-    /// `x W_up + b_up`.
-    pre_activation: Option<Floats<B>>,
-    down: Parameters<B>,
-    residual: Option<Floats<B>>,
+struct Fused {
+    form: KernelGelu,
     dropout: Option<DropoutMask>,
 }
 
-impl<B: HostAccess> Fused<B> {
-    fn new<A: Backend<Host = B>>(
-        input: &FloatTensor<A>,
-        [up, down]: [&Layer<A>; 2],
-        form: Gelu,
-        residual: &FloatTensor<A>,
-    ) -> Option<Self> {
-        Some(Self {
-            input: Some(Floats::new(A::host(input))?),
-            up: Parameters::new(up)?,
-            form: form.into(),
-            pre_activation: None,
-            down: Parameters::new(down)?,
-            residual: Some(Floats::new(A::host(residual))?),
-            dropout: None,
-        })
-    }
+/// Both layers, as the kernels read them.
+fn layers<B: HostAccess>(inputs: &Inputs<B, 6>) -> [kernel::Linear<'_>; 2] {
+    [1, 3].map(|at| kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1)))
 }
 
-impl<B: HostAccess> Operation<B> for Fused<B> {
-    fn forward(&mut self, keep: bool) -> FloatTensor<B> {
-        let (up, down) = (self.up.layer(), self.down.layer());
-        let input = self.input.as_ref().expect("forward runs once").slice();
-        let residual = self.residual.take().expect("forward runs once");
-        let rows = input.len() / up.d_in;
+impl<B: HostAccess> Operation<B, 6> for Fused {
+    /// `x W_up + b_up`.
+    type Saved = Option<Buffer>;
+
+    const READS: usize = 5;
+
+    fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
+        let ([up, down], residual) = (layers(inputs), &inputs[5]);
+        let rows = inputs[0].slice().len() / up.d_in;
         let mut inner = pool::take(rows * up.d_out);
-        let mut pre_activation = keep.then(|| pool::take(rows * up.d_out));
+        let is_differentiated = inputs.wanted.contains(&true);
+        let mut pre_activation = is_differentiated.then(|| pool::take(rows * up.d_out));
         let after = After::Gelu { form: self.form, pre_activation: pre_activation.as_deref_mut() };
-        forward(&up, input, after, &mut inner);
+        kernel::forward(&up, inputs[0].slice(), after, &mut inner);
         let mut output = pool::take(rows * down.d_out);
         let after = After::Residual { residual: residual.slice(), dropout: self.dropout };
-        forward(&down, &inner, after, &mut output);
-        self.pre_activation = pre_activation.map(|values| residual.keep(values, [rows, up.d_out]));
-        residual.place(output, residual.shape())
+        kernel::forward(&down, &inner, after, &mut output);
+        (residual.place(output, residual.shape()), pre_activation)
     }
 
-    fn first_input(&mut self) -> Option<&mut Option<Floats<B>>> {
-        Some(&mut self.input)
-    }
-
-    fn backward(self, gradient: &Floats<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let input = self.input.expect("the input was taken back");
-        let mut inner = self.pre_activation.expect("forward has run").into_vec();
-        let (down, values) = (self.down.layer(), gradient.slice());
+    fn backward(
+        &self,
+        inputs: &Inputs<B, 6>,
+        pre_activation: Option<Buffer>,
+        gradient: &Floats<B>,
+    ) -> Gradients<B, 6> {
+        let [up, down] = layers(inputs);
+        let mut inner = pre_activation.expect("it is kept where a gradient is asked for");
         let followed = self.dropout.map_or(Followed::Nothing, Followed::Dropout);
-        let (wanted_up, wanted_down) = wanted.split_at(1 + self.up.count());
+        let mut buffers = inputs.buffers();
+        let [input, up_weight, up_bias, weight, bias, _] =
+            buffers.each_mut().map(|buffer| buffer.as_deref_mut());
 
         let mut for_inner = pool::take(inner.len());
-        let only_inner = Gradients { input: Some(&mut for_inner), ..Gradients::default() };
-        backward(&down, &inner, followed, values, only_inner);
-        gelu::activate_and_differentiate(self.form, &mut inner, &mut for_inner);
+        let gradients = kernel::Gradients { input: Some(&mut for_inner), ..Default::default() };
+        kernel::backward(&down, &inner, followed, gradient.slice(), gradients);
+        activate_and_differentiate(self.form, &mut inner, &mut for_inner);
 
-        let for_down = self.down.gradients(wanted_down, |weight, bias| {
-            backward(&down, &inner, followed, values, Gradients { input: None, weight, bias });
-        });
-        pool::give(inner);
-        let mut gradients = self.up.backward(&input, Followed::Nothing, &for_inner, wanted_up);
-        gradients.extend(for_down);
-        gradients.push(Some(gradient.tensor()));
-        input.recycle();
-        gradients
+        let gradients = kernel::Gradients { input: None, weight, bias };
+        kernel::backward(&down, &inner, followed, gradient.slice(), gradients);
+        drop(inner);
+        let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
+        kernel::backward(&up, inputs[0].slice(), Followed::Nothing, &for_inner, gradients);
+        let [input, up_weight, up_bias, weight, bias, _] = inputs.gradients(buffers);
+        [input, up_weight, up_bias, weight, bias, Some(gradient.tensor())]
     }
 }
 
@@ -132,38 +126,20 @@ mod tests {
             check(&format!("feed-forward with {form:?}"), || {
                 let input = leaf::<B, 3>(seed, [1, rows, d_model]).require_grad();
                 let residual = leaf::<B, 3>(seed + 1, [1, rows, d_model]).require_grad();
-                let weights = [(seed + 2, [d_model, d_inner]), (seed + 3, [d_inner, d_model])];
-                let [up, down] = weights.map(|(seed, shape)| leaf::<B, 2>(seed, shape).require_grad());
-                let biases = [(seed + 4, d_inner), (seed + 5, d_model)];
-                let biases = biases.map(|(seed, width)| leaf::<B, 1>(seed, [width]).require_grad());
-                fn feed_forward<B: Backend>(
-                    [input, residual]: [Tensor<B, 3>; 2],
-                    weights: [Tensor<B, 2>; 2],
-                    [up_bias, down_bias]: [Option<Tensor<B, 1>>; 2],
-                    form: Gelu,
-                ) -> Tensor<B, 3> {
-                    let [up, down] = weights.map(IntoFloat::into_float);
-                    let up = Layer { weight: up, bias: up_bias.map(IntoFloat::into_float) };
-                    let down = Layer { weight: down, bias: down_bias.map(IntoFloat::into_float) };
-                    float(run::<B>(input.into_float(), [up, down], form, residual.into_float(), 0.0))
-                }
-                let of_bias = |tensor: &Tensor<B, 1>| bias.then(|| tensor.clone());
-                let output = feed_forward(
-                    [input.clone(), residual.clone()],
-                    [up.clone(), down.clone()],
-                    biases.each_ref().map(of_bias),
-                    form,
-                );
-                let inner = feed_forward(
-                    [input.clone().inner(), residual.clone().inner()],
-                    [up.clone().inner(), down.clone().inner()],
-                    biases.each_ref().map(|bias| of_bias(bias).map(Tensor::inner)),
-                    form,
-                );
-                let [up_bias, down_bias] = &biases;
-                match bias {
-                    true => outcome!(output, inner, [input, up, up_bias, down, down_bias, residual]),
-                    false => outcome!(output, inner, [input, up, down, residual]),
+                let layer = |seed, [d_in, d_out]: [usize; 2]| {
+                    let bias = bias.then(|| leaf::<B, 1>(seed + 2, [d_out]).require_grad());
+                    layer_of(leaf::<B, 2>(seed, [d_in, d_out]).require_grad(), bias)
+                };
+                let (up, down) = (layer(seed + 2, [d_model, d_inner]), layer(seed + 3, [d_inner, d_model]));
+                let output = run([up.clone(), down.clone()], form, 0.0, input.clone(), residual.clone());
+                let inner = [up.clone().inner(), down.clone().inner()];
+                let inner = run(inner, form, 0.0, input.clone().inner(), residual.clone().inner());
+                let (up_weight, down_weight) = (up.weight, down.weight);
+                match (up.bias, down.bias) {
+                    (Some(up), Some(down)) => {
+                        outcome!(output, inner, [input, up_weight, up, down_weight, down, residual])
+                    }
+                    _ => outcome!(output, inner, [input, up_weight, down_weight, residual]),
                 }
             });
         }
@@ -187,11 +163,9 @@ mod tests {
             let device = Default::default();
             // The layer's output is its bias where it is kept, so the bias's gradient counts what is kept.
             let bias = Tensor::<B, 1>::ones([103], &device).require_grad();
-            let zeros = |shape| Tensor::<B, 2>::zeros(shape, &device).into_float();
-            let up = Layer { weight: zeros([103, 7]), bias: None };
-            let down = Layer { weight: zeros([7, 103]), bias: Some(bias.clone().into_float()) };
-            let (input, residual) = (zeros([211, 103]), zeros([211, 103]));
-            let output = float::<B, 2>(run::<B>(input, [up, down], Gelu::Erf, residual, 0.25));
+            let zeros = |shape| Tensor::<B, 2>::zeros(shape, &device);
+            let layers = [layer_of(zeros([103, 7]), None), layer_of(zeros([7, 103]), Some(bias.clone()))];
+            let output = run(layers, Gelu::Erf, 0.25, zeros([211, 103]), zeros([211, 103]));
             let gradient = numbers(bias.grad(&output.clone().sum().backward()).unwrap());
             for (sum, gradient) in numbers(output.sum_dim(0)).into_iter().zip(gradient) {
                 assert!((sum - gradient).abs() < 1e-3 && (100.0..280.0).contains(&sum), "{sum} {gradient}");

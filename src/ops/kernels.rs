@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the heavy operations are computed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kernels {
     /// By the project's own kernels where they serve the backend, else composed.

@@ -14,18 +14,16 @@ pub struct Mask<B: backend::Backend> {
     /// Hides keys that come after the query. With fewer queries than keys, the queries are the
     /// last ones, as when keys of earlier steps are cached.
     pub causal: bool,
-    /// Hides whole queries, `[batch, query_time]`: their contexts are zeros.
-    pub queries: Option<Tensor<B, 2, Bool>>,
     /// Hides keys from every query, as padding, `[batch, key_time]`.
     pub keys: Option<Tensor<B, 2, Bool>>,
-    /// Hides single pairs, `[batch, query_time, key_time]`.
-    pub pairs: Option<Tensor<B, 3, Bool>>,
+    /// Hide single pairs, each `[batch, query_time, key_time]`, or with a key axis of 1 whole queries.
+    pub pairs: Vec<Tensor<B, 3, Bool>>,
 }
 
 impl<B: backend::Backend> Mask<B> {
     /// Hides nothing: every query sees every key.
     pub fn none() -> Self {
-        Self { causal: false, queries: None, keys: None, pairs: None }
+        Self { causal: false, keys: None, pairs: Vec::new() }
     }
 
     /// Hides the future: a query sees itself and what came before.
@@ -38,21 +36,23 @@ impl<B: backend::Backend> Mask<B> {
         Self { keys: Some(keys), ..self }
     }
 
-    /// Also hides everything from these queries: `[batch, query_time]`. It is kept as one byte a pair of query
-    /// and key, so memory then grows as the square of the time.
-    pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
-        Self { queries: Some(queries), ..self }
+    /// Also hides these pairs of query and key, `[batch, query_time, key_time]`: memory then grows as the square
+    /// of the time.
+    pub fn hide_pairs(mut self, pairs: Tensor<B, 3, Bool>) -> Self {
+        self.pairs.push(pairs);
+        self
     }
 
-    /// Also hides these pairs of query and key: `[batch, query_time, key_time]`.
-    pub fn hide_pairs(self, pairs: Tensor<B, 3, Bool>) -> Self {
-        Self { pairs: Some(pairs), ..self }
+    /// Also hides everything from these queries, `[batch, query_time]`: their contexts are zeros. Memory grows as
+    /// for pairs.
+    pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
+        self.hide_pairs(queries.unsqueeze_dim(2))
     }
 
     /// Whether a query may find all its keys hidden. The future alone never hides them all:
     /// a query sees itself.
     pub fn may_hide_all(&self) -> bool {
-        self.queries.is_some() || self.keys.is_some() || self.pairs.is_some()
+        self.keys.is_some() || !self.pairs.is_empty()
     }
 
     /// Whether every part fits queries and keys of these sizes.
@@ -72,16 +72,26 @@ impl<B: backend::Backend> Mask<B> {
                  and {key_time} keys"
             )));
         }
-        if let Some(queries) = &self.queries {
-            fits("queries [batch, query_time]", &queries.dims(), &[batch, query_time])?;
-        }
         if let Some(keys) = &self.keys {
             fits("keys [batch, key_time]", &keys.dims(), &[batch, key_time])?;
         }
-        if let Some(pairs) = &self.pairs {
-            fits("pairs [batch, query_time, key_time]", &pairs.dims(), &[batch, query_time, key_time])?;
+        for pairs in &self.pairs {
+            let [_, _, keys] = pairs.dims();
+            let wanted = [batch, query_time, if keys == 1 { 1 } else { key_time }];
+            fits("pairs [batch, query_time, key_time]", &pairs.dims(), &wanted)?;
         }
         Ok(())
+    }
+
+    /// All hidden pairs and queries, `[batch, query_time, key_time]`; none where there are none.
+    pub(super) fn pairs(
+        &self,
+        batch: usize,
+        query_time: usize,
+        key_time: usize,
+    ) -> Option<Tensor<B, 3, Bool>> {
+        let whole = |pairs: &Tensor<B, 3, Bool>| pairs.clone().expand([batch, query_time, key_time]);
+        self.pairs.iter().map(whole).reduce(Tensor::bool_or)
     }
 
     /// All parts in one tensor, or none where nothing is hidden.
@@ -99,19 +109,9 @@ impl<B: backend::Backend> Mask<B> {
             let ahead = (key_time - query_time) as i64;
             Tensor::<B, 4, Bool>::tril_mask([1, 1, query_time, key_time], ahead, device)
         });
-        let queries = self.queries.clone().map(|queries| {
-            let [batch, query_time] = queries.dims();
-            queries.reshape([batch, 1, query_time, 1])
-        });
-        let keys = self.keys.clone().map(|keys| {
-            let [batch, key_time] = keys.dims();
-            keys.reshape([batch, 1, 1, key_time])
-        });
-        let pairs = self.pairs.clone().map(|pairs| {
-            let [batch, query_time, key_time] = pairs.dims();
-            pairs.reshape([batch, 1, query_time, key_time])
-        });
-        let parts = [causal, queries, keys, pairs].into_iter().flatten();
+        let keys = self.keys.clone().map(|keys| keys.unsqueeze_dims(&[1, 2])); // [batch, 1, 1, key_time]
+        let pairs = self.pairs.iter().map(|pairs| pairs.clone().unsqueeze_dim(1)); // [batch, 1, query_time, key_time]
+        let parts = causal.into_iter().chain(keys).chain(pairs);
         let batch = parts.clone().map(|part| part.dims()[0]).max()?;
         parts.map(|part| part.expand([batch, 1, query_time, key_time])).reduce(Tensor::bool_or)
     }
@@ -179,7 +179,7 @@ mod tests {
         let pairs = Mask::none().hide_pairs(bools(&[0; 6], [1, 2, 3]));
         assert!(pairs.check(1, 3, 2).unwrap_err().to_string().contains("[1, 3, 2]"));
         let queries = Mask::none().hide_queries(bools(&[0; 6], [2, 3]));
-        assert!(queries.check(2, 5, 3).is_err());
+        assert!(queries.check(2, 3, 5).is_ok() && queries.check(2, 5, 3).is_err());
         assert!(Mask::<B>::causal().check(1, 3, 2).unwrap_err().to_string().contains("3 queries"));
     }
 }

@@ -33,20 +33,17 @@ mod optimizer;
 mod precision;
 
 pub use activation::{Gelu, gelu};
-pub use attention::{
-    AttentionOptions, ScorePosition, attention, attention_with_weights, packed_attention,
-    packed_attention_with_weights, rotate, split_packed,
-};
+pub use attention::{AttentionOptions, Projections, ScorePosition, attention, rotate};
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use embedding::embedding;
 pub use feed_forward::feed_forward;
-pub use host::{Floats, HostAccess, Integers};
+pub use host::{Floats, HostAccess};
 pub use kernels::Kernels;
-pub use linear::{linear, linear_gelu, linear_residual, tied_linear};
+pub use linear::{linear, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
-pub use norm::{LayerNorm, layer_norm};
-pub use operation::{Again, AutodiffBackend, Backend, Operation};
+pub use norm::LayerNorm;
+pub use operation::{AutodiffBackend, Backend, Inputs, Operation};
 pub use optimizer::{Moments, Parameter, Rule, Update, Updated};
 pub use precision::{Precision, precision};
 
@@ -59,12 +56,6 @@ fn float<B: backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tens
 }
 
 /// The way back from a tensor to its float primitive.
-trait IntoFloat<B: backend::Backend> {
-    fn into_float(self) -> FloatTensor<B>;
-}
-
-impl<B: backend::Backend, const D: usize> IntoFloat<B> for Tensor<B, D> {
-    fn into_float(self) -> FloatTensor<B> {
-        self.into_primitive().tensor()
-    }
+fn primitive<B: backend::Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
 }

@@ -1,19 +1,19 @@
 //! Layer normalisation (Ba, Kiros and Hinton, 2016, arXiv 1607.06450):
 //! `y = (x - mean(x)) / sqrt(var(x) + epsilon) gamma + beta`, over the last axis.
 
-use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
+use burn::module::{Initializer, Module, Param};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, backend};
 
-use super::{Again, Backend, Floats, HostAccess, IntoFloat, Operation, float};
+use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::{Backend, Floats, HostAccess, float, primitive};
 use crate::kernels::norm as kernel;
-use crate::kernels::pool;
+use crate::kernels::pool::{self, Buffer};
 
 /// Layer normalisation with Burn's parameter names and records.
 ///
 /// Burn's own module keeps its epsilon to itself, which an operation that is to be fused needs.
 #[derive(Module, Debug)]
-#[module(custom_display)]
 pub struct LayerNorm<B: backend::Backend> {
     /// The scale, `[d_model]`, ones at first.
     pub gamma: Param<Tensor<B, 1>>,
@@ -35,115 +35,71 @@ impl<B: backend::Backend> LayerNorm<B> {
 }
 
 impl<B: Backend> LayerNorm<B> {
-    /// Normalises over the last axis.
+    /// Normalises over the last axis, then scales and shifts.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out, for any leading axes.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        layer_norm(self, input)
+        run(input, self.gamma.val(), self.beta.as_ref().map(|beta| beta.val()), self.epsilon)
     }
 }
 
-impl<B: backend::Backend> ModuleDisplay for LayerNorm<B> {
-    fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
-    }
-
-    fn custom_content(&self, content: Content) -> Option<Content> {
-        let [d_model] = self.gamma.shape().dims();
-        content.add("d_model", &d_model).add("epsilon", &self.epsilon).optional()
-    }
-}
-
-/// Normalises over the last axis, then scales and shifts; see [`LayerNorm`].
-///
-/// # Shapes
-/// `[batch, time, d_model]`, in and out, for any leading axes.
-pub fn layer_norm<B: Backend, const D: usize>(norm: &LayerNorm<B>, input: Tensor<B, D>) -> Tensor<B, D> {
-    let beta = norm.beta.as_ref().map(|beta| beta.val().into_float());
-    float(run::<B>(input.into_float(), norm.gamma.val().into_float(), beta, norm.epsilon))
-}
-
-fn run<B: Backend>(
-    input: FloatTensor<B>,
-    gamma: FloatTensor<B>,
-    beta: Option<FloatTensor<B>>,
+fn run<B: Backend, const D: usize>(
+    input: Tensor<B, D>,
+    gamma: Tensor<B, 1>,
+    beta: Option<Tensor<B, 1>>,
     epsilon: f64,
-) -> FloatTensor<B> {
-    match Fused::new(B::host(&input), B::host(&gamma), beta.as_ref().map(B::host), epsilon) {
-        Some(operation) => B::run(operation, &[Some(input), Some(gamma), beta]),
-        None => B::layer_norm(input, gamma, beta, epsilon),
-    }
+) -> Tensor<B, D> {
+    let inputs = [input.input(), gamma.input(), beta.input()];
+    fused(inputs, |_| Some(Fused { epsilon: epsilon as f32 })).unwrap_or_else(|| {
+        float(B::layer_norm(primitive(input), primitive(gamma), beta.map(primitive), epsilon))
+    })
 }
 
+/// Of input, scale and shift.
 #[derive(Debug, Clone)]
-struct Fused<B: HostAccess> {
-    input: Floats<B>,
-    gamma: Floats<B>,
-    beta: Option<Floats<B>>,
-    epsilon: f64,
+struct Fused {
+    epsilon: f32,
+}
+
+impl Fused {
+    fn kernel<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> kernel::LayerNorm<'a> {
+        kernel::LayerNorm { gamma: inputs[1].slice(), beta: inputs.slice(2), epsilon: self.epsilon }
+    }
+}
+
+impl<B: HostAccess> Operation<B, 3> for Fused {
     /// Mean and inverse deviation of each row.
-    statistics: Option<[Floats<B>; 2]>,
-}
+    type Saved = [Buffer; 2];
 
-impl<B: HostAccess> Fused<B> {
-    fn new(
-        input: &FloatTensor<B>,
-        gamma: &FloatTensor<B>,
-        beta: Option<&FloatTensor<B>>,
-        epsilon: f64,
-    ) -> Option<Self> {
-        let (input, gamma, beta) = (Floats::new(input)?, Floats::new(gamma)?, Floats::optional(beta)?);
-        Some(Self { input, gamma, beta, epsilon, statistics: None })
-    }
+    const READS: usize = 3;
 
-    fn kernel(&self) -> kernel::LayerNorm<'_> {
-        let beta = self.beta.as_ref().map(Floats::slice);
-        kernel::LayerNorm { gamma: self.gamma.slice(), beta, epsilon: self.epsilon as f32 }
-    }
-}
+    /// The result is as large as the input.
+    const IS_CHEAP: bool = true;
 
-impl<B: HostAccess> Operation<B> for Fused<B> {
-    fn forward(&mut self, keep: bool) -> FloatTensor<B> {
-        let input = self.input.slice();
-        let rows = input.len() / self.input.width();
+    fn forward(&self, inputs: &Inputs<B, 3>) -> (FloatTensor<B>, [Buffer; 2]) {
+        let input = inputs[0].slice();
+        let rows = input.len() / inputs[0].width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
         let statistics = kernel::Statistics { mean: &mut mean, inverse_deviation: &mut inverse_deviation };
-        kernel::forward(&self.kernel(), input, statistics, &mut output);
-        if keep {
-            let statistics = [mean, inverse_deviation].map(|values| self.input.keep(values, [rows]));
-            self.statistics = Some(statistics);
-        }
-        self.input.place(output, self.input.shape())
+        kernel::forward(&self.kernel(inputs), input, statistics, &mut output);
+        (inputs[0].place(output, inputs[0].shape()), [mean, inverse_deviation])
     }
 
-    fn backward(self, gradient: &Floats<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let [mean, inverse_deviation] = self.statistics.as_ref().expect("forward has run");
-        let width = self.gamma.slice().len();
-        let mut for_input = pool::take(self.input.slice().len());
-        let mut for_gamma = pool::take(width);
-        let mut for_beta = (self.beta.is_some() && wanted[2]).then(|| pool::take(width));
-        let gradients =
-            kernel::Gradients { input: &mut for_input, gamma: &mut for_gamma, beta: for_beta.as_deref_mut() };
-        let statistics = (mean.slice(), inverse_deviation.slice());
-        kernel::backward(&self.kernel(), self.input.slice(), statistics, gradient.slice(), gradients);
-        let gradients = vec![
-            Some(self.input.place(for_input, self.input.shape())),
-            Some(self.gamma.place(for_gamma, [width])),
-            for_beta.map(|values| self.gamma.place(values, [width])),
-        ];
-        self.input.recycle();
-        self.statistics.into_iter().flatten().for_each(Floats::recycle);
-        gradients
-    }
-
-    /// A norm is cheap, and its result as large as its input.
-    fn again(&self) -> Option<Again<B>> {
-        let epsilon = self.epsilon;
-        Some(Box::new(move |inputs| {
-            let norm = Self::new(&inputs[0], &inputs[1], inputs.get(2), epsilon);
-            norm.expect("what was served once is served again").forward(false)
-        }))
+    fn backward(
+        &self,
+        inputs: &Inputs<B, 3>,
+        [mean, inverse_deviation]: [Buffer; 2],
+        gradient: &Floats<B>,
+    ) -> Gradients<B, 3> {
+        let mut buffers = inputs.buffers();
+        let [Some(input), Some(gamma), beta] = buffers.each_mut().map(|buffer| buffer.as_deref_mut()) else {
+            unreachable!("input and scale are never absent")
+        };
+        let gradients = kernel::Gradients { input, gamma, beta };
+        let statistics = (&*mean, &*inverse_deviation);
+        kernel::backward(&self.kernel(inputs), inputs[0].slice(), statistics, gradient.slice(), gradients);
+        inputs.gradients(buffers)
     }
 }
 
@@ -158,7 +114,6 @@ mod tests {
     use super::*;
     use crate::kernels::testing::random;
     use crate::ops::agreement::*;
-    use crate::ops::linear::{Layer, activated};
     use crate::ops::{AutodiffBackend, Gelu, feed_forward};
 
     /// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
@@ -176,18 +131,9 @@ mod tests {
             let input = uneven::<B>(seed, [rows, width]);
             let gamma = leaf::<B, 1>(seed + 1, [width]).require_grad();
             let beta = bias.then(|| leaf::<B, 1>(seed + 2, [width]).require_grad());
-            let output = float::<B, 3>(run::<B>(
-                input.clone().into_float(),
-                gamma.clone().into_float(),
-                beta.clone().map(IntoFloat::into_float),
-                1e-5,
-            ));
-            let inner = float::<B::InnerBackend, 3>(run::<B::InnerBackend>(
-                input.clone().inner().into_float(),
-                gamma.clone().inner().into_float(),
-                beta.clone().map(|beta| beta.inner().into_float()),
-                1e-5,
-            ));
+            let output = run(input.clone(), gamma.clone(), beta.clone(), 1e-5);
+            let inner_beta = beta.clone().map(Tensor::inner);
+            let inner = run(input.clone().inner(), gamma.clone().inner(), inner_beta, 1e-5);
             match &beta {
                 Some(beta) => outcome!(output, inner, [input, gamma, beta]),
                 None => outcome!(output, inner, [input, gamma]),
@@ -210,18 +156,12 @@ mod tests {
             };
             let (gamma, beta) = (parameter(seed + 1), parameter(seed + 2));
             let weight = leaf::<B, 2>(seed + 3, [width, width]).require_grad();
-            let normed = float::<B, 3>(run::<B>(
-                input.clone().into_float(),
-                gamma.clone().into_float(),
-                Some(beta.clone().into_float()),
-                1e-5,
-            ));
-            let layer = || Layer { weight: weight.clone().into_float(), bias: None };
-            let normed = || normed.clone().into_float();
-            let linear = |form| float::<B, 3>(activated::<B>(normed(), layer(), form));
-            let feed_forward = feed_forward::run::<B>(normed(), [layer(), layer()], Gelu::Erf, normed(), 0.0);
-            let feed_forward = float::<B, 3>(feed_forward);
-            let output = linear(None) + linear(Some(Gelu::Tanh)) + feed_forward;
+            let normed = run(input.clone(), gamma.clone(), Some(beta.clone()), 1e-5);
+            let layer = || layer_of(weight.clone(), None);
+            let linear = || layer().apply(normed.clone(), None);
+            let layers = [layer(), layer()];
+            let feed_forward = feed_forward::run(layers, Gelu::Erf, 0.0, normed.clone(), normed.clone());
+            let output = linear() + linear() * 2.0 + feed_forward;
             match tracked {
                 true => outcome!(output.clone(), output.inner(), [input, weight, gamma, beta]),
                 false => outcome!(output.clone(), output.inner(), [input, weight]),
@@ -250,13 +190,12 @@ mod tests {
     #[test]
     fn the_graph_keeps_no_norm_for_the_layer_behind_it() {
         fn is_free<B: HostAccess>() -> bool {
-            type Differentiated<B> = Autodiff<B>;
-            let parameter = |seed| leaf::<Differentiated<B>, 1>(seed, [11]).require_grad().into_float();
-            let input = leaf::<Differentiated<B>, 2>(3, [7, 11]).require_grad();
-            let normed = run::<Differentiated<B>>(input.into_float(), parameter(1), Some(parameter(2)), 1e-5);
-            let weight = leaf::<Differentiated<B>, 2>(4, [11, 5]).require_grad().into_float();
-            let layer = Layer { weight, bias: None };
-            let output = activated::<Differentiated<B>>(normed.clone(), layer, None);
+            let parameter = |seed| leaf::<Autodiff<B>, 1>(seed, [11]).require_grad();
+            let input = leaf::<Autodiff<B>, 2>(3, [7, 11]).require_grad();
+            let normed = run(input, parameter(1), Some(parameter(2)), 1e-5);
+            let layer = layer_of(leaf::<Autodiff<B>, 2>(4, [11, 5]).require_grad(), None);
+            let output = layer.apply(normed.clone(), None);
+            let normed = primitive(normed);
             let is_free = B::into_floats(normed.primitive).is_ok();
             drop(output);
             is_free
@@ -270,11 +209,7 @@ mod tests {
             check("norm of a transposed part", || {
                 let input = leaf::<B, 3>(1, [7, 5, 11]).require_grad();
                 let part = input.clone().swap_dims(0, 1).narrow(1, 2, 3); // [5, 3, 11]
-                let gamma = leaf::<B, 1>(2, [11]).into_float();
-                let norm = |part: Tensor<B, 3>| {
-                    float::<B, 3>(run::<B>(part.into_float(), gamma.clone(), None, 1e-5))
-                };
-                let output = norm(part);
+                let output = run(part, leaf::<B, 1>(2, [11]), None, 1e-5);
                 outcome!(output.clone(), output.inner(), [input])
             });
         }

@@ -1,39 +1,77 @@
 //! What a fused operation is, and how a backend runs one.
 
+use std::array;
 use std::fmt::Debug;
+use std::ops::Index;
 
-use burn::tensor::backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, backend};
 
 use super::host::{Floats, HostAccess};
+use super::{float, primitive};
+use crate::kernels::pool::{self, Buffer};
 
-/// An operation of the kernels that knows its gradient.
+/// An operation of the kernels on `N` inputs, some of which may be absent, that knows its gradient.
 ///
-/// It is built from its inputs, which fails where the kernels do not serve them, and then run forward once.
-/// What it holds afterwards is what its gradient needs.
-pub trait Operation<B: HostAccess>: Clone + Debug + Send + 'static {
-    /// The result. With `keep`, also remembers what [`Self::backward`] needs of it.
-    fn forward(&mut self, keep: bool) -> FloatTensor<B>;
+/// It holds its settings alone: who runs it keeps its inputs and what it saves until the gradient is due.
+pub trait Operation<B: HostAccess, const N: usize>: Clone + Debug + Send + Sync + 'static {
+    /// What the gradient needs beside the inputs.
+    type Saved: Debug + Send + Sync + 'static;
 
-    /// The gradients of the inputs, in their order, for that of the result. One that is not wanted
-    /// may be missing.
-    fn backward(self, gradient: &Floats<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>>;
+    /// How many of the inputs the gradient reads, from the first one on.
+    const READS: usize;
 
-    /// Where the operation holds its first input, if the graph can keep that in its place until the gradient
-    /// is due: the graph has it from elsewhere, or computes it again.
-    fn first_input(&mut self) -> Option<&mut Option<Floats<B>>> {
-        None
-    }
-
-    /// Computes the result again, if that is cheap beside the memory of keeping it for the gradients of the
+    /// Whether computing the result again costs less than the memory of keeping it for the gradients of the
     /// operations that read it.
-    fn again(&self) -> Option<Again<B>> {
-        None
+    const IS_CHEAP: bool = false;
+
+    /// The result, and what the gradient will need; where none is wanted, the latter may be incomplete.
+    fn forward(&self, inputs: &Inputs<B, N>) -> (FloatTensor<B>, Self::Saved);
+
+    /// The gradients of the inputs for that of the result.
+    fn backward(&self, inputs: &Inputs<B, N>, saved: Self::Saved, gradient: &Floats<B>) -> Gradients<B, N>;
+}
+
+/// The gradients of an operation's inputs; one that is not wanted may be missing.
+pub type Gradients<B, const N: usize> = [Option<FloatTensor<B>>; N];
+
+/// The inputs of an operation, as the kernels read them. Indexing is for those that are never absent.
+#[derive(Debug)]
+pub struct Inputs<B: HostAccess, const N: usize> {
+    /// The inputs that are there, for a gradient those that it reads.
+    pub(super) values: [Option<Floats<B>>; N],
+    /// Which of them have a gradient.
+    pub(super) wanted: [bool; N],
+}
+
+impl<B: HostAccess, const N: usize> Index<usize> for Inputs<B, N> {
+    type Output = Floats<B>;
+
+    fn index(&self, at: usize) -> &Floats<B> {
+        self.values[at].as_ref().expect("this input is never absent")
     }
 }
 
-/// Computes the result of an operation from its inputs.
-pub type Again<B> = Box<dyn Fn(&[FloatTensor<B>]) -> FloatTensor<B> + Send>;
+impl<B: HostAccess, const N: usize> Inputs<B, N> {
+    /// The numbers of an input that may be absent.
+    pub fn slice(&self, at: usize) -> Option<&[f32]> {
+        self.values[at].as_ref().map(Floats::slice)
+    }
+
+    /// Memory for the gradients of the inputs that are there.
+    pub fn buffers(&self) -> [Option<Buffer>; N] {
+        array::from_fn(|at| self.slice(at).map(|values| pool::take(values.len())))
+    }
+
+    /// The gradients of the inputs, from what was written into [`Self::buffers`].
+    pub fn gradients(&self, buffers: [Option<Buffer>; N]) -> Gradients<B, N> {
+        let mut buffers = buffers.into_iter();
+        array::from_fn(|at| {
+            let values = buffers.next()??;
+            Some(self[at].place(values, self[at].shape()))
+        })
+    }
+}
 
 /// A backend that models compute on, plain or differentiating.
 pub trait Backend: backend::Backend {
@@ -48,16 +86,13 @@ pub trait Backend: backend::Backend {
     /// The numbers of a tensor.
     fn host(tensor: &FloatTensor<Self>) -> &FloatTensor<Self::Host>;
 
-    /// A tensor of these numbers, which has no gradient.
-    fn from_host(tensor: FloatTensor<Self::Host>) -> FloatTensor<Self>;
-
-    /// Whether a gradient of this tensor is asked for, or of what it was made from.
-    fn is_tracked(tensor: &FloatTensor<Self>) -> bool;
-
-    /// Runs an operation, and puts its gradient into the graph if there is one; `inputs` are those of the
-    /// gradient, in its order, with `None` for an absent one.
-    fn run<O: Operation<Self::Host>>(operation: O, inputs: &[Option<FloatTensor<Self>>])
-    -> FloatTensor<Self>;
+    /// Runs an operation, and puts its gradient into the graph if there is one. The inputs are given as they
+    /// stand in the graph and as the kernels read them.
+    fn run<O: Operation<Self::Host, N>, const N: usize>(
+        operation: O,
+        tensors: [Option<FloatTensor<Self>>; N],
+        inputs: Inputs<Self::Host, N>,
+    ) -> FloatTensor<Self>;
 }
 
 /// A backend that does not differentiate is its own host.
@@ -68,16 +103,12 @@ impl<B: HostAccess> Backend for B {
         tensor
     }
 
-    fn from_host(tensor: FloatTensor<B>) -> FloatTensor<B> {
-        tensor
-    }
-
-    fn is_tracked(_tensor: &FloatTensor<B>) -> bool {
-        false
-    }
-
-    fn run<O: Operation<B>>(mut operation: O, _inputs: &[Option<FloatTensor<B>>]) -> FloatTensor<B> {
-        operation.forward(false)
+    fn run<O: Operation<B, N>, const N: usize>(
+        operation: O,
+        _tensors: [Option<FloatTensor<B>>; N],
+        inputs: Inputs<B, N>,
+    ) -> FloatTensor<B> {
+        operation.forward(&inputs).0
     }
 }
 
@@ -85,3 +116,36 @@ impl<B: HostAccess> Backend for B {
 pub trait AutodiffBackend: Backend + backend::AutodiffBackend<InnerBackend: HostAccess> {}
 
 impl<B> AutodiffBackend for B where B: Backend + backend::AutodiffBackend<InnerBackend: HostAccess> {}
+
+/// Runs the operation that `of` makes of its inputs; none where the kernels do not serve them.
+pub(super) fn fused<B: Backend, O: Operation<B::Host, N>, const N: usize, const D: usize>(
+    tensors: [Option<FloatTensor<B>>; N],
+    of: impl FnOnce(&Inputs<B::Host, N>) -> Option<O>,
+) -> Option<Tensor<B, D>> {
+    let mut values = [const { None }; N];
+    for (value, tensor) in values.iter_mut().zip(&tensors) {
+        if let Some(tensor) = tensor {
+            *value = Some(Floats::new(B::host(tensor))?);
+        }
+    }
+    let inputs = Inputs { values, wanted: [false; N] };
+    let operation = of(&inputs)?;
+    Some(float(B::run(operation, tensors, inputs)))
+}
+
+/// An input of [`fused`]: a tensor of any rank, or none.
+pub(super) trait AsInput<B: backend::Backend> {
+    fn input(&self) -> Option<FloatTensor<B>>;
+}
+
+impl<B: backend::Backend, const D: usize> AsInput<B> for Tensor<B, D> {
+    fn input(&self) -> Option<FloatTensor<B>> {
+        Some(primitive(self.clone()))
+    }
+}
+
+impl<B: backend::Backend, const D: usize> AsInput<B> for Option<Tensor<B, D>> {
+    fn input(&self) -> Option<FloatTensor<B>> {
+        self.clone().map(primitive)
+    }
+}

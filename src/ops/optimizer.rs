@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata, backend};
 
 use super::host::tensor;
-use super::{Floats, HostAccess, IntoFloat, float};
+use super::{Floats, HostAccess, float, primitive};
 use crate::kernels::optimizer as kernel;
 
 /// How gradients move weights.
@@ -81,9 +81,13 @@ impl Update {
         parameters: Vec<Parameter<B>>,
         device: &B::Device,
     ) -> (Vec<Updated<B>>, Tensor<B, 1>) {
+        let gradients = parameters.iter().map(|parameter| Floats::<B>::new(&parameter.gradient));
         if let Rule::Adam { beta1, beta2, epsilon } = self.rule
-            && let Some(norm) = global_norm::<B>(&parameters)
+            && let Some(gradients) = gradients.collect::<Option<Vec<_>>>()
         {
+            let norm = kernel::global_norm(&gradients.iter().map(Floats::slice).collect::<Vec<_>>());
+            // Their memory can be taken only where nobody else holds it.
+            drop(gradients);
             let settings = kernel::AdamW {
                 learning_rate: self.learning_rate,
                 beta_1: beta1,
@@ -115,50 +119,43 @@ impl Update {
             // As PyTorch's clip_grad_norm_: the small number keeps a zero gradient from dividing by zero.
             (norm.clone() + 1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
         });
-        let update = |parameter: Parameter<B>| {
-            let Parameter { weights, gradient, moments, weight_decay } = parameter;
+        // A moment begins at zero.
+        let moved = |old: Option<Tensor<B, 1>>, decay: f64, new: Tensor<B, 1>| {
+            let new = new * (1.0 - decay);
+            match old {
+                Some(old) => old * decay + new,
+                None => new,
+            }
+        };
+        let update = |Parameter { weights, gradient, moments, weight_decay }: Parameter<B>| {
             let shape = weights.shape();
             let (weights, mut gradient) = (flat::<B>(weights), flat::<B>(gradient));
             if let Some(scale) = &scale {
                 gradient = gradient * scale.clone();
             }
+            let (first, second) = moments.map_or((None, None), |old| (Some(old.first), old.second));
             let (weights, moments) = match self.rule {
                 Rule::Adam { beta1, beta2, epsilon } => {
                     let weights = weights * (1.0 - self.learning_rate * weight_decay);
-                    self.adam([beta1, beta2, epsilon], weights, gradient, moments)
+                    let square = gradient.clone() * gradient.clone();
+                    let (first, second) = (moved(first, beta1, gradient), moved(second, beta2, square));
+                    let [correction1, correction2] =
+                        [beta1, beta2].map(|beta| 1.0 - beta.powi(self.step as i32));
+                    let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
+                    let change = first.clone() / denominator * (self.learning_rate / correction1);
+                    (weights - change, Moments { first, second: Some(second) })
                 }
                 Rule::Sgd { momentum } => {
-                    let first = match moments {
-                        Some(Moments { first, .. }) => first * momentum + gradient,
+                    let first = match first {
+                        Some(first) => first * momentum + gradient,
                         None => gradient,
                     };
                     (weights - first.clone() * self.learning_rate, Moments { first, second: None })
                 }
             };
-            Updated { weights: B::float_reshape(weights.into_float(), shape), moments }
+            Updated { weights: B::float_reshape(primitive(weights), shape), moments }
         };
         (parameters.into_iter().map(update).collect(), norm)
-    }
-
-    fn adam<B: backend::Backend>(
-        &self,
-        [beta1, beta2, epsilon]: [f64; 3],
-        weights: Tensor<B, 1>,
-        gradient: Tensor<B, 1>,
-        moments: Option<Moments<B>>,
-    ) -> (Tensor<B, 1>, Moments<B>) {
-        let square = gradient.clone() * gradient.clone();
-        let (first, second) = match moments {
-            Some(Moments { first, second: Some(second) }) => {
-                (first * beta1 + gradient * (1.0 - beta1), second * beta2 + square * (1.0 - beta2))
-            }
-            _ => (gradient * (1.0 - beta1), square * (1.0 - beta2)),
-        };
-        let step = self.step as i32;
-        let (correction1, correction2) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
-        let denominator = second.clone().sqrt() / correction2.sqrt() + epsilon;
-        let weights = weights - first.clone() / denominator * (self.learning_rate / correction1);
-        (weights, Moments { first, second: Some(second) })
     }
 }
 
@@ -167,15 +164,7 @@ fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
     float(B::float_reshape(tensor, [length].into()))
 }
 
-/// The Euclidean norm of all gradients together; none where the kernels do not serve the backend.
-fn global_norm<B: HostAccess>(parameters: &[Parameter<B>]) -> Option<f64> {
-    let gradients = parameters.iter().map(|parameter| Floats::<B>::new(&parameter.gradient));
-    let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
-    let slices: Vec<_> = gradients.iter().map(Floats::slice).collect();
-    Some(kernel::global_norm(&slices))
-}
-
-/// By the kernels, given the [`global_norm`].
+/// By the kernels, given the norm of all gradients together.
 ///
 /// The new weights take the memory of the gradients, and the next gradients that of the old weights,
 /// once nobody reads these any more.
@@ -184,44 +173,37 @@ fn fused<B: HostAccess>(
     norm: f64,
     parameters: Vec<Parameter<B>>,
 ) -> Vec<Updated<B>> {
-    struct Numbers<B: HostAccess> {
-        old: Floats<B>,
-        gradient: Vec<f32>,
-        moments: [Vec<f32>; 2],
-        weight_decay: f32,
-    }
-    let taken = |tensor: Tensor<B, 1>| Floats::<B>::contiguous(tensor.into_float()).into_vec();
-    let numbers = parameters.into_iter().map(|Parameter { weights, gradient, moments, weight_decay }| {
-        let old = Floats::<B>::contiguous(weights);
-        let length = old.slice().len();
-        let moments = match moments {
-            Some(Moments { first, second: Some(second) }) => [taken(first), taken(second)],
-            _ => [vec![0.0; length], vec![0.0; length]],
+    let taken = |tensor: FloatTensor<B>| Floats::<B>::contiguous(tensor).into_vec();
+    let (mut old, mut numbers) = (Vec::new(), Vec::new());
+    for Parameter { weights, gradient, moments, weight_decay } in parameters {
+        let gradient = taken(gradient);
+        let [first, second] = match moments {
+            Some(Moments { first, second: Some(second) }) => [first, second].map(|it| taken(primitive(it))),
+            _ => [(); 2].map(|()| vec![0.0; gradient.len()]),
         };
-        let gradient = Floats::<B>::contiguous(gradient).into_vec();
-        Numbers { old, gradient, moments, weight_decay: weight_decay as f32 }
+        old.push(Floats::<B>::contiguous(weights));
+        numbers.push((gradient, first, second, weight_decay as f32));
+    }
+    let slices = old.iter().zip(&mut numbers).map(|(old, (gradient, first, second, weight_decay))| {
+        kernel::Parameter {
+            values: old.slice(),
+            gradient,
+            first_moment: first,
+            second_moment: second,
+            weight_decay: *weight_decay,
+        }
     });
-    let mut numbers: Vec<_> = numbers.collect();
-    let slices =
-        numbers.iter_mut().map(|Numbers { old, gradient, moments: [first, second], weight_decay }| {
-            kernel::Parameter {
-                values: old.slice(),
-                gradient,
-                first_moment: first,
-                second_moment: second,
-                weight_decay: *weight_decay,
-            }
-        });
     kernel::step(settings, norm, &mut slices.collect::<Vec<_>>());
-    let updated = numbers.into_iter().map(|Numbers { old, gradient: new, moments, .. }| {
+    let updated = old.into_iter().zip(numbers).map(|(old, (new, first, second, _))| {
         let device = B::float_device(&old.tensor());
-        let [first, second] = moments.map(|values| {
+        let moment = |values: Vec<f32>| {
             let length = values.len();
             float(tensor::<B>(values, [length], &device))
-        });
+        };
+        let moments = Moments { first: moment(first), second: Some(moment(second)) };
         let weights = tensor::<B>(new, old.shape(), &device);
         old.recycle_once_free();
-        Updated { weights, moments: Moments { first, second: Some(second) } }
+        Updated { weights, moments }
     });
     updated.collect()
 }
@@ -248,7 +230,7 @@ mod tests {
         let device = B::Device::default();
         let tensor = |seed, shape: [usize; 2]| {
             let values = TensorData::new(random(seed, shape[0] * shape[1]), shape);
-            Tensor::<B, 2>::from_data(values, &device).into_float()
+            primitive(Tensor::<B, 2>::from_data(values, &device))
         };
         let mut state: Vec<_> =
             shapes.iter().enumerate().map(|(at, shape)| (tensor(seed + at as u64, *shape), None)).collect();

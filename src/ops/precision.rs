@@ -7,12 +7,13 @@
 use std::cell::Cell;
 
 use burn::tensor::{DType, FloatDType, Tensor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::kernels::choose;
 
 /// What the factors of a matrix product are rounded to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Single precision: not at all.

@@ -24,15 +24,6 @@ impl<B: Backend> Learned<B> {
     /// # Errors
     /// [`Error::Shape`] where they reach beyond the context.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
-        self.check(start, time)?;
-        Ok(self.weight.val().narrow(0, start, time))
-    }
-
-    /// Whether there are positions for `time` places from `start` on.
-    ///
-    /// # Errors
-    /// As [`Self::embedding`].
-    pub fn check(&self, start: usize, time: usize) -> Result<()> {
         let [context, _] = self.weight.shape().dims();
         if start + time > context {
             return Err(Error::Shape(format!(
@@ -41,7 +32,7 @@ impl<B: Backend> Learned<B> {
                 start + time
             )));
         }
-        Ok(())
+        Ok(self.weight.val().narrow(0, start, time))
     }
 }
 

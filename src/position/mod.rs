@@ -25,13 +25,14 @@ pub use sinusoidal::{Sinusoidal, sinusoids};
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::ScorePosition;
 use crate::{Error, Result};
 
 /// The position schemes, as `model.position` names them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PositionScheme {
     /// No positions: only the causal mask tells first from last.
@@ -47,19 +48,6 @@ pub enum PositionScheme {
     Alibi,
     /// A learned number for each head and range of distances, added to the scores.
     Relative,
-}
-
-/// What a position scheme needs to know of its model.
-#[derive(Debug, Clone, Copy)]
-pub struct PositionSizes {
-    /// Width of the embeddings.
-    pub d_model: usize,
-    /// Number of query heads.
-    pub heads: usize,
-    /// Longest sequence in training.
-    pub context: usize,
-    /// Whether tokens look back only.
-    pub direction: Direction,
 }
 
 /// Which way attention looks.
@@ -91,16 +79,11 @@ impl PositionScheme {
     pub const ALL: [Self; 6] =
         [Self::None, Self::Learned, Self::Sinusoidal, Self::Rotary, Self::Alibi, Self::Relative];
 
-    /// Whether the scheme works at these sizes.
+    /// Whether the scheme works with heads of this width.
     ///
     /// # Errors
-    /// [`Error::Key`] where the heads do not divide the width, or rotary positions find heads of odd
-    /// width.
-    pub fn check(self, d_model: usize, heads: usize) -> Result<()> {
-        if heads == 0 || !d_model.is_multiple_of(heads) {
-            return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));
-        }
-        let d_head = d_model / heads;
+    /// [`Error::Key`] where rotary positions find heads of odd width.
+    pub fn check(self, d_head: usize) -> Result<()> {
         if self == PositionScheme::Rotary && !d_head.is_multiple_of(2) {
             let problem = format!(
                 "turns pairs and so needs heads of even width, but `model.d_model` / `model.heads` = {d_head}"
@@ -110,46 +93,51 @@ impl PositionScheme {
         Ok(())
     }
 
-    /// The scheme for a model of these sizes; nothing for [`PositionScheme::None`].
-    ///
-    /// # Errors
-    /// As [`Self::check`].
-    pub fn init<B: Backend>(self, sizes: PositionSizes, device: &B::Device) -> Result<Option<Position<B>>> {
-        let PositionSizes { d_model, heads, context, direction } = sizes;
-        self.check(d_model, heads)?;
-        Ok(match self {
-            PositionScheme::None => None,
-            PositionScheme::Learned => Some(Position::Learned(Learned::new(context, d_model, device))),
-            PositionScheme::Sinusoidal => {
-                Some(Position::Sinusoidal(Sinusoidal::new(context, d_model, device)))
-            }
-            PositionScheme::Rotary => Some(Position::Rotary(Rotary::new(context, d_model / heads, device))),
-            PositionScheme::Alibi => Some(Position::Alibi(Alibi::new(heads, direction, device))),
-            PositionScheme::Relative => Some(Position::Relative(Relative::new(heads, direction, device))),
+    /// The scheme for embeddings of this width, which [`Self::check`] lets pass, and sequences up to `context`;
+    /// nothing for [`PositionScheme::None`].
+    pub fn init<B: Backend>(
+        self,
+        d_model: usize,
+        heads: usize,
+        context: usize,
+        direction: Direction,
+        device: &B::Device,
+    ) -> Option<Position<B>> {
+        Some(match self {
+            PositionScheme::None => return None,
+            PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
+            PositionScheme::Sinusoidal => Position::Sinusoidal(Sinusoidal::new(context, d_model, device)),
+            PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_model / heads, device)),
+            PositionScheme::Alibi => Position::Alibi(Alibi::new(heads, direction, device)),
+            PositionScheme::Relative => Position::Relative(Relative::new(heads, direction, device)),
         })
     }
+}
 
-    /// How many parameters [`Self::init`] makes.
-    pub fn parameters(self, sizes: PositionSizes) -> usize {
-        match self {
-            PositionScheme::Learned => sizes.context * sizes.d_model,
-            PositionScheme::Relative => relative::BUCKETS * sizes.heads,
-            PositionScheme::None
-            | PositionScheme::Sinusoidal
-            | PositionScheme::Rotary
-            | PositionScheme::Alibi => 0,
-        }
+/// What the positions of the `time` places from `start` on add to their embeddings, and to their
+/// scores over all places up to the last.
+///
+/// # Errors
+/// [`Error::Shape`] where the positions end before the tokens do.
+pub fn places<B: Backend>(
+    position: Option<&Position<B>>,
+    start: usize,
+    time: usize,
+) -> Result<(Option<Tensor<B, 2>>, ScorePosition<B>)> {
+    match position {
+        None => Ok((None, ScorePosition::None)),
+        Some(position) => Ok((position.embedding(start, time)?, position.scores(time, start + time))),
     }
 }
 
 impl<B: Backend> Position<B> {
-    /// Whether the scheme reaches over `time` tokens, the first of which stands at place `start`.
+    /// Whether the scheme reaches over `time` tokens from the first place on.
     ///
     /// # Errors
     /// As [`Self::embedding`].
-    pub fn check(&self, start: usize, time: usize) -> Result<()> {
+    pub fn check(&self, time: usize) -> Result<()> {
         match self {
-            Position::Learned(learned) => learned.check(start, time),
+            Position::Learned(learned) => learned.embedding(0, time).map(drop),
             Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
                 Ok(())
             }
@@ -187,7 +175,6 @@ mod tests {
 
     #[test]
     fn only_learned_positions_end_at_the_trained_length() {
-        let sizes = PositionSizes { d_model: 12, heads: 3, context: 5, direction: Direction::Causal };
         for scheme in [
             PositionScheme::Learned,
             PositionScheme::Sinusoidal,
@@ -195,7 +182,7 @@ mod tests {
             PositionScheme::Alibi,
             PositionScheme::Relative,
         ] {
-            let position = scheme.init::<NdArray>(sizes, &Default::default()).unwrap().unwrap();
+            let position = scheme.init::<NdArray>(12, 3, 5, Direction::Causal, &Default::default()).unwrap();
             assert!(position.embedding(0, 5).is_ok());
             position.scores(7, 7).check(3, 4, 7, 7).unwrap();
             match position.embedding(0, 7) {
@@ -214,7 +201,7 @@ mod tests {
 
     #[test]
     fn rotary_refuses_heads_of_odd_width() {
-        let error = PositionScheme::Rotary.check(15, 3).unwrap_err().to_string();
+        let error = PositionScheme::Rotary.check(5).unwrap_err().to_string();
         assert!(error.contains("`model.position`") && error.contains("= 5"), "{error}");
     }
 }

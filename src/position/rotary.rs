@@ -39,14 +39,11 @@ impl<B: Backend> Rotary<B> {
     /// The tables of the first `time` places.
     pub fn scores(&self, time: usize) -> ScorePosition<B> {
         let [context, pairs] = self.cosine.dims();
-        if time > context {
-            let longer = Self::new(time, 2 * pairs, &self.cosine.device());
-            return ScorePosition::Rotation { cosine: longer.cosine, sine: longer.sine };
-        }
-        ScorePosition::Rotation {
-            cosine: self.cosine.clone().narrow(0, 0, time),
-            sine: self.sine.clone().narrow(0, 0, time),
-        }
+        let Self { cosine, sine } = match time > context {
+            true => Self::new(time, 2 * pairs, &self.cosine.device()),
+            false => self.clone(),
+        };
+        ScorePosition::Rotation { cosine: cosine.narrow(0, 0, time), sine: sine.narrow(0, 0, time) }
     }
 }
 
@@ -67,12 +64,12 @@ mod tests {
     #[test]
     fn scores_depend_on_the_distance_only() {
         let device = Default::default();
-        let query = Tensor::<NdArray, 4>::from_floats([[[[0.9, 0.2, 0.5, 0.7, 0.1, 0.4]]]], &device);
-        let key = Tensor::<NdArray, 4>::from_floats([[[[0.3, 0.8, 0.6, 0.1, 0.9, 0.5]]]], &device);
+        let query = Tensor::<NdArray, 3>::from_floats([[[0.9, 0.2, 0.5, 0.7, 0.1, 0.4]]], &device);
+        let key = Tensor::<NdArray, 3>::from_floats([[[0.3, 0.8, 0.6, 0.1, 0.9, 0.5]]], &device);
         // The same two vectors at every place: their scores must be constant along each diagonal.
-        let turned = |x: &Tensor<NdArray, 4>| {
+        let turned = |x: &Tensor<NdArray, 3>| {
             let [cosine, sine] = tables(7);
-            rotate(x.clone().repeat_dim(2, 7), cosine, sine).reshape([7, 6])
+            rotate(x.clone().repeat_dim(1, 7), cosine, sine).reshape([7, 6])
         };
         let scores: Tensor<NdArray, 2> = turned(&query).matmul(turned(&key).transpose());
         let inner = scores.clone().slice([0..6, 0..6]).into_data();

@@ -1,14 +1,10 @@
 //! `attention`: for one sequence, the map of one head per layer, large and labelled.
 
-use super::canvas::{Canvas, Rect};
-use super::color::{BACKGROUND, GRID, MUTED, color};
-use super::heat_map::{HeatMap, color_bar, weight_axis};
-use super::picture::{HEADING, MARGIN, Picture, WIDTH};
-use super::range::{Range, counted};
+use super::draw::color::MUTED;
+use super::draw::{
+    Bins, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightScale, counted,
+};
 use super::reading::{Reading, ShownMap};
-use super::text::Text;
-use super::token_axis::TokenAxis;
-use super::weights::{Binned, Bins, WeightScale};
 
 /// The narrowest cell in logical pixels; longer sequences are binned.
 const NARROWEST_CELL: f64 = 1.0;
@@ -63,27 +59,21 @@ impl Layout {
         TITLE + self.cells.1 + self.keys.depth() + GAP
     }
 
-    fn binned(&self, map: &ShownMap<'_>, weights: &[f32]) -> Binned {
+    fn binned(&self, map: &ShownMap<'_>, weights: &[f32]) -> HeatMap {
         let bins = |tokens: &[String], axis: &TokenAxis| Bins { positions: tokens.len(), size: axis.bin };
         let (queries, keys) = (bins(&map.queries, &self.queries), bins(&map.keys, &self.keys));
-        Binned::new(weights, queries, keys, map.is_causal())
-    }
-}
-
-/// How many maps stand side by side.
-fn columns(maps: usize) -> usize {
-    match maps {
-        0..=3 => maps.max(1),
-        4 => 2,
-        _ => 3,
+        HeatMap::of_weights(weights, queries, keys, map.is_causal)
     }
 }
 
 /// The maps of one head per layer over a sequence; with an encoder, those of each kind of attention. All are
 /// drawn on the scale of all heads, as in `heads`.
-pub fn attention(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
+pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
     let kinds = reading.kinds().count();
-    let columns = if kinds > 1 { (maps.len() / kinds).clamp(1, 3) } else { columns(maps.len()) };
+    let columns = match (kinds, maps.len() / kinds.max(1)) {
+        (1, 4) => 2,
+        (_, layers) => layers.clamp(1, 3),
+    };
     let width = (WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - GAP;
     let layouts: Vec<Layout> = maps.iter().map(|map| Layout::new(map, width.min(WIDEST_MAP))).collect();
     let rows: Vec<f64> =
@@ -98,15 +88,11 @@ pub fn attention(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture
         counted(reading.inputs.len(), "token"),
     );
     let mut picture = Picture::new("attention", HEADING + rows.iter().sum::<f64>(), &title, &note);
-    let canvas = &mut picture.canvas;
-
-    let all: Vec<Binned> = maps
-        .iter()
-        .zip(&layouts)
-        .flat_map(|(map, layout)| map.layer_weights.iter().map(|weights| layout.binned(map, weights)))
-        .collect();
-    let scale = WeightScale::of(&all);
-    let names = maps.iter().map(|map| Text::new(13.0).bold().width(&map.name()) + 8.0);
+    let binned = maps.iter().zip(&layouts);
+    let binned =
+        binned.flat_map(|(map, layout)| map.layer_weights.iter().map(|weights| layout.binned(map, weights)));
+    let scale = WeightScale::of(binned);
+    let names = maps.iter().map(|map| Text::new(13.0).bold().width(&map.name) + 8.0);
     let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
     let pitch = panel + GAP;
     let left = (WIDTH - columns as f64 * pitch - BAR) / 2.0;
@@ -116,52 +102,38 @@ pub fn attention(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture
             let left = left + column as f64 * pitch;
             let (width, height) = layout.cells;
             let area = Rect { left: left + layout.queries.depth(), top: top + TITLE, width, height };
-            map_title(canvas, map, left, area.left - left, panel, top + 10.0);
-            let binned = layout.binned(map, map.weights());
-            draw_cells(canvas, area, &binned, scale);
-            layout.queries.draw(canvas, area, "query");
-            layout.keys.draw(canvas, area, "key");
+            map.draw_title(&mut picture, (left, top + 10.0), area.left - left, panel);
+            scale.draw(&mut picture, area, &layout.binned(map, map.weights));
+            layout.queries.draw(&mut picture, area, "query");
+            layout.keys.draw(&mut picture, area, "key");
         }
         top += height;
     }
     let height = layouts.first().map_or(1.0, |layout| layout.cells.1).max(120.0);
     let bar = Rect { left: left + columns as f64 * pitch, top: HEADING + TITLE, width: 14.0, height };
-    color_bar(canvas, bar, color, &weight_axis(scale, height));
+    scale.draw_bar(&mut picture, bar);
     picture
-}
-
-/// Draws the cells of a map; what a query cannot see stays empty.
-pub(super) fn draw_cells(canvas: &mut Canvas, area: Rect, map: &Binned, scale: WeightScale) {
-    HeatMap {
-        area,
-        rows: map.queries,
-        columns: map.keys,
-        value: &|query, key| map.weight(query, key),
-        range: Range { start: 0.0, end: scale.top },
-        text: &|weight| format!("{weight:.2}"),
-        blank: (BACKGROUND, ""),
-    }
-    .draw(canvas);
-    canvas.frame(area, GRID, 1.0);
 }
 
 /// The heads that a title names: the head where there is only one.
 pub(super) fn shown(maps: &[ShownMap<'_>]) -> String {
     match maps {
-        [map] => map.name(),
+        [map] => map.name.clone(),
         _ => "one head per layer".to_string(),
     }
 }
 
-/// Writes a map's name and note above a panel of `width` at `left`: from `indent` on, or further
-/// to the left where they need the room.
-pub(super) fn map_title(canvas: &mut Canvas, map: &ShownMap<'_>, left: f64, indent: f64, width: f64, y: f64) {
-    let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
-    let text = name.fit(&map.name(), width);
-    let after = name.width(&text) + 8.0;
-    let fits = after + note.width(&map.note) <= width;
-    let note_text = if fits { map.note.as_str() } else { "" };
-    let x = left + indent.min(width - after - note.width(note_text)).max(0.0);
-    canvas.text(&text, (x, y), &name);
-    canvas.text(note_text, (x + after, y), &note);
+impl ShownMap<'_> {
+    /// Writes the map's name and note above a panel of `width`, from `left` on and so much further right, or less
+    /// where they need the room.
+    pub(super) fn draw_title(&self, picture: &mut Picture, (left, y): (f64, f64), indent: f64, width: f64) {
+        let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
+        let text = name.fit(&self.name, width);
+        let after = name.width(&text) + 8.0;
+        let fits = after + note.width(&self.note) <= width;
+        let note_text = if fits { self.note.as_str() } else { "" };
+        let x = left + indent.min(width - after - note.width(note_text)).max(0.0);
+        picture.text(&text, (x, y), &name);
+        picture.text(note_text, (x + after, y), &note);
+    }
 }

@@ -1,44 +1,40 @@
 //! `generated`: what a model goes on to write by itself, beside what truly follows.
 
-use super::picture::Picture;
-use super::range::{counted, whole};
-use super::token_strip::{Outcome, Step, TokenStrip, Words};
+use super::draw::{Outcome, Picture, Step, TokenStrip, Words, counted};
 use crate::analysis::FreeRunning;
 use crate::data::Vocabulary;
+use crate::terminal::thousands;
 
 const WORDS: Words = Words {
     predicted: "generated",
     hit: "as in truth",
     miss: "different",
     unknown: "generated",
+    wrong_guess: "",
     shade: "prompt",
 };
 
 /// A continuation that runs free: after the prompt, which comes from `sequence`, the model reads what it wrote
 /// itself, so that one wrong token can lead to others. None where nothing was written.
-pub fn generated(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocabulary) -> Option<Picture> {
-    let texts =
-        |tokens: &[u32]| -> Vec<String> { tokens.iter().map(|&token| vocabulary.token(token)).collect() };
-    let (prompt, written, truth) = (texts(&free.prompt), texts(&free.generated), texts(&free.truth));
+pub fn picture(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocabulary) -> Option<Picture> {
+    let FreeRunning { prompt, generated: written, truth } = free;
     if written.is_empty() {
         return None;
     }
-    let given = prompt.iter().map(|token| Step {
-        truth: Some(token.clone()),
-        predicted: None,
-        outcome: Outcome::Given,
+    let text = |&token: &u32| Some(vocabulary.token(token));
+    let given = prompt.iter().map(|token| (Some(token), None, Outcome::Given));
+    let continued = written.iter().enumerate().map(|(i, token)| match truth.get(i) {
+        None => (None, Some(token), Outcome::Unknown),
+        Some(truth) if truth == token => (Some(truth), Some(token), Outcome::Hit),
+        Some(truth) => (Some(truth), Some(token), Outcome::Miss),
     });
-    let continued = written.iter().enumerate().map(|(i, token)| {
-        let truth = truth.get(i);
-        let outcome = match truth {
-            None => Outcome::Unknown,
-            Some(truth) if truth == token => Outcome::Hit,
-            Some(_) => Outcome::Miss,
-        };
-        Step { truth: truth.cloned(), predicted: Some(token.clone()), outcome }
+    let steps = given.chain(continued).map(|(truth, predicted, outcome)| Step {
+        truth: truth.and_then(text),
+        predicted: predicted.and_then(text),
+        outcome,
     });
-    let strip = TokenStrip { steps: given.chain(continued).collect(), words: WORDS };
-    let pairs = || written.iter().zip(&truth);
+    let strip = TokenStrip { steps: steps.collect(), words: WORDS };
+    let pairs = || written.iter().zip(truth);
     let compared = counted(pairs().count(), "token");
     let result = match pairs().position(|(written, truth)| written != truth) {
         _ if truth.is_empty() => format!("{} generated", counted(written.len(), "token")),
@@ -46,12 +42,9 @@ pub fn generated(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Voc
         Some(first) => format!(
             "{} of {compared} as in truth; the first difference at step {}",
             pairs().filter(|(written, truth)| written == truth).count(),
-            whole((prompt.len() + first) as u64)
+            thousands((prompt.len() + first) as f64)
         ),
     };
-    let note = format!("{sequence}, after {}: {result}{}", counted(prompt.len(), "token"), strip.cut());
-    let title = format!("{run}: free-running continuation");
-    let mut picture = Picture::new("generated", strip.height(), &title, &note);
-    strip.draw(&mut picture.canvas);
-    Some(picture)
+    let note = format!("{sequence}, after {}: {result}", counted(prompt.len(), "token"));
+    Some(strip.picture("generated", &format!("{run}: free-running continuation"), &note))
 }

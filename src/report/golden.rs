@@ -5,38 +5,44 @@ mod heads;
 
 use std::path::Path;
 
+use image::RgbImage;
 use plotters::style::RGBColor;
 
-use super::attention::attention;
-use super::attention_over_time::attention_over_time;
-use super::color;
+use super::Page;
+use super::draw::{Format, Outcome, Picture, Style, color, render, tint};
 use super::loss::LossCurve;
-use super::picture::{Format, Picture, Style};
-use super::prediction::prediction;
 use super::reading::{Reading, Target, TokenProbability};
-use super::render::{self, Raster};
 use super::series::Point;
-use super::token_strip::{Outcome, tint};
+use super::{attention, attention_over_time, heads as all_heads, prediction};
 use crate::analysis::{HeadScores, View};
+use crate::config::Config;
 use crate::data::Role;
 
-impl Raster {
+/// What tests ask of a drawn picture.
+trait Pixels {
+    fn pixel(&self, x: usize, y: usize) -> RGBColor;
+    fn count(&self, color: RGBColor) -> usize;
+    /// The bounding box of a colour, in pixels: left, top, right, bottom.
+    fn bounds(&self, color: RGBColor) -> Option<[usize; 4]>;
+    /// The border is empty: nothing runs over the edge.
+    fn has_clear_border(&self) -> bool;
+}
+
+impl Pixels for RgbImage {
     fn pixel(&self, x: usize, y: usize) -> RGBColor {
-        let at = (y * self.width as usize + x) * 3;
-        RGBColor(self.rgb[at], self.rgb[at + 1], self.rgb[at + 2])
+        let [red, green, blue] = self.get_pixel(x as u32, y as u32).0;
+        RGBColor(red, green, blue)
     }
 
     fn count(&self, color: RGBColor) -> usize {
-        self.rgb.chunks_exact(3).filter(|pixel| *pixel == [color.0, color.1, color.2]).count()
+        self.pixels().filter(|pixel| pixel.0 == [color.0, color.1, color.2]).count()
     }
 
-    /// The bounding box of a colour, in pixels: left, top, right, bottom.
     fn bounds(&self, color: RGBColor) -> Option<[usize; 4]> {
-        let width = self.width as usize;
         let mut bounds: Option<[usize; 4]> = None;
-        for (i, pixel) in self.rgb.chunks_exact(3).enumerate() {
-            if pixel == [color.0, color.1, color.2] {
-                let (x, y) = (i % width, i / width);
+        for (x, y, pixel) in self.enumerate_pixels() {
+            if pixel.0 == [color.0, color.1, color.2] {
+                let (x, y) = (x as usize, y as usize);
                 let [left, top, right, bottom] = bounds.unwrap_or([x, y, x, y]);
                 bounds = Some([left.min(x), top.min(y), right.max(x), bottom.max(y)]);
             }
@@ -44,26 +50,24 @@ impl Raster {
         bounds
     }
 
-    /// The border is empty: nothing runs over the edge.
     fn has_clear_border(&self) -> bool {
-        let (width, height) = (self.width as usize, self.height as usize);
+        let (width, height) = (self.width() as usize, self.height() as usize);
         let clear = |x, y| self.pixel(x, y) == color::BACKGROUND;
         (0..width).all(|x| clear(x, 0) && clear(x, height - 1))
             && (0..height).all(|y| clear(0, y) && clear(width - 1, y))
     }
 }
 
-fn drawn(picture: &Picture) -> Raster {
-    let raster = render::raster(&picture.canvas, picture.size(), 1).unwrap();
-    assert_eq!((raster.width, raster.height), picture.size());
-    assert_eq!(raster.width, 900);
-    assert_eq!(raster.rgb.len(), raster.width as usize * raster.height as usize * 3);
+fn drawn(picture: &Picture) -> RgbImage {
+    let raster = render::raster(picture, 1).unwrap();
+    assert_eq!(raster.dimensions(), picture.size());
+    assert_eq!(raster.width(), 900);
     assert!(raster.has_clear_border(), "{} runs over its edge", picture.name);
     raster
 }
 
 fn vector(picture: &Picture) -> String {
-    render::vector(&picture.canvas, picture.size()).unwrap()
+    render::vector(picture).unwrap()
 }
 
 fn tokens(time: usize) -> Vec<String> {
@@ -95,7 +99,7 @@ fn unscored(reading: &Reading) -> Vec<Vec<HeadScores>> {
 /// The pictures of one head per layer: its map, and the same as curves.
 fn maps(reading: &Reading) -> [Picture; 2] {
     let maps = reading.shown_maps(&unscored(reading), None);
-    [attention("golden", reading, &maps), attention_over_time("golden", reading, &maps)]
+    [attention::picture("golden", reading, &maps), attention_over_time::picture("golden", reading, &maps)]
 }
 
 fn loss(floor: Option<f64>) -> LossCurve {
@@ -156,7 +160,7 @@ fn an_encoder_decoder_shows_each_kind_of_attention_over_its_own_tokens() {
         reading.view.cross = vec![vec![vec![1.0 / keys as f32; queries * keys]; 2]; 2];
         reading.view.encoder = vec![vec![identity(keys); 2]; 2];
         let [maps, curves] = maps(&reading);
-        let all = super::heads::heads("golden", &reading);
+        let all = all_heads::picture("golden", &reading);
         for picture in [&maps, &curves, &all] {
             drawn(picture);
         }
@@ -170,6 +174,27 @@ fn an_encoder_decoder_shows_each_kind_of_attention_over_its_own_tokens() {
 }
 
 #[test]
+fn page_and_pictures_open_each_kind_of_attention_on_the_same_head() {
+    let (time, even) = (5, vec![0.2; 25]);
+    let mut reading = reading(time, vec![vec![even.clone(), identity(time)]; 2]);
+    reading.source = Some(tokens(time));
+    reading.view.cross = vec![vec![even.clone(), identity(time)], vec![identity(time), even.clone()]];
+    reading.view.encoder = vec![vec![even.clone(), identity(time)]; 2];
+    let names = |head: Option<usize>| -> Vec<String> {
+        reading.shown_maps(&unscored(&reading), head).into_iter().map(|map| map.name).collect()
+    };
+    let shown = |head: Option<usize>| {
+        let scores = unscored(&reading);
+        let page = Page::of_reading("golden", &reading, &scores, head, &Config::default());
+        serde_json::to_value(&page).unwrap()["shown"].clone()
+    };
+    assert_eq!(shown(None), serde_json::json!({"decoder": [0, 0], "cross": [1, 0], "encoder": [1, 1]}));
+    assert!(names(None)[2].contains("cross-attention, layer 0, head 1"), "{:?}", names(None));
+    assert!(names(None)[3].contains("cross-attention, layer 1, head 0"));
+    assert_eq!(shown(Some(1)), serde_json::json!({"decoder": [1, 1], "cross": [1, 1], "encoder": [1, 1]}));
+}
+
+#[test]
 fn long_and_foreign_tokens_stay_within_the_picture() {
     let odd =
         ["\u{202e}abc", "   ", "\n\n", "internationalisation", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝔱𝔢𝔵𝔱", "你好", "<script>", "\0", ""];
@@ -178,7 +203,7 @@ fn long_and_foreign_tokens_stay_within_the_picture() {
     reading.targets = (0..200).map(|i| Some(target(odd[i % odd.len()], i % 3 > 0))).collect();
     reading.likeliest = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
     let run = "a run with a name that is far too long for one line ".repeat(5);
-    for picture in reading.pictures(&run, &unscored(&reading), None) {
+    for picture in reading.pictures(&run, (&unscored(&reading), "one sequence"), None) {
         drawn(&picture);
     }
 }
@@ -194,6 +219,22 @@ fn the_floor_is_a_dashed_line_across_the_chart_below_the_losses() {
     let [_, _, _, validation] = raster.bounds(color::VERMILION).unwrap();
     assert!(validation < floor, "validation loss at row {validation}, floor at row {floor}");
     assert_eq!(drawn(&loss(None).picture()).count(color::GREEN), 0);
+}
+
+#[test]
+fn a_constant_learning_rate_does_not_run_along_the_floor() {
+    let (floor, rate) = (0.5, 1e-3);
+    let mut curve = loss(Some(floor));
+    for place in [0.07, 0.5, 0.64, 0.66, 0.68, 0.9] {
+        // The lowest loss puts the floor at this place of the axis.
+        curve.training[400].value = floor - place * 2.0;
+        let losses = curve.losses();
+        let place = (floor - losses.start) / losses.length();
+        let apart = (rate / curve.rates_end().unwrap() - place).abs();
+        assert!(apart > 0.05 && curve.rates_end().unwrap() <= 2.0 * rate, "{place}: {apart}");
+    }
+    let same = LossCurve { learning_rate: Vec::new(), ..curve };
+    assert_eq!(same.rates_end(), None);
 }
 
 #[test]
@@ -270,7 +311,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Role)
     let target = |(i, text): (usize, &&str)| Some(Target { role: role(i), ..target(text, true) });
     reading.targets = truth.iter().enumerate().map(target).collect();
     reading.likeliest = predicted.iter().map(|text| vec![likely(text)]).collect();
-    prediction("golden", &reading).unwrap()
+    prediction::picture("golden", &reading).unwrap()
 }
 
 /// The first tokens cannot be known, the others can.

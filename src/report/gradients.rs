@@ -1,11 +1,8 @@
 //! `gradients`: the norm of the gradients by step with the limit to which they are clipped, and how
 //! often they were.
 
-use super::axis::{Axis, wide_area};
-use super::color::{BACKGROUND, VERMILION, mix};
-use super::line_chart::{LineChart, Mark, Series, legend};
-use super::picture::{HEADING, Picture};
-use super::range::{Range, significant};
+use super::draw::color::{BACKGROUND, VERMILION, mix};
+use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Rect, Scale, Series, significant};
 use super::series::{Point, noisy, points, quantile, sorted, values};
 use crate::training::{Row, Split};
 
@@ -17,7 +14,7 @@ const LEGEND: f64 = 30.0;
 
 /// The gradients along a run whose norm is clipped to `limit`, where that is above zero; none where no step
 /// was logged.
-pub fn gradients(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
+pub fn picture(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
     let norms = points(rows, Split::Train, |row| row.gradient_norm);
     let rates = points(rows, Split::Train, |row| row.clip_rate);
     let limit = Some(limit).filter(|&limit| limit > 0.0 && limit.is_finite());
@@ -27,32 +24,31 @@ pub fn gradients(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
     let title = format!("{run}: gradients by step");
     let mut picture = Picture::new("gradients", height, &title, &note(&norms, rates.as_deref(), limit));
 
-    let steps = Range { start: 0.0, end: last };
-    let (x, y) = (Axis::whole("step", steps), Axis::logarithmic("gradient norm", logarithms(&norms, limit)));
-    let area = wide_area(HEADING + LEGEND, NORM, &y, None);
+    let x = Axis::new("step", Range { start: 0.0, end: last }, Scale::Whole);
+    let y = Axis::new("gradient norm", logarithms(&norms, limit), Scale::Logarithmic);
+    let mut chart = LineChart::new(HEADING + LEGEND, NORM, x.clone(), y);
     // Smoothed as drawn, on a logarithmic scale.
     let logarithm = |point: &Point| Point { value: point.value.log10(), ..*point };
-    let mut series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);
-    series.iter_mut().flat_map(|series| &mut series.points).for_each(|point| point.1 = 10f64.powf(point.1));
-    series.extend(limit.map(|limit| {
+    chart.series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);
+    let points = chart.series.iter_mut().flat_map(|series| &mut series.points);
+    points.for_each(|point| point.1 = 10f64.powf(point.1));
+    chart.series.extend(limit.map(|limit| {
         let name = format!("clipped to {}", significant(limit));
         Series::new(name, VERMILION, Mark::Dashed(1.5), [(0.0, limit), (last, limit)])
     }));
-    let mut chart = LineChart { area, x: x.clone(), y, series };
     if let Some(rates) = rates {
-        chart.x = x.without_words();
-        let top = area.bottom() + GAP;
+        chart.x.has_words = false;
+        let area = Rect { top: chart.area.bottom() + GAP, height: RATE, ..chart.area };
         let ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")].map(|(at, text)| (at, text.to_string()));
-        let y = Axis::labelled("steps clipped", Range { start: 0.0, end: 1.0 }, ticks.to_vec());
+        let share = Range { start: 0.0, end: 1.0 };
+        let y = Axis::new("steps clipped", share, Scale::Labelled(ticks.to_vec()));
         let columns = Series::new("", mix(VERMILION, BACKGROUND, 0.45), Mark::Column, values(&rates));
-        let area = super::canvas::Rect { top, height: RATE, ..area };
         let below = LineChart { area, x, y, series: vec![columns] };
-        below.y.draw_left(&mut picture.canvas, area);
-        below.draw_series(&mut picture.canvas);
-        below.x.draw_below(&mut picture.canvas, area);
+        below.y.draw_left(&mut picture, area);
+        below.draw_series(&mut picture);
+        below.x.draw_below(&mut picture, area);
     }
-    chart.draw(&mut picture.canvas);
-    legend(&mut picture.canvas, (area.left, HEADING + 8.0), &chart.entries());
+    chart.draw_with_legend(&mut picture);
     Some(picture)
 }
 
@@ -62,8 +58,8 @@ fn logarithms(norms: &[Point], limit: Option<f64>) -> Range {
     let (Some(low), Some(high)) = (quantile(&norms, 0.002), norms.last().copied()) else {
         return Range { start: -1.0, end: 1.0 };
     };
-    let range = Range::new(low.min(limit.unwrap_or(low)).log10(), high.max(limit.unwrap_or(high)).log10());
-    Range { start: range.start - 0.06 * range.length(), end: range.end + 0.06 * range.length() }
+    let (low, high) = (low.min(limit.unwrap_or(low)), high.max(limit.unwrap_or(high)));
+    Range::new(low.log10(), high.log10()).padded(0.06, 0.06)
 }
 
 /// The share of all steps whose gradients were clipped: a point tells it of those since the one before.

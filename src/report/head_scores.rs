@@ -1,15 +1,11 @@
 //! `head_scores`: what each head does, layer by head, a panel for each score.
 
-use super::axis::Axis;
-use super::canvas::{Canvas, Rect};
-use super::color::{MUTED, SHADE, color};
-use super::heat_map::{HeatMap, WRITTEN_CELL, color_bar};
-use super::picture::{HEADING, MARGIN, Picture, WIDTH};
-use super::range::counted;
-use super::score::{self, head_name};
-use super::text::Text;
-use super::token::round_stride;
-use super::weights::Bins;
+use super::draw::color::{MUTED, SHADE, color};
+use super::draw::{
+    Axis, Bins, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
+    counted, round_up, stride_of,
+};
+use super::reading::head_name;
 use crate::analysis::{HeadScores, Score};
 
 /// Around the cells of a panel: numbers of layers on the left, the colour bar on the right, the
@@ -26,7 +22,7 @@ const SIZE: f64 = 10.0;
 
 /// The scores of all heads, `[layer][head]`, taken on what `measured_on` says, as "128 validation sequences".
 /// None where no score says anything.
-pub fn head_scores(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Option<Picture> {
+pub fn picture(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Option<Picture> {
     let is_known = |score: &Score| heads.iter().flatten().any(|head| head[*score].is_some());
     let scores: Vec<Score> = Score::ALL.into_iter().filter(is_known).collect();
     let most = heads.iter().map(Vec::len).max()?.max(1);
@@ -50,59 +46,77 @@ pub fn head_scores(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> O
         let (left, top) =
             (MARGIN + (i % columns) as f64 * panel + LEFT, HEADING + (i / columns) as f64 * row);
         let area = Rect { left, top: top + ABOVE, width: cells.0, height: cells.1 };
-        let value =
-            |layer: usize, head: usize| heads[layer].get(head)?[score].filter(|value| value.is_finite());
-        let canvas = &mut picture.canvas;
-
-        let (name, note) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
         let places = || (0..heads.len()).flat_map(|layer| (0..most).map(move |head| (layer, head)));
-        let known = || places().filter_map(|(layer, head)| Some((layer, head, value(layer, head)?)));
-        let text = match known().max_by(|a, b| a.2.total_cmp(&b.2)) {
+        let value =
+            |(layer, head): (usize, usize)| heads[layer].get(head)?[score].filter(|value| value.is_finite());
+        let known = || places().filter_map(|place| Some((place, value(place)?)));
+        let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
             // Where values are written, they are seen.
-            Some((layer, head, highest)) if width < WRITTEN_CELL => {
+            Some(((layer, head), highest)) if width < WRITTEN_CELL => {
                 format!("{}; highest {}: {}", score.unit(), score.text(highest), head_name(layer, head))
             }
             _ => score.unit().to_string(),
         };
-        let after = name.width(score.name()) + 8.0;
-        canvas.text(score.name(), (left, top + 10.0), &name);
-        canvas.text(&note.fit(&text, panel - LEFT - after - 8.0), (left + after, top + 10.0), &note);
+        picture.panel_name(score.name(), &text, (left, top + 10.0), panel - LEFT - 8.0);
 
-        let bins = |positions| Bins { positions, size: 1 };
-        let range = score::range(score, known().map(|(.., value)| value));
-        HeatMap {
-            area,
-            rows: bins(heads.len()),
-            columns: bins(most),
-            value: &value,
-            range,
-            text: &|value| score.text(value),
-            blank: (SHADE, "–"),
-        }
-        .draw(canvas);
-        labels(canvas, area, heads.len(), most);
+        let [rows, columns] = [heads.len(), most].map(|positions| Bins { positions, size: 1 });
+        let map = HeatMap { rows, columns, values: places().map(value).collect() };
+        let range = range(score, known().map(|(_, value)| value));
+        map.draw(&mut picture, area, range, score.digits(), (SHADE, "–"));
+        labels(&mut picture, area, heads.len(), most);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(BAR_HEIGHT), ..area };
-        color_bar(canvas, bar, color, &Axis::new("", range));
+        color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }
 
+/// The range that shows `values` of a score: from 0, or from below where a value is negative; shares of
+/// attention reach up to 1 as soon as one is half of it.
+pub(super) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> Range {
+    let finite = values.filter(|value| value.is_finite());
+    let highest = finite.clone().fold(0.0, f64::max);
+    let lowest = finite.fold(0.0, f64::min);
+    let start = if lowest < 0.0 { -round_up(-lowest) } else { 0.0 };
+    let end = match highest {
+        _ if score.is_weight() && highest > 0.5 => highest.max(1.0),
+        // Where all are below zero, nothing above it is shown.
+        0.0 if start < 0.0 => 0.0,
+        _ => round_up(highest),
+    };
+    Range { start, end }
+}
+
 /// The numbers of layers and heads, every second or fewer where cells are too small for all.
-fn labels(canvas: &mut Canvas, area: Rect, layers: usize, heads: usize) {
+fn labels(picture: &mut Picture, area: Rect, layers: usize, heads: usize) {
     let look = Text::new(SIZE).color(MUTED);
     let (width, height) = (area.width / heads as f64, area.height / layers as f64);
-    let every = |pitch: f64| round_stride((13.0 / pitch).ceil() as usize);
-    for layer in (0..layers).step_by(every(height)) {
+    for layer in (0..layers).step_by(stride_of(height, 13.0)) {
         let y = area.top + (layer as f64 + 0.5) * height;
-        canvas.text(&layer.to_string(), (area.left - 6.0, y), &look.right());
+        picture.text(&layer.to_string(), (area.left - 6.0, y), &look.right());
     }
-    for head in (0..heads).step_by(every(width)) {
+    for head in (0..heads).step_by(stride_of(width, 13.0)) {
         let x = area.left + (head as f64 + 0.5) * width;
-        canvas.text(&head.to_string(), (x, area.bottom() + 9.0), &look.centered());
+        picture.text(&head.to_string(), (x, area.bottom() + 9.0), &look.centered());
     }
     let title = Text::new(11.0).centered();
     let (x, y) = area.center();
-    canvas.text("head", (x, area.bottom() + 24.0), &title);
+    picture.text("head", (x, area.bottom() + 24.0), &title);
     // One or two layers are lower than the word.
-    canvas.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
+    picture.text("layer", (area.left - 30.0, y.max(area.top + 14.0)), &title.upward());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_attention_are_shown_up_to_one_and_losses_below_zero() {
+        assert_eq!(range(Score::Induction, [0.1, 0.7].into_iter()), Range { start: 0.0, end: 1.0 });
+        assert_eq!(range(Score::First, [0.1, 0.19].into_iter()), Range { start: 0.0, end: 0.2 });
+        assert_eq!(
+            range(Score::Ablation, [-0.02, 1.7, f64::NAN].into_iter()),
+            Range { start: -0.02, end: 2.0 }
+        );
+        assert_eq!(range(Score::Ablation, [-0.02, -0.01].into_iter()), Range { start: -0.02, end: 0.0 });
+    }
 }

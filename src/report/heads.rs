@@ -1,15 +1,10 @@
 //! `heads`: the maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
 
-use super::attention::draw_cells;
-use super::canvas::Rect;
-use super::color::{MUTED, color};
-use super::heat_map::{color_bar, weight_axis};
-use super::picture::{HEADING, MARGIN, Picture, WIDTH};
-use super::range::counted;
+use super::draw::color::MUTED;
+use super::draw::{
+    Bins, HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, counted, stride_of,
+};
 use super::reading::Reading;
-use super::text::Text;
-use super::token::round_stride;
-use super::weights::{Binned, Bins, WeightScale};
 use crate::analysis::AttentionKind;
 
 /// The width of the colour bar with its labels.
@@ -35,14 +30,11 @@ const NARROWEST_CELL: f64 = 0.5;
 const LOWEST: f64 = 150.0;
 
 /// The attention of all heads over one sequence, layer by layer; with an encoder, that of each kind.
-pub fn heads(run: &str, reading: &Reading) -> Picture {
+pub fn picture(run: &str, reading: &Reading) -> Picture {
     let kinds: Vec<AttentionKind> = reading.kinds().collect();
-    let layers: Vec<(AttentionKind, usize, &[Vec<f32>])> = kinds
-        .iter()
-        .flat_map(|&kind| {
-            reading.view.maps(kind).iter().enumerate().map(move |(i, heads)| (kind, i, &heads[..]))
-        })
-        .collect();
+    let layers_of =
+        |kind| reading.view.maps(kind).iter().enumerate().map(move |(layer, heads)| (kind, layer, heads));
+    let layers: Vec<_> = kinds.iter().flat_map(|&kind| layers_of(kind)).collect();
     let most = layers.iter().map(|(.., heads)| heads.len()).max().unwrap_or(1).max(1);
     let few = most > ROW && layers.len() <= FEW_LAYERS;
     let columns = most.div_ceil(most.div_ceil(MOST_ACROSS).max(1 + usize::from(few)));
@@ -60,7 +52,7 @@ pub fn heads(run: &str, reading: &Reading) -> Picture {
     let content = heights.iter().sum::<f64>().max(LOWEST);
 
     let longest = kinds.iter().flat_map(|&kind| lengths(kind)).max().unwrap_or(1);
-    let bin = round_stride((longest as f64 * NARROWEST_CELL / side).ceil() as usize);
+    let bin = stride_of(side, longest as f64 * NARROWEST_CELL);
     let bins =
         if bin > 1 { format!(" in bins of {bin} (mean of queries, sum of keys)") } else { String::new() };
     let all = layers.iter().map(|(.., heads)| heads.len()).sum();
@@ -72,16 +64,13 @@ pub fn heads(run: &str, reading: &Reading) -> Picture {
     );
     let title = format!("{run}: attention of every head");
     let mut picture = Picture::new("heads", HEADING + content + MARGIN, &title, &note);
-    let canvas = &mut picture.canvas;
 
-    let binned = |kind: AttentionKind, weights: &Vec<f32>| {
+    let maps = |&(kind, _, heads): &(AttentionKind, usize, &Vec<Vec<f32>>)| -> Vec<HeatMap> {
         let [queries, keys] = lengths(kind).map(|positions| Bins { positions, size: bin });
-        Binned::new(weights, queries, keys, kind == AttentionKind::Decoder)
+        let is_causal = kind == AttentionKind::Decoder;
+        heads.iter().map(|weights| HeatMap::of_weights(weights, queries, keys, is_causal)).collect()
     };
-    let maps: Vec<Vec<Binned>> = layers
-        .iter()
-        .map(|(kind, _, heads)| heads.iter().map(|weights| binned(*kind, weights)).collect())
-        .collect();
+    let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
     let scale = WeightScale::of(maps.iter().flatten());
     let number = Text::new(9.5).color(MUTED);
     // Every head is named while there is room for it, then numbered, then every second, and so on.
@@ -89,13 +78,13 @@ pub fn heads(run: &str, reading: &Reading) -> Picture {
     let width = |label: &str| number.width(label) + 4.0;
     let last = most - 1;
     let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
-    let every = round_stride((width(&format!("{word}{last}")) / pitch).ceil() as usize);
+    let every = stride_of(pitch, width(&format!("{word}{last}")));
     let mut top = HEADING;
     for ((&(kind, layer, _), maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
-        canvas.text(&format!("layer {layer}"), (MARGIN, top + NAME + 6.0), &Text::new(12.0).bold());
+        picture.text(&format!("layer {layer}"), (MARGIN, top + NAME + 6.0), &Text::new(12.0).bold());
         if kinds.len() > 1 {
             for (line, word) in kind.name().split(' ').enumerate() {
-                canvas.text(word, (MARGIN, top + NAME + 22.0 + line as f64 * 12.0), &number);
+                picture.text(word, (MARGIN, top + NAME + 22.0 + line as f64 * 12.0), &number);
             }
         }
         let height = height_of(kind);
@@ -103,9 +92,9 @@ pub fn heads(run: &str, reading: &Reading) -> Picture {
             let left = MARGIN + names + (head % columns) as f64 * pitch;
             let top = top + (head / columns) as f64 * (NAME + height) + NAME;
             if (head % columns).is_multiple_of(every) {
-                canvas.text(&format!("{word}{head}"), (left, top - 7.0), &number);
+                picture.text(&format!("{word}{head}"), (left, top - 7.0), &number);
             }
-            draw_cells(canvas, Rect { left, top, width: side, height }, map, scale);
+            scale.draw(&mut picture, Rect { left, top, width: side, height }, map);
         }
         top += layer_height;
     }
@@ -115,6 +104,6 @@ pub fn heads(run: &str, reading: &Reading) -> Picture {
         width: 14.0,
         height: (heights.iter().sum::<f64>() - NAME - GAP).clamp(LOWEST - NAME, 300.0),
     };
-    color_bar(canvas, bar, color, &weight_axis(scale, bar.height));
+    scale.draw_bar(&mut picture, bar);
     picture
 }

@@ -1,19 +1,17 @@
 //! `loss`: training and validation loss by step, the floor, and the learning rate.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::axis::{Axis, LABEL, wide_area};
-use super::canvas::Canvas;
-use super::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
-use super::line_chart::{LineChart, Mark, Series, legend};
-use super::picture::{HEADING, Picture};
-use super::range::{Range, round_up, whole};
+use super::draw::color::{GREEN, GRID, MUTED, PURPLE, VERMILION};
+use super::draw::{
+    Axis, HEADING, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text, legend, round_up,
+};
 use super::series::{Point, noisy, points, quantile, sorted, values};
-use super::text::Text;
+use crate::terminal::thousands;
 use crate::training::{Ended, Row, Split, Summary};
 
 /// The loss along a run. Losses are in nats per token.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct LossCurve {
     /// The run's name.
     pub run: String,
@@ -28,10 +26,8 @@ pub struct LossCurve {
     /// The loss of the best possible predictor, where it is known.
     pub floor: Option<f64>,
     /// The step at which the run diverged.
-    #[serde(default)]
     pub diverged: Option<u64>,
     /// The step of the best weights.
-    #[serde(default)]
     pub best_step: Option<u64>,
 }
 
@@ -57,9 +53,14 @@ impl LossCurve {
             learning_rate: points(rows, Split::Train, |row| Some(row.learning_rate)),
             epoch_ends: (1..=epochs).map(epoch_end).collect(),
             floor: summary.floor,
-            diverged: (summary.ended == Ended::Diverged).then_some(summary.steps as u64),
+            diverged: (summary.ended == Ended::Diverged)
+                .then(|| summary.diverged_step.unwrap_or(summary.steps) as u64),
             best_step: summary.best_step.map(|step| step as u64),
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Point> {
+        self.training.iter().chain(&self.validation)
     }
 
     pub(crate) fn steps(&self) -> Range {
@@ -72,8 +73,8 @@ impl LossCurve {
     /// From just below the floor and the curves up to where the run starts. Losses far above all others are
     /// cut, so that they do not squash the rest: a start, spikes, and what follows where a run diverges.
     pub(crate) fn losses(&self) -> Range {
-        let all = sorted(self.training.iter().chain(&self.validation));
-        let first = self.training.iter().chain(&self.validation).find(|point| point.value.is_finite());
+        let all = sorted(self.all());
+        let first = self.all().find(|point| point.value.is_finite());
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
             return Range { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
@@ -84,33 +85,40 @@ impl LossCurve {
         let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
         // A cut hides how the run began: only for half as much room again.
         let high = if highest - low > 1.5 * (cut - low) { cut } else { highest };
-        let range = Range::new(low, high);
-        Range { start: range.start - 0.07 * range.length(), end: range.end + 0.05 * range.length() }
+        Range::new(low, high).padded(0.07, 0.05)
     }
 
     /// The losses and the floor on axes of the given range of steps, from `top` on.
-    pub(crate) fn chart(&self, steps: Range, top: f64, height: f64, right: Option<&Axis>) -> LineChart {
-        let (x, y) = (Axis::whole("step", steps), Axis::new("loss (nats per token)", self.losses()));
-        let across = |level: f64| [(steps.start, level), (steps.end, level)];
-        let mut series = Vec::new();
-        let floor = self.floor.map(|floor| {
-            Series::new(format!("floor {} nats", nats(floor)), GREEN, Mark::Dashed(1.5), across(floor))
-        });
-        series.extend(floor);
-        series.extend(noisy("training", &self.training, y.range.end));
-        if !self.validation.is_empty() {
-            let curve = || values(&self.validation);
-            series.push(Series::new("validation", VERMILION, Mark::Line(2.0), curve()));
-            if self.validation.len() <= MOST_MARKED {
-                series.push(Series::new("", VERMILION, Mark::Dot(3.0), curve()));
-            }
-        }
-        series.extend(self.diverged.map(|step| {
-            let line = [(step as f64, y.range.start), (step as f64, y.range.end)];
-            Series::new(format!("diverged at step {}", whole(step)), MUTED, Mark::Dashed(1.5), line)
+    pub(crate) fn chart(&self, steps: Range, top: f64, height: f64) -> LineChart {
+        let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
+        let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
+        let (Range { start, end }, losses) = (steps, chart.y.range);
+        chart.series.extend(self.floor.map(|floor| {
+            let name = format!("floor {} nats", nats(floor));
+            Series::new(name, GREEN, Mark::Dashed(1.5), [(start, floor), (end, floor)])
         }));
-        series.retain(|series| !series.points.is_empty());
-        LineChart { area: wide_area(top, height, &y, right), x, y, series }
+        chart.series.extend(noisy("training", &self.training, losses.end));
+        let validation = || values(&self.validation);
+        chart.series.push(Series::new("validation", VERMILION, Mark::Line(2.0), validation()));
+        if self.validation.len() <= MOST_MARKED {
+            chart.series.push(Series::new("", VERMILION, Mark::Dot(3.0), validation()));
+        }
+        chart.series.extend(self.diverged.map(|step| {
+            let name = format!("diverged at step {}", thousands(step as f64));
+            let line = [(step as f64, losses.start), (step as f64, losses.end)];
+            Series::new(name, MUTED, Mark::Dashed(1.5), line)
+        }));
+        chart.series.retain(|series| !series.points.is_empty());
+        chart
+    }
+
+    /// The upper end of the axis of learning rates: the highest rate lies below it, and not where the floor runs.
+    pub(crate) fn rates_end(&self) -> Option<f64> {
+        let highest = *sorted(self.learning_rate.iter()).last()?;
+        let losses = self.losses();
+        let floor = self.floor.map_or(f64::NEG_INFINITY, |floor| (floor - losses.start) / losses.length());
+        let ends = std::iter::successors(Some(round_up(highest * 1.08)), |end| Some(round_up(end * 1.01)));
+        ends.take(3).find(|end| (highest / end - floor).abs() > 0.05)
     }
 
     /// What stands below a picture's title.
@@ -118,21 +126,20 @@ impl LossCurve {
         let mut parts = Vec::new();
         if let Some(step) = self.diverged {
             let kept = self.best_step.map_or_else(String::new, |step| {
-                format!(", the weights kept are those of step {}", whole(step))
+                format!(", the weights kept are those of step {}", thousands(step as f64))
             });
-            parts.push(format!("diverged at step {}{kept}", whole(step)));
+            parts.push(format!("diverged at step {}{kept}", thousands(step as f64)));
         }
-        let finite = || self.validation.iter().map(|point| point.value).filter(|value| value.is_finite());
-        if let (Some(last), best) = (finite().next_back(), finite().fold(f64::INFINITY, f64::min)) {
+        let last = self.validation.iter().rev().map(|point| point.value).find(|value| value.is_finite());
+        if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
             let at_best =
                 if last == best { String::new() } else { format!(" at the end, {} at best", nats(best)) };
             parts.push(format!("validation loss {} nats per token{at_best}", nats(last)));
             parts.extend(self.floor.map(|floor| above_floor(best - floor)));
         }
-        let all = sorted(self.training.iter().chain(&self.validation));
         let end = self.losses().end;
-        if let Some(highest) = all.last().filter(|&&highest| highest > end) {
-            let highest = if *highest < 1e4 { format!("{highest:.2}") } else { format!("{highest:.1e}") };
+        if let Some(highest) = sorted(self.all()).pop().filter(|&highest| highest > end) {
+            let highest = if highest < 1e4 { format!("{highest:.2}") } else { format!("{highest:.1e}") };
             parts.push(format!("losses above {end:.2}, up to {highest}, are cut"));
         }
         parts.join("; ")
@@ -141,34 +148,33 @@ impl LossCurve {
     /// The picture `loss`.
     pub fn picture(&self) -> Picture {
         let mut picture = Picture::new("loss", HEIGHT, &format!("{}: loss by step", self.run), &self.note());
-        let canvas = &mut picture.canvas;
-        let largest = sorted(self.learning_rate.iter()).last().copied();
-        let rates = largest.map(|largest| {
-            let range = Range { start: 0.0, end: round_up(largest * 1.08) };
-            Axis::new("learning rate", range).colored(PURPLE)
-        });
-        let chart = self.chart(self.steps(), HEADING + 48.0, HEIGHT - HEADING - 100.0, rates.as_ref());
-        self.epochs(canvas, &chart);
-        chart.draw(canvas);
-        let mut entries = chart.entries();
-        if let Some(axis) = rates {
-            axis.draw_right(canvas, chart.area);
+        let height = HEIGHT - HEADING - 100.0;
+        let mut chart = self.chart(self.steps(), HEADING + 48.0, height);
+        let rates = self.rates_end().map(|end| {
+            let axis = Axis::new("learning rate", Range { start: 0.0, end }, Scale::Linear);
+            let y = Axis { color: Some(PURPLE), ..axis };
+            chart.area.width -= y.width(height) + 8.0;
             let name = "learning rate (right axis)";
-            let curve = Series::new(name, PURPLE, Mark::Line(1.25), values(&self.learning_rate));
-            let rates = LineChart { y: axis, series: vec![curve], ..chart.clone() };
-            rates.draw_series(canvas);
-            entries.extend(rates.entries());
+            let series = vec![Series::new(name, PURPLE, Mark::Line(1.25), values(&self.learning_rate))];
+            LineChart { y, series, ..chart.clone() }
+        });
+        self.epochs(&mut picture, &chart);
+        chart.draw(&mut picture);
+        if let Some(rates) = &rates {
+            rates.y.draw_right(&mut picture, rates.area);
+            rates.draw_series(&mut picture);
         }
-        legend(canvas, (chart.area.left, HEADING + 8.0), &entries);
-        if !self.training.iter().chain(&self.validation).any(|point| point.value.is_finite()) {
+        let named = chart.named().into_iter().chain(rates.iter().flat_map(|rates| &rates.series));
+        legend(&mut picture, (chart.area.left, HEADING + 8.0), named);
+        if !self.all().any(|point| point.value.is_finite()) {
             let look = Text::new(14.0).color(MUTED).centered();
-            canvas.text("no step was logged", chart.area.center(), &look);
+            picture.text("no step was logged", chart.area.center(), &look);
         }
         picture
     }
 
     /// A thin line at the end of each epoch, and its number above where there is room.
-    fn epochs(&self, canvas: &mut Canvas, chart: &LineChart) {
+    fn epochs(&self, picture: &mut Picture, chart: &LineChart) {
         let area = chart.area;
         let room = area.width / self.epoch_ends.len().max(1) as f64;
         let every = Range { start: 0.0, end: self.epoch_ends.len() as f64 };
@@ -179,16 +185,16 @@ impl LossCurve {
             let x = area.left + chart.x.at(*end as f64) * area.width;
             let is_labelled = (i + 1) % every == 0;
             if is_labelled || room >= 14.0 {
-                canvas.line(&[(x, area.top), (x, area.bottom())], GRID, 0.75);
+                picture.line(&[(x, area.top), (x, area.bottom())], GRID, 0.75);
             }
             if is_labelled {
-                canvas.text(&(i + 1).to_string(), (x, above), &look.centered());
+                picture.text(&(i + 1).to_string(), (x, above), &look.centered());
             }
             if i + 1 == every {
                 // The word stands before the first number, outside where there is no room.
                 let fits = x - area.left > 62.0;
                 let (place, look) = if fits { (area.left, look) } else { (area.left - 10.0, look.right()) };
-                canvas.text("epoch", (place, above), &look);
+                picture.text("epoch", (place, above), &look);
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::score::head_name;
-use super::token::visible;
+use super::draw::visible;
 use crate::analysis::{AttentionKind, HeadScores, Sample, Score, View, shown_head};
 use crate::data::{Role, Vocabulary};
 use crate::generation::sampling;
@@ -51,36 +50,18 @@ pub struct Target {
 
 /// The map of one head that a picture shows.
 pub(crate) struct ShownMap<'a> {
-    kind: AttentionKind,
-    layer: usize,
-    head: usize,
-    /// Whether the model has several kinds of attention, so that a name must tell them apart.
-    is_one_of_kinds: bool,
+    /// The head's name, as "layer 0, head 3".
+    pub name: String,
     /// What is to be said about the head beside its name, as "induction 0.93"; may be empty.
     pub note: String,
     /// The visible form of the tokens that ask, and of those that are attended to.
     pub queries: Vec<String>,
     pub keys: Vec<String>,
-    /// The weights of all heads of the layer, each `[query, key]` row by row.
-    pub layer_weights: &'a [Vec<f32>],
-}
-
-impl ShownMap<'_> {
-    /// The head's name, as "layer 0, head 3".
-    pub fn name(&self) -> String {
-        let name = head_name(self.layer, self.head);
-        if self.is_one_of_kinds { format!("{}, {name}", self.kind.name()) } else { name }
-    }
-
-    /// Its weights, `[query, key]` row by row.
-    pub fn weights(&self) -> &[f32] {
-        &self.layer_weights[self.head]
-    }
-
     /// Whether a query sees the keys up to itself alone.
-    pub fn is_causal(&self) -> bool {
-        self.kind == AttentionKind::Decoder
-    }
+    pub is_causal: bool,
+    /// The weights, `[query, key]` row by row, and so those of all heads of the layer.
+    pub weights: &'a [f32],
+    pub layer_weights: &'a [Vec<f32>],
 }
 
 impl Reading {
@@ -124,34 +105,52 @@ impl Reading {
         AttentionKind::ALL.into_iter().filter(|&kind| !self.view.maps(kind).is_empty())
     }
 
-    /// The map of one head in each layer, for every kind of attention: `head` where it is given. Of causal
+    /// The head of each layer that is shown first, which is `head` where that is given. Of causal
     /// self-attention, whose heads have `scores`, [`shown_head`]; of other kinds, the head whose weights are
     /// sharpest.
-    pub(crate) fn shown_maps(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<ShownMap<'_>> {
-        let maps = self.kinds().flat_map(|kind| {
-            let [queries, keys] = kind.tokens(&self.inputs, self.source());
-            self.view.maps(kind).iter().enumerate().map(move |(layer, heads)| {
-                let scores = scores.get(layer).filter(|_| kind == AttentionKind::Decoder);
-                let chosen = match scores {
-                    Some(scores) => shown_head(scores),
-                    None => sharpest(heads, keys.len()),
-                };
-                let head = head.unwrap_or(chosen).min(heads.len() - 1);
-                let text = |tokens: &[String]| tokens.iter().map(|token| visible(token)).collect();
-                ShownMap {
-                    kind,
-                    layer,
-                    head,
-                    is_one_of_kinds: self.source.is_some(),
-                    note: scores.map_or_else(String::new, |scores| note(&scores[head])),
-                    queries: text(queries),
-                    keys: text(keys),
-                    layer_weights: heads,
-                }
-            })
-        });
-        maps.collect()
+    pub(crate) fn shown_heads(
+        &self,
+        kind: AttentionKind,
+        scores: &[Vec<HeadScores>],
+        head: Option<usize>,
+    ) -> Vec<usize> {
+        let [_, keys] = kind.tokens(&self.inputs, self.source());
+        let shown = |(layer, heads): (usize, &Vec<Vec<f32>>)| match (head, scores.get(layer)) {
+            (Some(head), _) => head.min(heads.len() - 1),
+            (None, Some(scores)) if kind == AttentionKind::Decoder => shown_head(scores),
+            (None, _) => sharpest(heads, keys.len()),
+        };
+        self.view.maps(kind).iter().enumerate().map(shown).collect()
     }
+
+    /// The map of one head in each layer, for every kind of attention: those of [`Self::shown_heads`].
+    pub(crate) fn shown_maps(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<ShownMap<'_>> {
+        let text = |tokens: &[String]| -> Vec<String> { tokens.iter().map(|token| visible(token)).collect() };
+        let mut maps = Vec::new();
+        for kind in self.kinds() {
+            let [queries, keys] = kind.tokens(&self.inputs, self.source()).map(text);
+            for (layer, head) in self.shown_heads(kind, scores, head).into_iter().enumerate() {
+                let is_causal = kind == AttentionKind::Decoder;
+                let scores = scores.get(layer).filter(|_| is_causal);
+                let name = head_name(layer, head);
+                maps.push(ShownMap {
+                    name: if self.source.is_some() { format!("{}, {name}", kind.name()) } else { name },
+                    note: scores.map_or_else(String::new, |scores| note(&scores[head])),
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    is_causal,
+                    weights: &self.view.maps(kind)[layer][head],
+                    layer_weights: &self.view.maps(kind)[layer],
+                });
+            }
+        }
+        maps
+    }
+}
+
+/// The name of a head, as "layer 0, head 3".
+pub(super) fn head_name(layer: usize, head: usize) -> String {
+    format!("layer {layer}, head {head}")
 }
 
 /// What is said of a head beside its name.

@@ -3,23 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::attention::attention;
-use super::attention_over_time::attention_over_time;
-use super::formation::formation;
-use super::generated::generated;
-use super::gradients::gradients;
-use super::head_scores::head_scores;
-use super::heads::heads;
+use super::draw::{Picture, Style};
 use super::loss::LossCurve;
-use super::picture::{Picture, Style};
-use super::positions::positions;
-use super::prediction::prediction;
-use super::range::whole;
 use super::reading::Reading;
+use super::{
+    attention, attention_over_time, formation, generated, gradients, head_scores, heads, positions,
+    prediction,
+};
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadScores, HeadTallies, Sample, View};
 use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::terminal::thousands;
 use crate::training::{Ended, Row, RunFolder, Summary, read_metrics};
 
 /// All that a run folder tells, and what its best weights do with its validation sequences.
@@ -51,28 +46,15 @@ pub struct RunData {
     pub history: HeadHistory,
 }
 
-/// What the model is to do for a run's pictures.
-#[derive(Debug)]
-pub struct Wanted<'a> {
-    /// The run folder, with the weights.
-    pub folder: &'a RunFolder,
-    /// The run's vocabulary.
-    pub vocabulary: &'a Vocabulary,
-    /// Sequences to look at, as many as memory allows.
-    pub samples: &'a [Sample],
-    /// The one to be continued.
-    pub shown: usize,
-}
-
 impl RunData {
-    /// Reads the run in `folder`; `look` asks the model what it does with the run's sequences: at least with the
-    /// first.
+    /// Reads the run in `folder`; `look` asks its best weights what they do with sequences in its vocabulary, as
+    /// many as memory allows and at least the first, and lets them continue the one of the given place.
     ///
     /// # Errors
     /// If the folder lacks what a picture is made of, or holds what cannot be understood, and those of `look`.
     pub fn read(
         folder: &RunFolder,
-        look: impl FnOnce(Wanted<'_>) -> Result<(Vec<View>, FreeRunning)>,
+        look: impl FnOnce(&[Sample], usize, &Vocabulary) -> Result<(Vec<View>, FreeRunning)>,
     ) -> Result<Self> {
         let config = Config::load(Some(&folder.config()), &[])?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
@@ -96,15 +78,8 @@ impl RunData {
         let analysis =
             Analysis::read(&folder.analysis())?.filter(|analysis| Some(analysis.step) == summary.best_step);
         let shown = config.analysis.sample.min(samples.len() - 1);
-        let (views, free_running) =
-            look(Wanted { folder, vocabulary: &vocabulary, samples: &samples, shown })?;
+        let (views, free_running) = look(&samples, shown, &vocabulary)?;
         let shown = shown.min(views.len().saturating_sub(1));
-        if let (Some(analysis), Some(view)) = (&analysis, views.first())
-            && !analysis.heads.iter().map(Vec::len).eq(view.attention.iter().map(Vec::len))
-        {
-            let problem = "is of a model with other heads; without the file they are scored anew";
-            return Err(Error::file(folder.analysis(), None, None, problem));
-        }
         let (heads, measured_on) = match &analysis {
             Some(analysis) => {
                 let sequences = [analysis.sequences, analysis.ablation_sequences];
@@ -119,9 +94,14 @@ impl RunData {
                 (tallies.scores(), measured_on([views.len(); 2], first_tokens))
             }
         };
+        // Where a run's end would make one think of other weights.
+        let best = summary.best_step.filter(|_| summary.ended == Ended::Diverged);
+        let by = best.map_or_else(String::new, |step| {
+            format!(", by the weights of step {}, before the run diverged", thousands(step as f64))
+        });
         let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
             let cut = if is_cut[index] { format!(", its first {longest} tokens") } else { String::new() };
-            let sequence = format!("validation sequence {index}{cut}{}", weights_of(&summary));
+            let sequence = format!("validation sequence {index}{cut}{by}");
             Reading::new(sequence, sample, view, &vocabulary)
         });
         Ok(Self {
@@ -152,26 +132,34 @@ impl RunData {
     /// If they cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let (run, reading, loss) = (&self.folder.name(), &self.readings[self.shown], self.loss());
-        let clip_limit = self.config.training.max_gradient_norm;
-        let mut pictures = Vec::new();
-        pictures.extend((!self.rows.is_empty()).then(|| loss.picture()));
-        pictures.extend(reading.pictures(run, &self.heads, self.config.analysis.head));
-        pictures.extend(generated(run, &reading.sequence, &self.free_running, &self.vocabulary));
-        pictures.extend(head_scores(run, &self.measured_on, &self.heads));
-        pictures.extend(formation(&loss, self.history.steps()));
-        pictures.extend(self.analysis.as_ref().and_then(|analysis| positions(run, analysis)));
-        pictures.extend(gradients(run, &self.rows, clip_limit));
-        save_all(&pictures, folder, style)
+        let analysis = self.analysis.as_ref();
+        let head = self.config.analysis.head;
+        let of_reading = reading.pictures(run, (&self.heads, &self.measured_on), head);
+        let others = [
+            generated::picture(run, &reading.sequence, &self.free_running, &self.vocabulary),
+            formation::picture(&loss, self.history.steps()),
+            analysis.and_then(|analysis| positions::picture(run, analysis)),
+            gradients::picture(run, &self.rows, self.config.training.max_gradient_norm),
+        ];
+        let loss = (!self.rows.is_empty()).then(|| loss.picture());
+        save_all(loss.into_iter().chain(of_reading).chain(others.into_iter().flatten()), folder, style)
     }
 }
 
 impl Reading {
-    /// The pictures of the attention and the predictions of this sequence, the heads by their `scores`. `head` is
-    /// the one to show in every layer.
-    pub fn pictures(&self, run: &str, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<Picture> {
+    /// The pictures of the attention and the predictions of this sequence, and of the scores of heads with what
+    /// they were measured on. `head` is the one to show in every layer.
+    pub fn pictures(
+        &self,
+        run: &str,
+        (scores, measured_on): (&[Vec<HeadScores>], &str),
+        head: Option<usize>,
+    ) -> Vec<Picture> {
         let maps = self.shown_maps(scores, head);
-        let drawn = [attention(run, self, &maps), attention_over_time(run, self, &maps), heads(run, self)];
-        drawn.into_iter().chain(prediction(run, self)).collect()
+        let maps = [attention::picture(run, self, &maps), attention_over_time::picture(run, self, &maps)];
+        let all = [heads::picture(run, self)];
+        let known = [prediction::picture(run, self), head_scores::picture(run, measured_on, scores)];
+        maps.into_iter().chain(all).chain(known.into_iter().flatten()).collect()
     }
 }
 
@@ -179,28 +167,18 @@ impl Reading {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+pub fn save_all(
+    pictures: impl IntoIterator<Item = Picture>,
+    folder: &Path,
+    style: &Style,
+) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
-    pictures.iter().map(|picture| picture.save(folder, style)).collect()
-}
-
-/// Whose weights are shown, where a run's end would make one think of others.
-fn weights_of(summary: &Summary) -> String {
-    match summary.best_step.filter(|_| summary.ended == Ended::Diverged) {
-        Some(step) => format!(", by the weights of step {}, before the run diverged", whole(step as u64)),
-        None => String::new(),
-    }
+    pictures.into_iter().map(|picture| picture.save(folder, style)).collect()
 }
 
 /// What the scores of a run were taken on.
 fn measured_on([all, left_out]: [usize; 2], first_tokens: Option<usize>) -> String {
-    let sequences = |count: usize| match count {
-        1 => "1 validation sequence".to_string(),
-        count => format!("{count} validation sequences"),
-    };
     let of = first_tokens.map_or_else(String::new, |tokens| format!("the first {tokens} tokens of "));
-    match left_out == all {
-        true => of + &sequences(all),
-        false => format!("{of}{}, ablation on {left_out}", sequences(all)),
-    }
+    let ablation = if left_out == all { String::new() } else { format!(", ablation on {left_out}") };
+    format!("{of}{all} validation sequence{}{ablation}", if all == 1 { "" } else { "s" })
 }

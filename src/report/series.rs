@@ -1,14 +1,14 @@
 //! Values along a run: their order statistics, and a curve that shows where they go.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::color::{BLUE, pale};
-use super::line_chart::{Mark, Series};
-use super::range::{round_up, whole};
+use super::draw::color::{BLUE, pale};
+use super::draw::{Mark, Series, round_up};
+use crate::terminal::thousands;
 use crate::training::{Row, Split};
 
 /// A value at a training step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// The optimizer step.
     pub step: u64,
@@ -45,18 +45,11 @@ const FEWEST_TO_SMOOTH: usize = 8;
 const WINDOW: f64 = 0.05;
 const LEAST_POINTS: f64 = 10.0;
 
-/// Points smoothed over a window of steps.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Smoothed {
-    /// The window's length in steps.
-    pub window: u64,
-    pub points: Vec<Point>,
-}
-
 /// Where the values go: at each step the value of the straight line that fits all points of a window best
 /// (local linear regression). The window lies around the step, at the ends of the run beside it: it is whole
-/// everywhere, and a trend bends nowhere. What lies above `edge` counts as there. None where points are few.
-pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<Smoothed> {
+/// everywhere, and a trend bends nowhere. What lies above `edge` counts as there. With them comes the length of the
+/// window in steps. None where points are few.
+pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     let finite = points.iter().filter(|point| point.value.is_finite());
     let finite: Vec<(f64, f64)> = finite.map(|point| (point.step as f64, point.value.min(edge))).collect();
     let (&(first, _), &(last, _)) = (finite.first()?, finite.last()?);
@@ -87,7 +80,7 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<Smoothed> {
         let slope = if spread > 0.0 { (xy - x * y / count) / spread } else { 0.0 };
         Point { step: step as u64, value: y / count + slope * (step - middle - x / count) }
     });
-    Some(Smoothed { window: window as u64, points: fitted.collect() })
+    Some((window as u64, fitted.collect()))
 }
 
 /// The values of single steps, and where they are many, their smoothed course over them, as a legend names
@@ -95,15 +88,13 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<Smoothed> {
 pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
-        Some(smoothed) => vec![
-            Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
-            Series::new(
-                format!("{name}, smoothed over {} steps", whole(smoothed.window)),
-                BLUE,
-                Mark::Line(2.0),
-                values(&smoothed.points),
-            ),
-        ],
+        Some((window, smoothed)) => {
+            let name = format!("{name}, smoothed over {} steps", thousands(window as f64));
+            vec![
+                Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
+                Series::new(name, BLUE, Mark::Line(2.0), values(&smoothed)),
+            ]
+        }
     }
 }
 
@@ -118,10 +109,10 @@ mod tests {
     #[test]
     fn a_trend_stays_as_it_is_up_to_both_ends() {
         let points = course(500, |i| 4.0 - 0.003 * i as f64);
-        let smoothed = smooth(&points, f64::INFINITY).unwrap();
-        assert_eq!(smoothed.window, 250);
+        let (window, smoothed) = smooth(&points, f64::INFINITY).unwrap();
+        assert_eq!(window, 250);
         let close = |(a, b): (&Point, &Point)| a.step == b.step && (a.value - b.value).abs() < 1e-9;
-        assert!(smoothed.points.iter().zip(&points).all(close));
+        assert!(smoothed.iter().zip(&points).all(close));
     }
 
     #[test]
@@ -130,7 +121,7 @@ mod tests {
             let mut points = course(count, |i| 2.0 + 0.1 * (i as f64 * 2.4).sin());
             points[0].value = 3.0;
             points[count as usize - 1].value = 3.0;
-            let smoothed = smooth(&points, f64::INFINITY).unwrap().points;
+            let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
             let ends = [smoothed[0].value, smoothed[count as usize - 1].value];
             assert!(ends.into_iter().all(|end| end < 2.5), "{count}: {ends:?}");
         }
@@ -139,7 +130,7 @@ mod tests {
     #[test]
     fn few_points_are_smoothed_too() {
         let points = course(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
-        let smoothed = smooth(&points, f64::INFINITY).unwrap().points;
+        let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
         assert!(smoothed.iter().all(|point| (point.value - 2.0).abs() < 0.4), "{smoothed:?}");
         assert_eq!(smooth(&points[..5], f64::INFINITY), None);
     }
@@ -149,7 +140,7 @@ mod tests {
         let mut points = course(100, |_| 2.0);
         points[50].value = 1e9;
         points[51].value = f64::NAN;
-        let smoothed = smooth(&points, 4.0).unwrap().points;
+        let smoothed = smooth(&points, 4.0).unwrap().1;
         assert_eq!(smoothed.len(), 99);
         assert!(smoothed.iter().all(|point| (2.0 - 1e-9..2.7).contains(&point.value)), "{smoothed:?}");
     }

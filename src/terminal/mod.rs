@@ -10,9 +10,9 @@ mod numbers;
 mod output;
 mod progress;
 
-pub use numbers::{Bytes, clock, thousands, to_the_floor};
+pub use numbers::{Bytes, clock, counted, thousands, to_the_floor};
 pub use output::{
-    check_written, escape, keep_working_unread, print_json, print_json_line, print_text, say, say_lines,
-    warn, warn_json,
+    check_written, escape, json_line, keep_working_unread, print_json, print_json_line, print_text, say,
+    say_lines, warn,
 };
 pub use progress::{Bar, Progress, ProgressKind, RunStatus};

@@ -16,6 +16,12 @@ pub fn thousands(count: f64) -> String {
     grouped
 }
 
+/// How many there are of what `noun` names one of: `1 token`, `12,345 tokens`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(count as f64))
+}
+
 /// Seconds as a clock shows them: 0:07, 12:34, 1:02:03, and from a day on 3 d 1:02:03.
 pub fn clock(seconds: f64) -> String {
     let total = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().as_secs();
@@ -59,6 +65,8 @@ mod tests {
             ["7", "999", "1,000", "12,345", "1,234,567"],
             [7.0, 999.0, 1e3, 12_345.0, 1_234_567.0].map(thousands).each_ref().map(String::as_str)
         );
+        let tokens = [0, 1, 2, 12_345].map(|count| counted(count, "token"));
+        assert_eq!(tokens, ["0 tokens", "1 token", "2 tokens", "12,345 tokens"]);
         assert_eq!(
             ["0:07", "12:34", "1:02:03", "3 d 3:32:05"],
             [7.0, 754.0, 3_723.0, 271_925.0].map(clock).each_ref().map(String::as_str)

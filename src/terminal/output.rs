@@ -1,7 +1,7 @@
 //! The only place that writes to standard output and standard error.
 //!
 //! What is said for people is escaped here: a name, a token or a file that is quoted can hold sequences
-//! that move the cursor, recolour the terminal or turn the direction of the text. JSON stays exact.
+//! that move the cursor, recolour the terminal or turn the direction of the text. JSON stays exact, in its own notation.
 //!
 //! Standard output that nobody reads any more ends a command at once and without a word, and one that cannot be written
 //! ends it with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is
@@ -39,10 +39,9 @@ pub fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "{}", escape(line));
 }
 
-/// Writes a value as JSON for programs to standard error, on one line.
-pub fn warn_json(value: &impl Serialize) {
-    let json = serde_json::to_string(value).expect("what is printed holds plain values");
-    let _ = writeln!(io::stderr(), "{json}");
+/// A value as JSON for programs, on one line.
+pub fn json_line(value: &impl Serialize) -> String {
+    escape_json(serde_json::to_string(value).expect("what is printed holds plain values"))
 }
 
 /// Writes generated text as it comes, without a line break after it; its line breaks and tabs stay.
@@ -61,7 +60,22 @@ pub fn print_json_line(value: &impl Serialize) {
 }
 
 fn write_json(json: serde_json::Result<String>) {
-    write_out(format!("{}\n", json.expect("what is printed holds plain values")).as_bytes());
+    let json = json.expect("what is printed holds plain values");
+    write_out(format!("{}\n", escape_json(json)).as_bytes());
+}
+
+/// JSON in which what controls a terminal is written as its number, which means the same: serde leaves all but the
+/// first thirty-two characters as they are.
+fn escape_json(json: String) -> String {
+    let is_raw = |character: char| character != '\n' && controls(character);
+    if !json.contains(is_raw) {
+        return json;
+    }
+    let written = json.chars().map(|character| match is_raw(character) {
+        true => format!("\\u{:04x}", character as u32),
+        false => character.to_string(),
+    });
+    written.collect()
 }
 
 /// From here on work goes on although standard output cannot be written.
@@ -135,6 +149,14 @@ mod tests {
             assert_eq!(escaped, format!("a\\u{{{:x}}}b", control as u32).replace("\\u{d}", "\\r"));
         }
         assert_eq!(escape("one\nline\t"), "one\\nline\\t");
+    }
+
+    #[test]
+    fn json_says_the_same_without_a_character_that_controls_the_terminal() {
+        let text = "a\u{9b}b\u{202e}c\u{7f}\n\u{1b}é";
+        let json = escape_json(serde_json::to_string_pretty(&[text]).unwrap());
+        assert_eq!(json, "[\n  \"a\\u009bb\\u202ec\\u007f\\n\\u001bé\"\n]");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap()[0], text);
     }
 
     #[test]

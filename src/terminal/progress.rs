@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::numbers::{clock, thousands, to_the_floor};
 use super::output::{escape, say, warn};
+use crate::error::{Error, Result};
 
 /// The ways to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -20,6 +21,21 @@ pub enum ProgressKind {
 }
 
 impl ProgressKind {
+    /// What was asked for; else nothing beside JSON, and what is usual elsewhere.
+    ///
+    /// # Errors
+    /// If lines are asked for beside JSON, on the same standard output.
+    pub fn chosen(asked: Option<Self>, json: bool) -> Result<Self> {
+        match (asked, json) {
+            (Some(Self::Plain), true) => Err(Error::Input(
+                "--progress plain writes its lines where --json writes: leave one of them out".into(),
+            )),
+            (Some(asked), _) => Ok(asked),
+            (None, true) => Ok(Self::None),
+            (None, false) => Ok(Self::automatic()),
+        }
+    }
+
     /// A bar on a terminal, plain lines elsewhere.
     pub fn automatic() -> Self {
         if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }

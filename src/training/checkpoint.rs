@@ -10,16 +10,18 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::run_folder::{RunFolder, sync_folder};
+use super::run_folder::RunFolder;
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
-use crate::files::show_at;
+use crate::files::{show_at, sync_folder};
 use crate::model::Sizes;
+use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
 
 const WEIGHTS: &str = "model.safetensors";
@@ -96,15 +98,6 @@ pub struct Checkpoint {
     pub state: State,
 }
 
-/// What was found when a run was opened to go on.
-#[derive(Debug)]
-pub struct Found {
-    /// The newest checkpoint that is whole.
-    pub checkpoint: Checkpoint,
-    /// What is wrong with each newer one.
-    pub damaged: Vec<String>,
-}
-
 /// Writes a checkpoint into `folder`. The weights must be finite: a checkpoint is for going on.
 pub fn write(
     folder: &RunFolder,
@@ -130,7 +123,6 @@ pub fn write(
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
     write_synced(&hidden.path().join(MANIFEST), &manifest).map_err(shown)?;
     sync_folder(hidden.path());
-
     if path.exists() {
         // A run that was resumed meets what it wrote before: the same step, the same state.
         remove(&path)?;
@@ -147,8 +139,8 @@ pub fn prune(folder: &RunFolder) -> Result<()> {
     let mut steps = steps(folder)?;
     steps.sort_unstable();
     let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
-    let best = |&step: &usize| Some(state(&place(folder, step)).ok()?.best?.step);
-    let best = newest.iter().filter_map(best).collect::<Vec<_>>();
+    let best = newest.iter().filter_map(|&step| Some(state(&place(folder, step)).ok()?.best?.step));
+    let best = best.collect::<Vec<_>>();
     older.iter().filter(|step| !best.contains(step)).try_for_each(|&step| remove(&place(folder, step)))
 }
 
@@ -168,17 +160,17 @@ fn remove(path: &Path) -> Result<()> {
     fs::remove_dir_all(&hidden).map_err(io)
 }
 
-/// The newest checkpoint of `folder` that is whole.
+/// The newest checkpoint of `folder` that is whole, and what is wrong with each newer one.
 ///
 /// # Errors
 /// If there is none: the message names each one and what is wrong with it.
-pub fn newest(folder: &RunFolder) -> Result<Found> {
+pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
     let mut steps = steps(folder)?;
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let mut damaged = Vec::new();
     for step in steps {
         match read(&place(folder, step)) {
-            Ok(checkpoint) => return Ok(Found { checkpoint, damaged }),
+            Ok(checkpoint) => return Ok((checkpoint, damaged)),
             Err(error) => damaged.push(error.to_string()),
         }
     }
@@ -192,21 +184,26 @@ pub fn newest(folder: &RunFolder) -> Result<Found> {
 /// Reads the checkpoint at `path` and verifies it against its manifest.
 pub fn read(path: &Path) -> Result<Checkpoint> {
     let manifest = manifest(path)?;
-    let state = serde_json::from_slice(&verified(path, STATE, &manifest)?)
-        .map_err(|error| damaged(path, STATE, error.to_string()))?;
-    let weights = verified(path, WEIGHTS, &manifest)?;
+    let state = json(path, STATE, &verified(path, STATE, &manifest)?)?;
+    let tensors = |name| Ok(WeightsFile::held(path.join(name), verified(path, name, &manifest)?));
+    let weights: WeightsFile = tensors(WEIGHTS)?;
     Ok(Checkpoint {
         path: path.to_path_buf(),
-        weights: native::from_bytes(&weights, &path.join(WEIGHTS))?,
-        sizes: native::description(&weights, &path.join(WEIGHTS))?.sizes,
-        moments: native::from_bytes(&verified(path, MOMENTS, &manifest)?, &path.join(MOMENTS))?,
+        weights: native::tensors(&weights)?,
+        sizes: native::description(&weights)?.sizes,
+        moments: native::tensors(&tensors(MOMENTS)?)?,
         state,
     })
 }
 
 /// The content hash of each file of the checkpoint at `path`.
 fn manifest(path: &Path) -> Result<BTreeMap<String, String>> {
-    serde_json::from_slice(&load(path, MANIFEST)?).map_err(|error| damaged(path, MANIFEST, error.to_string()))
+    json(path, MANIFEST, &load(path, MANIFEST)?)
+}
+
+/// What a file of the checkpoint at `path` says in JSON.
+fn json<T: DeserializeOwned>(path: &Path, name: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| damaged(path, name, error.to_string()))
 }
 
 /// The bytes of a file of the checkpoint at `path`, which are those of its manifest.
@@ -229,7 +226,7 @@ fn damaged(path: &Path, name: &str, problem: String) -> Error {
 
 /// The state in the checkpoint at `path`.
 fn state(path: &Path) -> Result<State> {
-    serde_json::from_slice(&load(path, STATE)?).map_err(|error| damaged(path, STATE, error.to_string()))
+    json(path, STATE, &load(path, STATE)?)
 }
 
 /// What the data of the run in `folder` amounts to; none where no checkpoint says it.
@@ -264,10 +261,8 @@ pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
 
 /// Refuses a folder that no run ever wrote a checkpoint into.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
-    match steps(folder) {
-        Ok(steps) if !steps.is_empty() => Ok(()),
-        _ => Err(none(folder)),
-    }
+    let has_any = steps(folder).is_ok_and(|steps| !steps.is_empty());
+    if has_any { Ok(()) } else { Err(none(folder)) }
 }
 
 fn none(folder: &RunFolder) -> Error {
@@ -287,11 +282,6 @@ fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
         (entry.path() == place(folder, step) && entry.path().is_dir()).then_some(step)
     };
     Ok(entries.filter_map(|entry| entry.ok().and_then(step)).collect())
-}
-
-/// The SHA-256 of a file's content.
-pub fn sha256_of(path: &Path) -> Result<String> {
-    fs::read(path).map(|bytes| hash(&bytes)).map_err(|error| Error::io("read", path, error))
 }
 
 fn hash(bytes: &[u8]) -> String {

@@ -1,19 +1,23 @@
 //! A run is begun in a new folder, or resumed from its newest checkpoint, on whichever backend its device has.
 
 use super::checkpoint::{self, State};
-use super::conduct::{Opened, Outcome, conduct};
+use super::conduct::{Outcome, conduct};
 use super::history::History;
 use super::new_folder::Target;
 use super::run::Control;
-use super::run_folder::RunFolder;
-use super::start::{Start, dataset, dataset_of, fresh_trainee};
+use super::run_folder::{Lock, RunFolder};
+use super::start::{Start, dataset, dataset_of};
 use crate::analysis::Sample;
-use crate::backend::{self, Device, DeviceWatch, Job, Memory, smaller_batch};
+use crate::backend::{self, Device, Job, Memory, compute};
 use crate::config::{Config, TrainingConfig};
+use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{with_remedy, write_atomically};
 use crate::ops::{self, Precision};
-use crate::weights::native::{self, Description};
+use crate::weights::native::Description;
+
+/// What to do when the disk is full: all but the steps since the last checkpoint is kept.
+const RESUME: &str = "free some, then resume the run";
 
 /// Whether a run is begun or resumed.
 #[derive(Debug)]
@@ -24,10 +28,12 @@ pub enum Mode {
     Resume(RunFolder),
 }
 
-/// Trains on the device that `control` names.
+/// Trains on the device that `control` names, with the threads, kernels and precision that the config asks for.
 ///
 /// # Errors
-/// Those of [`train`] and [`resume`], and if the backend cannot start.
+/// If the data cannot be read, the run does not fit into memory, the folder of a new run exists or cannot be
+/// written, that of an old one is in use or has no whole checkpoint, the backend cannot start, or the run
+/// diverges; in the last case the folder holds the last good weights.
 pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome> {
     struct Train<'a>(&'a Config, Mode, &'a Control);
 
@@ -36,15 +42,21 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 
         fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
             let Train(config, mode, control) = self;
-            match mode {
-                Mode::New(target) => train::<B>(config, &target, &device, control),
-                Mode::Resume(folder) => resume::<B>(config, folder, &device, control),
+            let on = &control.device;
+            if let Mode::New(target) = &mode {
+                target.check()?;
             }
+            check_precision::<B>(&config.training, on, &device)?;
+            let (folder, dataset) = match mode {
+                Mode::New(target) => begin(config, &target, on)?,
+                Mode::Resume(folder) => reopen(config, folder, on)?,
+            };
+            compute(&config.training, || conduct::<B>(config, folder, dataset, &device, control))
+                .map_err(|error| with_remedy(error, RESUME))
         }
     }
 
     backend::run(&control.device, Train(config, mode, control)).map_err(|error| match error {
-        Error::DeviceMemory { .. } => smaller_batch(error, &config.training, rows(config, control)),
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
         }
@@ -52,36 +64,17 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     })
 }
 
-/// Rows of the largest batch. Files are read once more for it.
-fn rows(config: &Config, control: &Control) -> usize {
-    let foreseen = Memory::foreseen(config, &control.device).map(|(memory, _)| memory.rows);
-    let read = || dataset(config).ok().map(|data| Memory::of(config, &data, &control.device).rows);
-    foreseen.or_else(read).unwrap_or(config.training.batch_size)
-}
-
-/// Trains a model from the beginning, in a new folder at `target`.
-///
-/// # Errors
-/// If the data cannot be read, the run does not fit into memory, the folder exists or cannot be
-/// written, or the run diverges; in the last case the folder holds the last good weights.
-pub fn train<B: ops::AutodiffBackend>(
-    config: &Config,
-    target: &Target,
-    device: &B::Device,
-    control: &Control,
-) -> Result<Outcome> {
-    target.check()?;
-    let watch = DeviceWatch::begin(&control.device, device);
-    check_precision::<B>(&config.training, &control.device, device)?;
+/// Makes the folder of a new run, which holds a checkpoint of step 0.
+fn begin(config: &Config, target: &Target, on: &Device) -> Result<((RunFolder, Lock), Dataset)> {
     let start = Start::of(config)?;
-    if let Some((memory, sizes)) = Memory::foreseen(config, &control.device) {
-        memory.check(config, sizes, &control.device)?;
+    if let Some((memory, sizes)) = Memory::foreseen(config, on) {
+        memory.check(config, sizes, on)?;
     }
     let dataset = dataset(config)?;
     let sizes = start.sizes(config, &dataset)?;
-    Memory::of(config, &dataset, &control.device).check(config, sizes, &control.device)?;
-    let trainee = start.trainee::<B>(config, sizes, device)?;
-    let (folder, lock) = RunFolder::create(target, |folder| {
+    Memory::of(config, &dataset, on).check(config, sizes, on)?;
+    let weights = start.weights(config, sizes)?;
+    let folder = RunFolder::create(target, |folder| {
         let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
         let samples = Sample::first(&dataset.valid, config.analysis.samples);
         let samples = serde_json::to_vec(&samples).expect("plain values");
@@ -90,34 +83,19 @@ pub fn train<B: ops::AutodiffBackend>(
         write_atomically(&folder.samples(), &samples)?;
         let metrics_bytes = History::create(&folder.metrics())?;
         let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
-        let weights = native::collect(&trainee.model)?;
-        watch.check()?;
         let description = Description { model: config.model.clone(), sizes };
         checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
     })?;
-    let found = checkpoint::newest(&folder)?;
-    conduct(config, Opened { folder, lock, dataset, trainee, found }, device, control)
+    Ok((folder, dataset))
 }
 
-/// Goes on with the run in `folder` from its newest whole checkpoint.
-///
-/// # Errors
-/// If the run is complete or in use, or has no whole checkpoint; and those of [`train`].
-pub fn resume<B: ops::AutodiffBackend>(
-    config: &Config,
-    folder: RunFolder,
-    device: &B::Device,
-    control: &Control,
-) -> Result<Outcome> {
-    check_precision::<B>(&config.training, &control.device, device)?;
+/// Takes the folder of a run that goes on.
+fn reopen(config: &Config, folder: RunFolder, on: &Device) -> Result<((RunFolder, Lock), Dataset)> {
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = dataset_of(config, &folder)?;
-    let found = checkpoint::newest(&folder)?;
-    let memory = Memory::of(config, &dataset, &control.device);
-    memory.check(config, found.checkpoint.sizes, &control.device)?;
-    let trainee = fresh_trainee::<B>(config, found.checkpoint.sizes, device)?;
-    conduct(config, Opened { folder, lock, dataset, trainee, found }, device, control)
+    Memory::of(config, &dataset, on).check(config, config.sizes(&dataset), on)?;
+    Ok(((folder, lock), dataset))
 }
 
 /// Whether the device `on` computes in the precision that is asked for.

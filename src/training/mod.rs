@@ -9,15 +9,16 @@
 //! | `start` | what it starts from: data, fresh weights or those of another run |
 //! | `conduct` | its story, from the newest checkpoint to the summary |
 //! | `run`, `steps`, `records` | the run under way: what it consists of, its loop, what it writes down |
-//! | `strategy`, `silent` | its place inside Burn's learner |
 //! | `step`, `loader` | one step, and the batches that it learns from |
 //! | `optimizer`, `schedule` | what moves the weights, and how far |
-//! | `stopping`, `pace` | when it stops, and how fast it is |
+//! | `stopping` | when it stops |
 //! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
 //! | `checkpoint`, `checkpoint_writer`, `reopened` | what it resumes from |
 //! | `history`, `summary` | `metrics.csv` and `summary.json` |
 //! | `plan` | what a run would take |
 
+#[cfg(test)]
+mod agreement;
 mod checkpoint;
 mod checkpoint_writer;
 mod conduct;
@@ -27,35 +28,30 @@ mod loader;
 mod new_folder;
 mod opening;
 mod optimizer;
-mod pace;
 mod plan;
 mod records;
 mod reopened;
 mod run;
 mod run_folder;
 mod schedule;
-mod silent;
 mod start;
 mod step;
 mod steps;
 mod stopping;
-mod strategy;
 mod summary;
 
 pub use checkpoint::{Best, State, data_fingerprint};
 pub use conduct::Outcome;
 pub use history::{Row, Split, read as read_metrics};
-pub use launch::{Mode, check_precision, launch, resume, train};
-pub use loader::{TrainSteps, ValidBatches};
+pub use launch::{Mode, check_precision, launch};
+pub use loader::{TrainSteps, valid_batches};
 pub use new_folder::{PREPARED, RUNS, Target};
-pub use optimizer::{Hyper, Optimizer};
+pub use optimizer::Optimizer;
 pub use plan::Plan;
 pub use run::Control;
 pub use run_folder::{Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
-pub use start::{Start, dataset, dataset_of, fresh_trainee, warnings};
+pub use start::{Start, dataset, dataset_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::Summary;
-
-pub use crate::evaluation::DeviceBatch;

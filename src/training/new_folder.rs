@@ -112,9 +112,6 @@ impl RunFolder {
         fill(&folder).map_err(shown)?;
         for candidate in target.candidates() {
             if candidate.symlink_metadata().is_ok() {
-                if matches!(target, Target::Folder(_)) {
-                    return Err(taken(&candidate));
-                }
                 continue;
             }
             match hidden.appear_at(&candidate) {
@@ -136,8 +133,8 @@ impl RunFolder {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::run_folder::write_atomically;
     use super::*;
+    use crate::files::write_atomically;
 
     #[test]
     fn a_folder_appears_whole_or_not_at_all() {

@@ -4,9 +4,9 @@
 //! it learned. So sizes are compared where a folder is opened, and the content of the weights where they are
 //! loaded; the message names the file at fault. What cannot be read at all is told by whoever needs it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::checkpoint::sha256_of;
+use super::checkpoint;
 use super::run_folder::RunFolder;
 use super::summary::Summary;
 use crate::analysis::{Analysis, HeadHistory, Sample};
@@ -15,6 +15,8 @@ use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::position::PositionScheme;
+use crate::terminal::counted;
+use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
 impl RunFolder {
@@ -51,7 +53,7 @@ impl RunFolder {
     /// # Errors
     /// If the run has none yet, for it is written with the first validation; or it is not the one that the run
     /// wrote.
-    pub fn weights(&self) -> Result<PathBuf> {
+    pub fn weights(&self) -> Result<WeightsFile> {
         let path = self.model();
         if !path.exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
@@ -60,79 +62,82 @@ impl RunFolder {
                  on with it"
             )));
         }
-        match self.has_own_weights() {
-            Some(false) => Err(Error::file(
-                path,
-                None,
-                None,
-                format!("is not the file that the run wrote: its content has changed. {RESTORE}"),
-            )),
-            Some(true) | None => Ok(path),
+        let file = WeightsFile::open(path)?;
+        match self.wrote(&file) {
+            Some(false) => {
+                Err(file
+                    .error(format!("is not the file that the run wrote: its content has changed. {RESTORE}")))
+            }
+            Some(true) | None => Ok(file),
         }
     }
 
+    /// The weights of the checkpoint at `step`, which were verified.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint, or its files are not those that the run wrote.
+    pub fn checkpoint_weights(&self, step: usize) -> Result<WeightsFile> {
+        let path = self.checkpoints().join(format!("step-{step:08}")).join("model.safetensors");
+        Ok(WeightsFile::held(path, checkpoint::weights(self, step)?))
+    }
+
     /// Whether the weights are those that the run wrote; none where its summary does not say.
-    fn has_own_weights(&self) -> Option<bool> {
+    fn wrote(&self, weights: &WeightsFile) -> Option<bool> {
         let written = Summary::read(self).ok()?.weights_sha256?;
-        Some(sha256_of(&self.model()).ok()? == written)
+        Some(weights.sha256() == written)
     }
 
     /// Whether weights, vocabulary, samples, analysis and head scores are of one model.
     fn check_sizes(&self) -> Result<()> {
-        let Ok(Description { model, sizes }) = native::read_description(&self.model()) else { return Ok(()) };
-        let foreign = |path: &Path, problem: String| Err(Error::file(path, None, None, problem));
+        let Ok(weights) = WeightsFile::open(self.model()) else { return Ok(()) };
+        let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load(Some(&self.config()), &[]).ok();
-        if config.as_ref().is_some_and(|config| !has_same_shape(&config.model, &model)) {
-            return foreign(
-                &self.model(),
-                format!("holds the weights of another model than config.toml describes. {RESTORE}"),
-            );
-        }
-        if let Ok(vocabulary) = Vocabulary::read(self.vocabulary()) {
-            // Weights that came from elsewhere may have room for more tokens than there are.
-            let is_its_own =
-                config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
-            let (tokens, vocab) = (vocabulary.size(), sizes.vocab);
-            if tokens > vocab || is_its_own && tokens != vocab {
-                let problem = format!("{tokens} tokens, and the weights beside it have {vocab}");
-                return match self.has_own_weights() {
-                    Some(false) => foreign(
-                        &self.model(),
-                        format!(
-                            "is another run's: vocabulary.json has {tokens} tokens, and it {vocab}. {RESTORE}"
-                        ),
-                    ),
-                    _ => foreign(
-                        &self.vocabulary(),
-                        format!("has {problem}: it is another run's. Copy this run's vocabulary.json back"),
-                    ),
-                };
-            }
-        }
+        let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
+        // Weights that came from elsewhere may have room for more tokens than there are.
+        let is_its_own =
+            config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
+        let vocab = sizes.vocab;
+        let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
+        let has_own_tokens = tokens <= vocab && !(is_its_own && tokens != vocab);
         let source = config.map_or_else(Source::default, |config| config.data.source);
-        if let Ok(samples) = Sample::read(&self.samples(), usize::MAX, source) {
-            let reads = |sample: &Sample| is_read(sample, &model, sizes);
-            if !samples.iter().all(reads) {
-                let problem = "holds sequences that the weights beside it cannot read: it is another run's. Copy this \
-                               run's samples.json back";
-                return foreign(&self.samples(), problem.into());
+        let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
+        let analysis = Analysis::read(&self.analysis()).ok().flatten();
+        let history = HeadHistory::open(&self.head_scores(), usize::MAX).ok();
+        let mut scored = history.iter().flat_map(HeadHistory::steps);
+        const SCORES: &str =
+            "scores other heads than the weights beside it have: it is another run's. Remove it";
+        let (path, problem) = match () {
+            () if !has_own_model => (
+                self.model(),
+                format!("holds the weights of another model than config.toml describes. {RESTORE}"),
+            ),
+            () if !has_own_tokens && self.wrote(&weights) == Some(false) => (
+                self.model(),
+                format!("is another run's: vocabulary.json has {}, and it {vocab}. {RESTORE}", counted(tokens, "token")),
+            ),
+            () if !has_own_tokens => (
+                self.vocabulary(),
+                format!(
+                    "has {}, and the weights beside it have {vocab}: it is another run's. Copy this run's \
+                     vocabulary.json back",
+                    counted(tokens, "token")
+                ),
+            ),
+            () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => (
+                self.samples(),
+                "holds sequences that the weights beside it cannot read: it is another run's. Copy this run's \
+                 samples.json back"
+                    .to_string(),
+            ),
+            () if analysis.as_ref().is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) => {
+                (self.analysis(), format!("{SCORES}, and they are scored anew"))
             }
-        }
-        if let Ok(Some(analysis)) = Analysis::read(&self.analysis())
-            && !are_heads_of(&analysis.heads, &model)
-        {
-            let problem = "scores other heads than the weights beside it have: it is another run's. Remove it, and \
-                           they are scored anew";
-            return foreign(&self.analysis(), problem.into());
-        }
-        if let Ok(history) = HeadHistory::open(&self.head_scores(), usize::MAX)
-            && !history.steps().iter().all(|scored| are_heads_of(&scored.heads, &model))
-        {
-            let problem = "scores other heads than the weights beside it have: it is another run's. Remove it, or \
-                           copy this run's head_scores.csv back";
-            return foreign(&self.head_scores(), problem.into());
-        }
-        Ok(())
+            () if scored.any(|scored| !are_heads_of(&scored.heads, &model)) => {
+                (self.head_scores(), format!("{SCORES}, or copy this run's head_scores.csv back"))
+            }
+            () => return Ok(()),
+        };
+        Err(Error::file(path, None, None, problem))
     }
 }
 

@@ -18,61 +18,10 @@ use crate::config::{OptimizerKind, TrainingConfig};
 use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};
 use crate::weights::native::Tensors;
 
-/// The constants of an update.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hyper {
-    /// Which update.
-    pub kind: OptimizerKind,
-    /// Decoupled decay of matrices, for AdamW.
-    pub weight_decay: f64,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to Adam's denominator.
-    pub epsilon: f64,
-    /// Momentum of SGD.
-    pub momentum: f64,
-    /// The largest norm of all gradients together; 0: any.
-    pub max_gradient_norm: f64,
-}
-
-impl From<&TrainingConfig> for Hyper {
-    fn from(config: &TrainingConfig) -> Self {
-        Self {
-            kind: config.optimizer,
-            weight_decay: config.weight_decay,
-            beta1: config.beta1,
-            beta2: config.beta2,
-            epsilon: config.epsilon,
-            momentum: config.momentum,
-            max_gradient_norm: config.max_gradient_norm,
-        }
-    }
-}
-
-impl Hyper {
-    fn update(&self, learning_rate: f64, step: usize) -> Update {
-        let Self { beta1, beta2, epsilon, momentum, max_gradient_norm, .. } = *self;
-        let rule = match self.kind {
-            OptimizerKind::Adamw | OptimizerKind::Adam => Rule::Adam { beta1, beta2, epsilon },
-            OptimizerKind::Sgd => Rule::Sgd { momentum },
-        };
-        Update { rule, learning_rate, step, max_norm: (max_gradient_norm > 0.0).then_some(max_gradient_norm) }
-    }
-
-    fn matrix_decay(&self) -> f64 {
-        match self.kind {
-            OptimizerKind::Adamw => self.weight_decay,
-            OptimizerKind::Adam | OptimizerKind::Sgd => 0.0,
-        }
-    }
-}
-
 /// An optimizer whose state is shared by all its clones.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: AutodiffBackend> {
-    hyper: Hyper,
+    config: TrainingConfig,
     state: Arc<Mutex<State<B::InnerBackend>>>,
 }
 
@@ -90,10 +39,10 @@ pub struct State<B: Backend> {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// A fresh optimizer.
-    pub fn new(hyper: Hyper) -> Self {
+    /// A fresh optimizer with the settings of `config`.
+    pub fn new(config: &TrainingConfig) -> Self {
         let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
-        Self { hyper, state: Arc::new(Mutex::new(state)) }
+        Self { config: config.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Restores what an optimizer recorded of the parameters `names`, after so many updates; false where that was
@@ -106,10 +55,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
             Some(Moments { first, second: take(format!("{name}.second")) })
         });
         let moments = moments.collect::<Vec<_>>();
-        let has_second = match self.hyper.kind {
-            OptimizerKind::Adamw | OptimizerKind::Adam => true,
-            OptimizerKind::Sgd => false,
-        };
+        let has_second = matches!(self.rule(), Rule::Adam { .. });
         let fits = moments.iter().flatten().all(|moments| moments.second.is_some() == has_second);
         if fits {
             let mut state = self.state();
@@ -131,6 +77,14 @@ impl<B: AutodiffBackend> Optimizer<B> {
         tensors
     }
 
+    fn rule(&self) -> Rule {
+        let TrainingConfig { beta1, beta2, epsilon, momentum, .. } = self.config;
+        match self.config.optimizer {
+            OptimizerKind::Adamw | OptimizerKind::Adam => Rule::Adam { beta1, beta2, epsilon },
+            OptimizerKind::Sgd => Rule::Sgd { momentum },
+        }
+    }
+
     /// The state, shared with every clone.
     pub fn state(&self) -> MutexGuard<'_, State<B::InnerBackend>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,9 +99,19 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let device = module.devices().first().cloned().unwrap_or_default();
         let mut state = self.state();
         state.step += 1;
+        let update = Update {
+            rule: self.rule(),
+            learning_rate: rate,
+            step: state.step,
+            max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
+        };
+        let matrix_decay = match self.config.optimizer {
+            OptimizerKind::Adamw => self.config.weight_decay,
+            OptimizerKind::Adam | OptimizerKind::Sgd => 0.0,
+        };
         let mut gather = Gather::<B> {
             gradients,
-            matrix_decay: self.hyper.matrix_decay(),
+            matrix_decay,
             moments: &mut state.moments,
             due: Vec::new(),
             positions: Vec::new(),
@@ -156,7 +120,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         module.visit(&mut gather);
         let Gather { due, positions, .. } = gather;
 
-        let (updated, gradient_norm) = self.hyper.update(rate, state.step).apply(due, &device);
+        let (updated, gradient_norm) = update.apply(due, &device);
         state.gradient_norm = Some(gradient_norm);
         let mut weights = vec![None; state.moments.len()];
         for (position, Updated { weights: new, moments }) in positions.into_iter().zip(updated) {

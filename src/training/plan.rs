@@ -1,18 +1,16 @@
 //! What a run will take, before it is started: parameters, tokens, memory, time.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use burn::data::dataloader::DataLoader;
 use burn::optim::Optimizer as _;
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::train::TrainStep;
 
 use super::loader::TrainSteps;
-use super::optimizer::{Hyper, Optimizer};
+use super::optimizer::Optimizer;
 use super::schedule::Schedule;
-use super::start::{fresh_trainee, warnings};
+use super::start::{Start, warnings};
 use crate::backend::{Device, Memory, compute, rows};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
@@ -105,11 +103,10 @@ fn timed_step<B: ops::AutodiffBackend>(
     /// Steps and time that suffice for a mean.
     const ENOUGH: (u32, Duration) = (20, Duration::from_millis(500));
     let training = &config.training;
-    let mut trainee = fresh_trainee::<B>(config, sizes, device)?;
-    let mut optimizer = Optimizer::<B>::new(Hyper::from(training));
-    let (accumulate, log_every) = (training.accumulate, usize::MAX);
-    let (loader, device) = (Arc::new(loader), device.clone());
-    let steps = TrainSteps { loader, accumulate, log_every, first: 0, end: usize::MAX, device };
+    let mut trainee = Start::default().trainee::<B>(config, sizes, device)?;
+    let mut optimizer = Optimizer::<B>::new(training);
+    let (accumulate, device) = (training.accumulate, device.clone());
+    let steps = TrainSteps { loader, accumulate, log_every: usize::MAX, first: 0, end: usize::MAX, device };
     let mut start = Instant::now();
     let mut timed = 0;
     for batches in steps.iter() {

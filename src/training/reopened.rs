@@ -2,15 +2,16 @@
 
 use std::fs;
 
-use super::checkpoint::{self, Checkpoint, Found, State};
+use super::checkpoint::{self, Checkpoint, State};
 use super::history::{History, Row, Split};
-use super::run_folder::{RunFolder, write_atomically};
+use super::run_folder::RunFolder;
 use super::stopping::Ended;
 use super::summary::Summary;
 use crate::analysis::HeadHistory;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
-use crate::terminal::warn;
+use crate::files::write_atomically;
+use crate::terminal::{counted, warn};
 
 /// A run as its newest whole checkpoint knows it.
 #[derive(Debug)]
@@ -28,19 +29,18 @@ pub struct Reopened {
 }
 
 impl Reopened {
-    /// Opens the run in `folder`, which is to have `total` steps, at the checkpoint that was found.
+    /// Opens the run in `folder`, which is to have `total` steps, at its newest whole checkpoint.
     ///
     /// # Errors
-    /// If it has nothing left to do, its data is not that of `data_fingerprint`, or its history cannot
+    /// If there is no such checkpoint, it has nothing left to do, its data is not that of `data_fingerprint`, or its history cannot
     /// be read. Nothing has been changed then.
     pub fn open(
-        found: Found,
         folder: &RunFolder,
         data_fingerprint: u64,
         config: &TrainingConfig,
         total: usize,
     ) -> Result<Self> {
-        let Found { mut checkpoint, damaged } = found;
+        let (mut checkpoint, damaged) = checkpoint::newest(folder)?;
         let state = &mut checkpoint.state;
         if state.data_fingerprint != data_fingerprint {
             let path = folder.path().display();
@@ -119,12 +119,14 @@ fn refuse_done(
     let is_drawn = folder.report().exists();
     if done == total && ended == Some(Ended::Completed) && is_drawn {
         return Err(Error::Input(format!(
-            "the run `{path}` is complete with {done} of {total} steps: add some with --set training.steps={}",
+            "the run `{path}` is complete with {done} of {}: add some with --set training.steps={}",
+            counted(total, "step"),
             2 * total
         )));
     }
     if done > total || done == total && !is_validated {
-        let problem = format!("leaves nothing to do: the run `{path}` has done {done} steps; ask for more");
+        let done = counted(done, "step");
+        let problem = format!("leaves nothing to do: the run `{path}` has done {done}; ask for more");
         return Err(match config.epochs {
             Some(epochs) => Error::key("training.epochs", epochs, problem),
             None => Error::key("training.steps", total, problem),

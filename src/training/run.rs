@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 use burn::prelude::*;
-use burn::tensor::backend::DeviceOps;
-use burn::train::LearningComponentsMarker;
+use burn::train::{Learner, LearningComponentsMarker};
 
 use super::checkpoint::State;
 use super::checkpoint_writer::CheckpointWriter;
 use super::history::History;
 use super::optimizer::Optimizer;
-use super::pace::Pace;
 use super::run_folder::RunFolder;
 use super::schedule::Scheduler;
 use super::step::{StepOutput, Trainee};
 use crate::analysis::HeadHistory;
 use crate::backend::{Device, DeviceWatch};
 use crate::config::Config;
-use crate::data::Sequences;
+use crate::data::{Loader, Sequences};
 use crate::error::Error;
 use crate::ops;
 use crate::terminal::{Progress, ProgressKind, RunStatus};
@@ -38,10 +37,7 @@ pub struct Control {
     pub until: Option<usize>,
 }
 
-/// The parts that Burn's learner puts together.
-pub type Parts<B> = LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>;
-
-/// A run under way: everything but the model.
+/// A run under way.
 pub struct Run<B: ops::AutodiffBackend> {
     /// What does not change.
     pub settings: Settings,
@@ -49,26 +45,36 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub course: Course<B::InnerBackend>,
     /// What it writes, and what it listens to.
     pub outputs: Outputs,
+    /// The model with its optimizer and schedule.
+    pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
     /// The learner's optimizer, by its shared handle.
     pub optimizer: Optimizer<B>,
+    /// Burn's name for what computes.
+    pub device: B::Device,
 }
 
 /// What does not change while a run lasts.
 pub struct Settings {
     /// The run's config.
     pub config: Config,
+    /// How it is watched and stopped.
+    pub control: Control,
     /// The model's config and sizes, which go with its weights.
     pub description: Description,
     /// The model's parameters in visiting order.
     pub parameter_names: Vec<String>,
-    /// The sequences on which heads are scored.
+    /// The validation set, on which heads are scored too.
     pub valid: Sequences,
+    /// Its batches.
+    pub valid_loader: Loader,
+    /// The lowest loss that is possible on it, in nats per token, where it is known.
+    pub floor: Option<f64>,
     /// Steps per epoch.
     pub steps_per_epoch: usize,
     /// Steps of the whole run.
     pub total: usize,
-    /// The step after which it pauses.
-    pub until: Option<usize>,
+    /// What a person should know of the run's data and keys.
+    pub warnings: Vec<String>,
 }
 
 /// How far a run has got.
@@ -79,12 +85,12 @@ pub struct Course<B: Backend> {
     pub history: History,
     /// The scores of heads along the run.
     pub heads: HeadHistory,
-    /// What steps left on the device that was not read yet.
-    pub unread: Vec<Unread<B>>,
+    /// What steps left on the device that was not read yet: what they say, and the norm of their gradients.
+    pub unread: Vec<(StepOutput<B>, Tensor<B, 1>)>,
     /// The last training loss that was read.
     pub train_loss: Option<f64>,
-    /// When this part of the run began, and what the state counted then.
-    pub pace: Pace,
+    /// When this part of the run began, and the state then: a resumed run has earlier parts.
+    pub begun: (Instant, State),
 }
 
 /// What a run writes, and what it listens to.
@@ -99,48 +105,15 @@ pub struct Outputs {
     pub saved: usize,
     /// What a person sees.
     pub progress: Progress,
-    /// The signal that asks for the end; 0: none.
-    pub signal: Arc<AtomicUsize>,
-}
-
-/// What a step left on the device: read when somebody asks.
-pub struct Unread<B: Backend> {
-    pub output: StepOutput<B>,
-    pub gradient_norm: Tensor<B, 1>,
-}
-
-impl<B: Backend> Course<B> {
-    /// A run as its checkpoint and its tables know it.
-    pub fn new(state: State, history: History, heads: HeadHistory) -> Self {
-        Self { pace: Pace::from(&state), state, history, heads, unread: Vec::new(), train_loss: None }
-    }
-}
-
-impl Outputs {
-    /// The outputs of a run that goes on from the step `first` of `total` steps.
-    pub fn new(
-        folder: RunFolder,
-        control: &Control,
-        device: &impl DeviceOps,
-        (first, total): (usize, usize),
-        floor: Option<f64>,
-    ) -> Self {
-        Self {
-            folder,
-            watch: DeviceWatch::begin(&control.device, device),
-            writer: CheckpointWriter::default(),
-            saved: first,
-            progress: Progress::new(control.progress, first, total, floor),
-            signal: control.signal.clone(),
-        }
-    }
 }
 
 impl Settings {
+    /// The epoch that a step belongs to, counted from 1.
     pub fn epoch(&self, step: usize) -> usize {
         step.div_ceil(self.steps_per_epoch).max(1)
     }
 
+    /// Whether a validation follows a step.
     pub fn validates_at(&self, step: usize) -> bool {
         let every = match self.config.training.validate_every {
             0 => self.steps_per_epoch,
@@ -162,16 +135,19 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     /// What a person sees of the run.
-    pub fn status(&self, learning_rate: f64) -> RunStatus {
-        let Course { state, pace, train_loss, .. } = &self.course;
+    pub fn status(&self) -> RunStatus {
+        let Course { state, train_loss, begun: (begun, before), .. } = &self.course;
+        let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
         RunStatus {
             step: state.step,
             total: self.settings.total,
             epoch: self.settings.epoch(state.step),
             train_loss: *train_loss,
-            learning_rate,
-            tokens_per_second: pace.tokens_per_second(state),
-            seconds_left: pace.seconds_per_step(state) * (self.settings.total - state.step) as f64,
+            learning_rate: self.learner.lr_current(),
+            tokens_per_second: (state.tokens - before.tokens) as f64
+                / (state.seconds - before.seconds).max(1e-9),
+            // With all that happens between steps.
+            seconds_left: seconds_per_step * (self.settings.total - state.step) as f64,
         }
     }
 }

@@ -8,7 +8,6 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-pub use crate::files::{sync_folder, write_atomically};
 
 /// The file that the process which works in a folder has locked.
 pub(super) const LOCK: &str = "lock";

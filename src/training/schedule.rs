@@ -68,15 +68,10 @@ impl Schedule {
 /// A [`Schedule`] as Burn's learner takes it: it hands out the rates of one step after another.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
-    schedule: Schedule,
-    next: usize,
-}
-
-impl Scheduler {
-    /// A scheduler whose next rate is that of `step`.
-    pub fn starting_at(schedule: Schedule, step: usize) -> Self {
-        Self { schedule, next: step }
-    }
+    /// The rates.
+    pub schedule: Schedule,
+    /// The step whose rate comes next.
+    pub next: usize,
 }
 
 impl LrScheduler for Scheduler {
@@ -143,7 +138,7 @@ mod tests {
     #[test]
     fn the_scheduler_hands_out_the_schedule_from_any_step() {
         let schedule = schedule(Shape::Cosine);
-        let mut scheduler = Scheduler::starting_at(schedule, 7);
+        let mut scheduler = Scheduler { schedule, next: 7 };
         assert_eq!([scheduler.step(), scheduler.step()], [schedule.at(7), schedule.at(8)]);
     }
 }

@@ -13,10 +13,11 @@ use crate::error::{Error, Result};
 use crate::model::{Architecture, Sizes};
 use crate::ops;
 use crate::position::PositionScheme;
+use crate::terminal::counted;
 use crate::weights::native::{self, Tensors};
 
 /// What a run starts from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Start(Option<Weights>);
 
 /// The best weights of another run; the new one has its vocabulary.
@@ -51,9 +52,9 @@ impl Start {
         let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
         if config.model.position == PositionScheme::Learned && is_longer {
             let problem = format!(
-                "makes sequences of {}, longer than the {} positions that the weights of `{}` have: lower it",
+                "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
                 asked.context.max(asked.source_context.unwrap_or(0)),
-                sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)),
+                counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
                 folder.path().display()
             );
             return Err(Error::key("data.length", config.data.length, problem));
@@ -65,38 +66,48 @@ impl Start {
         })
     }
 
+    /// The weights of the first step. Fresh ones are a pure function of the seed: drawn on the host, they are the
+    /// same on every backend.
+    ///
+    /// # Errors
+    /// If the model cannot be made, or the weights are not those of such a model.
+    pub fn weights(self, config: &Config, sizes: Sizes) -> Result<Tensors> {
+        let host = Default::default();
+        Flex::seed(&host, config.run.seed);
+        let model = config.model.init::<Flex>(sizes, &host)?;
+        native::collect(&match self.0 {
+            None => model,
+            Some(Weights { folder, tensors, .. }) => native::apply(model, tensors, &folder.model())?,
+        })
+    }
+
     /// The model of `config` as its first step finds it.
     ///
     /// # Errors
-    /// If it cannot be made, or the weights are not those of such a model.
+    /// As [`Self::weights`].
     pub fn trainee<B: ops::Backend>(
         self,
         config: &Config,
         sizes: Sizes,
         device: &B::Device,
     ) -> Result<Trainee<B>> {
-        let mut trainee = fresh_trainee::<B>(config, sizes, device)?;
-        if let Some(Weights { folder, tensors, .. }) = self.0 {
-            trainee.model = native::apply(trainee.model, tensors, &folder.model())?;
-        }
-        Ok(trainee)
+        let weights = self.weights(config, sizes)?;
+        trainee_of(config, sizes, weights, Path::new("the weights to start from"), device)
     }
 }
 
-/// A model with fresh weights, a pure function of the seed: drawn on the host, they are the same on every
-/// backend.
+/// The model of `config` with these weights, which came from the file `origin`.
 ///
 /// # Errors
-/// If the model cannot be made.
-pub fn fresh_trainee<B: ops::Backend>(
+/// If the model cannot be made, or the weights are not those of such a model.
+pub(super) fn trainee_of<B: ops::Backend>(
     config: &Config,
     sizes: Sizes,
+    weights: Tensors,
+    origin: &Path,
     device: &B::Device,
 ) -> Result<Trainee<B>> {
-    let host = Default::default();
-    Flex::seed(&host, config.run.seed);
-    let drawn = native::collect(&config.model.init::<Flex>(sizes, &host)?)?;
-    let model = native::apply(config.model.init(sizes, device)?, drawn, Path::new("the drawn weights"))?;
+    let model = native::apply(config.model.init(sizes, device)?, weights, origin)?;
     Ok(Trainee { model, label_smoothing: config.training.label_smoothing })
 }
 

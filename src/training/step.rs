@@ -100,21 +100,21 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
         let tokens = step.batches.iter().map(|batch| batch.tokens).sum::<usize>();
         let share = 1.0 / tokens.max(1) as f64;
         let scale = ops::precision().loss_scale(tokens);
-        let (mut loss, mut correct) = (None, None);
         let mut gradients = GradientsAccumulator::new();
-        for batch in step.batches {
+        let parts = step.batches.into_iter().map(|batch| {
             let logits = self.model.forward(batch.inputs).expect(FITS);
-            if step.measured {
+            let correct = step.measured.then(|| {
                 let hidden = batch.hidden.clone().map(Tensor::inner);
-                let right = count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden);
-                correct = Some(add(correct, right));
-            }
-            let part = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
-            let part = part.expect(FITS) * share;
-            loss = Some(add(loss, part.clone().inner()));
-            gradients.accumulate(self, self.gradients(part, scale));
-        }
-        let loss = loss.expect("a step has at least one batch");
+                count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden)
+            });
+            let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
+            let loss = loss.expect(FITS) * share;
+            gradients.accumulate(self, self.gradients(loss.clone(), scale));
+            (loss.inner(), correct)
+        });
+        let (losses, correct): (Vec<_>, Vec<_>) = parts.unzip();
+        let loss = losses.into_iter().reduce(|sum, part| sum + part).expect("a step has at least one batch");
+        let correct = correct.into_iter().flatten().reduce(|sum, part| sum + part);
         let item = StepOutput { step: step.step, loss, correct, tokens };
         TrainOutput { grads: gradients.grads(), item }
     }
@@ -126,13 +126,6 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
 
     fn step(&self, batch: ValidBatch<B>) -> Evaluation {
         evaluate(&self.model, std::iter::once(batch))
-    }
-}
-
-fn add<B: Backend>(sum: Option<Tensor<B, 1>>, part: Tensor<B, 1>) -> Tensor<B, 1> {
-    match sum {
-        Some(sum) => sum + part,
-        None => part,
     }
 }
 

@@ -4,12 +4,10 @@ use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::State;
-use super::history::{Row, Split};
-use super::run_folder::{RunFolder, write_atomically};
+use super::run_folder::RunFolder;
 use super::stopping::Ended;
-use crate::backend::Device;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 
 /// How a run ended. Losses and the floor are in nats a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,36 +64,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Puts together what a run's state and history say.
-    pub fn new(state: &State, rows: &[Row], run: RunFacts, ended: Ended) -> Self {
-        let last = |split: Split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
-        let best = state.best.as_ref();
-        Self {
-            best_valid_loss: best.map(|best| best.evaluation.loss),
-            best_step: best.map(|best| best.step),
-            last_valid_loss: last(Split::Valid),
-            last_train_loss: last(Split::Train),
-            floor: run.floor,
-            accuracy: best.map(|best| best.evaluation.accuracy),
-            determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
-            parameters: run.parameters,
-            steps: state.step,
-            steps_per_epoch: run.steps_per_epoch as f64,
-            tokens: state.tokens,
-            seconds: state.seconds,
-            checkpoint_seconds: state.checkpoint_seconds,
-            tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
-            clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
-            backend: run.device.backend.name().to_string(),
-            device: run.device.name,
-            seed: run.seed,
-            ended,
-            diverged_step: None,
-            weights_sha256: None,
-            warnings: run.warnings,
-        }
-    }
-
     /// Writes `summary.json`.
     pub fn write(&self, folder: &RunFolder) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("a summary holds plain values");
@@ -122,21 +90,4 @@ impl Summary {
             Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {problem}"))
         })
     }
-}
-
-/// What a summary says of a run besides its course.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunFacts {
-    /// The floor on the validation set, in nats per token.
-    pub floor: Option<f64>,
-    /// Trained numbers in the model.
-    pub parameters: usize,
-    /// Steps that one pass over the training set takes.
-    pub steps_per_epoch: usize,
-    /// What computed.
-    pub device: Device,
-    /// The seed.
-    pub seed: u64,
-    /// What a person should know of the run's data and keys.
-    pub warnings: Vec<String>,
 }

@@ -36,20 +36,17 @@ impl Budget {
         (rungs, eta): (usize, usize),
         sequences_per_step: impl IntoIterator<Item = usize>,
     ) -> Self {
-        let seen = |steps: usize| set.sequences(base, steps);
-        let (sequences, whole) = (seen(steps), seen(set.whole_steps(base)));
+        let pace = set.pace(base);
+        let (sequences, whole) = (pace.sequences(steps), pace.sequences(set.whole_steps(base)));
         let first = sequences.div_ceil(eta.saturating_pow(rungs.saturating_sub(1) as u32)).max(1);
-        let common = sequences_per_step
-            .into_iter()
-            .try_fold(set.sequences_per_step(base), |common, next| {
-                common.checked_mul(next / divisor(common, next))
-            })
-            .filter(|&common| common <= first)
-            .unwrap_or(set.sequences_per_step(base));
+        let own = pace.sequences_per_step;
+        let multiple = |common: usize, next| common.checked_mul(next / divisor(common, next));
+        let common = sequences_per_step.into_iter().try_fold(own, multiple);
+        let common = common.filter(|&common| common <= first).unwrap_or(own);
         // As many validations as the config's own run has.
         let asked = match base.training.validate_every {
-            0 => seen(set.steps_per_epoch(base)),
-            steps => seen(steps),
+            0 => pace.sequences(pace.steps_per_epoch),
+            steps => pace.sequences(steps),
         };
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
@@ -60,44 +57,37 @@ impl Budget {
 
     /// Steps of a trial.
     pub fn steps(&self, config: &Config) -> usize {
-        self.steps_to(config, self.sequences)
+        self.set.pace(config).steps_to(self.sequences)
     }
 
     /// Steps of a whole run of a trial's setting: what a study is for.
     pub fn whole(&self, config: &Config) -> usize {
-        self.steps_to(config, self.whole)
+        self.set.pace(config).steps_to(self.whole)
     }
 
     /// Steps between the validations of a trial.
     pub fn validate_every(&self, config: &Config) -> usize {
-        self.steps_to(config, self.interval)
-    }
-
-    /// The rungs of a trial that lie between two of these validations, in steps.
-    pub fn validate_at(&self, config: &Config) -> Vec<usize> {
-        let (every, total) = (self.validate_every(config), self.steps(config));
-        let mut between = (0..self.rungs).map(|rung| self.rung(config, rung)).collect::<Vec<_>>();
-        between.retain(|rung| !rung.is_multiple_of(every) && *rung < total);
-        between.dedup();
-        between
+        self.set.pace(config).steps_to(self.interval)
     }
 
     /// Steps to a rung, counted from 0.
     pub fn rung(&self, config: &Config, rung: usize) -> usize {
-        self.steps_to(config, self.sequences_to(rung))
+        self.set.pace(config).steps_to(self.sequences_to(rung))
     }
 
     /// Sequences that so many steps of a trial see.
     pub fn sequences(&self, config: &Config, steps: usize) -> usize {
-        self.set.sequences(config, steps)
+        self.set.pace(config).sequences(steps)
     }
 
-    /// Steps after which a trial has seen as near to so many sequences as its steps allow, at least one.
-    fn steps_to(&self, config: &Config, sequences: usize) -> usize {
-        let before = self.set.steps_within(config, sequences);
-        let below = sequences - self.sequences(config, before);
-        let above = self.sequences(config, before + 1) - sequences;
-        if below < above { before.max(1) } else { before + 1 }
+    /// The rungs of a trial that lie between two of its validations, in steps.
+    pub fn validate_at(&self, config: &Config) -> Vec<usize> {
+        let (every, total) = (self.validate_every(config), self.steps(config));
+        let rungs = (0..self.rungs).map(|rung| self.rung(config, rung));
+        let mut between =
+            rungs.filter(|rung| !rung.is_multiple_of(every) && *rung < total).collect::<Vec<_>>();
+        between.dedup();
+        between
     }
 
     /// Sequences to a rung.
@@ -118,7 +108,7 @@ impl Budget {
 
     /// Steps between rows of the training loss: as many sequences as between those of the config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
-        self.steps_to(config, self.sequences(base, base.training.log_every))
+        self.set.pace(config).steps_to(self.sequences(base, base.training.log_every))
     }
 
     /// Sequences of the whole study at most, for races that so many trials start, and `spared` more than one
@@ -127,8 +117,7 @@ impl Budget {
         let mut sequences = 0usize;
         for &trials in races {
             let (mut left, mut before) = (trials, 0);
-            for rung in 0..self.rungs {
-                let reached = self.sequences_to(rung);
+            for reached in (0..self.rungs).map(|rung| self.sequences_to(rung)) {
                 sequences = sequences.saturating_add(left.saturating_mul(reached - before));
                 (left, before) = (left.min(left.div_ceil(self.eta) + spared), reached);
             }

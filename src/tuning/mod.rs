@@ -3,28 +3,25 @@
 //! | file | holds |
 //! |---|---|
 //! | `dimension`, `space` | lists and ranges, and which of their combinations the config lets pass |
-//! | `recipe` | the stages of the textbooks' advice |
-//! | `proposal` | which trial comes next, a pure function of the results so far |
+//! | `stages`, `recipe` | which trials there are and how far each goes, a pure function of the results so far |
 //! | `training_set`, `budget` | what steps see of the data; how long trials are, and where they are compared |
 //! | `outline` | what a study would do, before any trial runs |
-//! | `overfit` | the overfit check: whether one batch can be learned by heart |
 //! | `runs` | trials as ordinary runs, several at once |
 //! | `trial`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
-//! | `results` | what is known of all runs, and what follows from it |
-//! | `folder`, `study` | the folder of a study, and what it amounts to |
-//! | `rate` | a sweep over learning rates |
+//! | `study`, `folder` | what is known of all runs and what follows from it; the folder of a study |
+//! | `short_training`, `overfit`, `rate` | the overfit check, and a sweep over learning rates, in memory alone |
 
 mod budget;
 mod dimension;
 mod folder;
 mod outline;
 mod overfit;
-mod proposal;
 mod rate;
 mod recipe;
-mod results;
 mod runs;
+mod short_training;
 mod space;
+mod stages;
 mod statistics;
 mod study;
 mod table;
@@ -32,15 +29,14 @@ mod training_set;
 mod trial;
 
 pub use dimension::{number, shown};
-pub use folder::StudyFolder;
-pub use outline::Outline;
-pub use overfit::{Candidate, OverfitCheck, overfit};
-pub use proposal::{Agenda, Due, Proposed, Proposer};
+pub use folder::{best, check_resumes, overfit_check, study_folder};
+pub use outline::{Candidate, Outline};
+pub use overfit::{OverfitCheck, overfit};
 pub use rate::{RatePoint, RateSweep, Verdict, sweep};
-pub use results::{Results, Run};
 pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
-pub use study::{Findings, Study};
+pub use stages::{Agenda, Proposed, Stages};
+pub use study::{Findings, Run, Study};
 pub use trial::{Record, Trial, TrialEnd, ranked};
 
 #[cfg(test)]

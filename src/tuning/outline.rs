@@ -1,10 +1,9 @@
-//! What a study would do: its method, its trials' config and their budget, before any of them runs.
+//! What a study would do: its stages, its trials' configs and their budget, before any of them runs.
 
 use super::budget::Budget;
-use super::overfit::Candidate;
-use super::proposal::{Agenda, Proposer};
 use super::recipe;
-use super::space::{Setting, Space, configured, keeps_its_shape};
+use super::space::{Setting, configured, not_searched};
+use super::stages::Stages;
 use super::training_set::TrainingSet;
 use crate::backend::{Device, Memory};
 use crate::config::{Config, Method, TuneConfig};
@@ -18,14 +17,30 @@ const MOST_STEPS: usize = 1_000_000_000;
 /// What a study would do, before it is begun.
 #[derive(Debug, Clone)]
 pub struct Outline {
+    /// The stages of its trials.
+    pub stages: Stages,
+    /// How it searches.
+    pub tune: TuneConfig,
+    /// The config that trials are made of.
     pub(super) base: Config,
-    pub(super) tune: TuneConfig,
-    pub(super) proposer: Proposer,
     pub(super) budget: Budget,
     /// The fingerprint of data that is read; none of data that is drawn, which the config decides alone.
     pub(super) data: Option<u64>,
     /// The patience of the config itself, which the recipe replaces for its trials alone.
-    patience: Option<usize>,
+    patience: usize,
+}
+
+/// A trial that is proposed first.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Its number, counted from 0.
+    pub trial: usize,
+    /// Its values of the searched keys; empty where they are the config's own.
+    pub setting: Setting,
+    /// The config of its setting.
+    pub config: Config,
+    /// Why the memory does not hold it; none where it does.
+    pub too_large: Option<Error>,
 }
 
 impl Outline {
@@ -36,22 +51,18 @@ impl Outline {
     pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
         let tune = config.tune.clone().unwrap_or_default();
         tune.check()?;
-        let space = Space::new(config)?;
         check_shapes(config, &tune)?;
+        let alone = Config { tune: None, ..config.clone() };
         let (base, share) = match tune.method() {
-            Method::Recipe => (recipe::base(space.base()), 4),
-            Method::Grid | Method::Random | Method::Halving => (space.base().clone(), 1),
+            Method::Recipe => (recipe::base(&alone), 4),
+            Method::Grid | Method::Random | Method::Halving => (alone, 1),
         };
         let set = TrainingSet::of(&base, dataset);
-        let whole = set.whole_steps(&base);
-        let steps = tune.steps.unwrap_or((whole / share).max(1));
+        let steps = tune.steps.unwrap_or((set.whole_steps(&base) / share).max(1));
         // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
         if steps > MOST_STEPS {
-            return Err(Error::key(
-                "tune.steps",
-                steps,
-                format!("is more than a trial takes: at most {MOST_STEPS}"),
-            ));
+            let problem = format!("is more than a trial takes: at most {MOST_STEPS}");
+            return Err(Error::key("tune.steps", steps, problem));
         }
         // A config file holds signed numbers.
         let seed = base.run.seed;
@@ -59,114 +70,54 @@ impl Outline {
             let problem = format!("and `run.seed` = {seed} go beyond the largest seed: lower one of them");
             return Err(Error::key("tune.seeds", tune.seeds, problem));
         }
-        let space = Space::new(&Config { tune: config.tune.clone(), ..base.clone() })?;
-        let proposer = Proposer::new(&tune, &space, seed, steps)?;
-        let sequences_per_step = proposer.settings().into_iter().filter_map(|setting| {
-            let config = configured(&base, &setting).ok()?;
-            Some(set.sequences_per_step(&config))
-        });
-        let budget = Budget::new(&base, set, steps, (proposer.rungs, proposer.eta), sequences_per_step);
-        let patience = (tune.method() == Method::Recipe).then_some(config.training.patience);
+        let stages = Stages::new(&tune, &base, steps)?;
+        let configs = stages.settings().into_iter().filter_map(|setting| configured(&base, &setting).ok());
+        let sequences_per_step = configs.map(|config| set.pace(&config).sequences_per_step);
+        let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
         let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
-        let outline = Self { base, tune, proposer, budget, data, patience };
+        let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
                 "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \
                  far: lower it, or raise `tune.steps`",
-                outline.proposer.eta
+                outline.stages.eta
             );
             return Err(Error::key("tune.rungs", asked, problem));
         }
         Ok(outline)
     }
 
-    /// What the study proposes first.
-    pub fn first(&self) -> Agenda {
-        self.proposer.agenda(|_, _| None)
-    }
-
-    /// A few of the trials that are proposed first, for the overfit check: evenly spread over all of them, and
-    /// only such as the memory of `device` holds. None of the models fits where there are none.
-    ///
-    /// # Errors
-    /// Where no setting makes a config, or the run that trials start from cannot be read.
-    pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
-        const MOST: usize = 8;
-        let proposed = self.first().trials;
-        let mut candidates = Vec::new();
-        for place in 0..MOST.min(proposed.len()) {
-            let trial = place * proposed.len() / MOST.min(proposed.len());
-            let setting = proposed[trial].setting.clone();
-            let config = configured(&self.base, &setting)?;
-            let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
-            let setting = if is_own { Setting::new() } else { setting };
-            candidates.push(Candidate { trial, setting, config });
-        }
-        let start = Start::of(&self.base)?;
-        candidates.retain(|candidate| fits(&start, &candidate.config, dataset, device).is_ok());
-        Ok(candidates)
-    }
-
-    /// How many of the trials that are proposed first the memory of `device` does not hold, of how many, and what
-    /// is said of the first of them.
+    /// The trials that the study proposes first, and whether the memory of `device` holds them.
     ///
     /// # Errors
     /// If the run that trials start from cannot be read.
-    pub fn too_large(&self, dataset: &Dataset, device: &Device) -> Result<(usize, usize, Option<Error>)> {
+    pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
         let start = Start::of(&self.base)?;
-        let proposed = self.first().trials;
-        let refused = proposed.iter().filter_map(|trial| {
-            let config = configured(&self.base, &trial.setting).ok()?;
-            fits(&start, &config, dataset, device).err()
-        });
-        let mut refused = refused.collect::<Vec<_>>();
-        let count = refused.len();
-        Ok((count, proposed.len(), (count > 0).then(|| refused.swap_remove(0))))
+        let candidate = |(trial, setting): (usize, Setting)| {
+            let config = configured(&self.base, &setting)?;
+            let fits = start
+                .sizes(&config, dataset)
+                .and_then(|sizes| Memory::of(&config, dataset, device).check(&config, sizes, device));
+            let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
+            let setting = if is_own { Setting::new() } else { setting };
+            Ok(Candidate { trial, setting, config, too_large: fits.err() })
+        };
+        let proposed = self.stages.agenda(|_, _| None).trials;
+        proposed.into_iter().map(|trial| trial.setting).enumerate().map(candidate).collect()
     }
 
-    /// The method with what it chooses from.
-    pub fn proposer(&self) -> &Proposer {
-        &self.proposer
-    }
-
-    /// Runs of each setting.
-    pub fn seeds(&self) -> usize {
-        self.tune.seeds
-    }
-
-    /// Steps of a trial at the config's own batch size.
-    pub fn steps(&self) -> usize {
-        self.budget.steps(&self.base)
-    }
-
-    /// The rungs, in steps at the config's own batch size.
+    /// The rungs, in steps at the config's own batch size; the last is the end of a trial.
     pub fn rungs(&self) -> Vec<usize> {
-        (0..self.proposer.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
+        (0..self.stages.rungs).map(|rung| self.budget.rung(&self.base, rung)).collect()
     }
 
     /// Training sequences of the whole study at most, and what they would be without rungs: those of a
     /// trial do not depend on its batch size, as its steps do.
     pub fn study_sequences(&self) -> (usize, usize) {
-        let (races, spared) = self.proposer.races();
-        let sequences = |sequences: usize| sequences.saturating_mul(self.tune.seeds);
-        let alone = self.budget.study_sequences(&[1], 0);
-        (
-            sequences(self.budget.study_sequences(&races, spared)),
-            sequences(alone.saturating_mul(self.proposer.trials())),
-        )
-    }
-
-    /// The config of a setting, which its runs are made of.
-    ///
-    /// # Errors
-    /// If the config's own checks refuse the setting.
-    pub fn config(&self, setting: &Setting) -> Result<Config> {
-        configured(&self.base, setting)
-    }
-
-    /// Training sequences that so many steps of the runs of a setting's config see.
-    pub fn sequences(&self, config: &Config, steps: usize) -> usize {
-        self.budget.sequences(config, steps)
+        let races = self.stages.races();
+        let all = self.budget.study_sequences(&[1], 0).saturating_mul(races.iter().sum());
+        let raced = self.budget.study_sequences(&races, self.stages.spared());
+        (raced.saturating_mul(self.tune.seeds), all.saturating_mul(self.tune.seeds))
     }
 
     /// The config of one run of a setting's config: what `train` would make the same run of.
@@ -194,8 +145,8 @@ impl Outline {
         let mut config = config.clone();
         let steps = self.budget.whole(&config);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
-        if let Some(patience) = self.patience {
-            config.training.patience = patience;
+        if self.tune.method() == Method::Recipe {
+            config.training.patience = self.patience;
         }
         // Epochs of a smaller training set would see fewer sequences.
         if config.training.epochs.is_none() || config.data.train_samples != self.base.data.train_samples {
@@ -203,31 +154,18 @@ impl Outline {
         }
         config
     }
-
-    /// Steps of the runs of a setting's config to a rung, counted from 0, and whether there are more to come.
-    pub fn rung(&self, config: &Config, rung: usize) -> (usize, bool) {
-        let step = self.budget.rung(config, rung);
-        (step, step < self.budget.steps(config))
-    }
-}
-
-/// Whether the memory of a device holds the run of a trial's config.
-fn fits(start: &Start, config: &Config, dataset: &Dataset, device: &Device) -> Result<()> {
-    let sizes = start.sizes(config, dataset)?;
-    Memory::of(config, dataset, device).check(config, sizes, device)
 }
 
 /// Weights that trials start from fit the model of their run alone. `train` and the rate finder, which let a
 /// search stand, do not ask.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
-    let of_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
-    let searched = tune.searched();
-    match searched.into_iter().find(|(key, _)| keeps_its_shape(config) && of_shape(key)) {
+    let is_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
+    match tune.search.iter().find(|(key, _)| config.run.start().is_some() && is_shape(key)) {
         None => Ok(()),
         Some((key, value)) => {
             let problem = "cannot be searched with `run.from`: the weights that trials start from have one shape; search \
                            keys of [training], or leave `run.from` out";
-            Err(Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem))
+            Err(not_searched(key, value, problem))
         }
     }
 }
@@ -236,6 +174,7 @@ fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
 mod tests {
     use std::path::Path;
 
+    use super::super::overfit::spread;
     use super::*;
     use crate::config::BackendName;
     use crate::training::dataset;
@@ -263,21 +202,19 @@ mod tests {
         let candidates = |text: &str| {
             let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
             let dataset = dataset(&config).unwrap();
-            let outline = Outline::new(&config, &dataset).unwrap();
             let device = Device::processor(BackendName::Ndarray);
-            let (too_large, of, why) = outline.too_large(&dataset, &device).unwrap();
-            let told = why.map(|why| why.to_string()).unwrap_or_default();
-            (outline.candidates(&dataset, &device).unwrap(), too_large, of, told)
+            Outline::new(&config, &dataset).unwrap().candidates(&dataset, &device).unwrap()
         };
         let text = "[model]\nd_model = 24\n[tune]\nmethod = \"grid\"\n[tune.search]\n\
                     \"training.learning_rate\" = [1e-4, 1e-3, 1e-2]\n\"model.d_model\" = [16, 65536, 48]\n\
                     \"model.layers\" = [1, 512]";
-        let (found, too_large, of, told) = candidates(text);
-        assert_eq!(found.iter().map(|candidate| candidate.trial).collect::<Vec<_>>(), [0, 2, 4, 13, 15]);
-        assert_eq!((too_large, of), (6, 18));
-        assert!(told.starts_with("`model.d_model` = 65536"), "{told}");
+        let found = candidates(text);
+        let too_large = found.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
+        assert_eq!((too_large.len(), found.len()), (6, 18));
+        assert!(too_large[0].to_string().starts_with("`model.d_model` = 65536"), "{too_large:?}");
+        assert_eq!(spread(&found).map(|candidate| candidate.trial).collect::<Vec<_>>(), [0, 2, 4, 13, 15]);
         // The recipe begins with the config's own values.
-        let (found, ..) = candidates("");
+        let found = candidates("");
         assert!(found[0].setting.is_empty() && !found[1].setting.is_empty());
     }
 }

@@ -6,24 +6,28 @@
 
 use std::collections::HashMap;
 
-use burn::optim::Optimizer as _;
-use burn::train::TrainStep;
 use serde::{Deserialize, Serialize};
 
-use super::space::{Setting, setting_shown};
-use crate::backend::compute;
+use super::outline::Candidate;
+use super::short_training::train_briefly;
+use super::space::setting_shown;
+use crate::backend::Device;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Loader, Order, Role};
 use crate::error::{Error, Result};
+use crate::evaluation::DeviceBatch;
 use crate::ops;
-use crate::training::{DeviceBatch, Hyper, Optimizer, Start, StepBatches};
+use crate::terminal::counted;
+use crate::training::{StepBatches, check_precision};
 
+/// Trials that are checked at most.
+const TRIALS: usize = 8;
 /// Targets of the batch: enough to be no accident, few enough for seconds.
 const TARGETS: usize = 256;
-const MOST_SEQUENCES: usize = 8;
+const SEQUENCES: usize = 8;
 /// Targets by which it is judged whether labels follow from their inputs.
 const TARGETS_OF_LABELS: usize = 4_096;
-const MOST_SEQUENCES_OF_LABELS: usize = 512;
+const SEQUENCES_OF_LABELS: usize = 512;
 /// Labels cannot be learned where what follows equal prefixes leaves so much of the loss of a guess.
 const LEFT_TO_CHANCE: f64 = 0.8;
 /// The training loss is near the least possible below so many nats above it.
@@ -35,8 +39,6 @@ const WARMUP: usize = 10;
 const MULTIPLES: [f64; 6] = [0.1, 10.0, 0.01, 100.0, 0.001, 1_000.0];
 const USUAL_RATES: [f64; 5] = [1e-3, 1e-2, 1e-4, 1e-1, 1e-5];
 
-const RATE: &str = "training.learning_rate";
-const CLIPPING: &str = "training.max_gradient_norm";
 const ANYWAY: &str = "or go on all the same with --set tune.overfit_check=false";
 
 /// What the check found. Losses are in nats per token.
@@ -58,18 +60,7 @@ pub struct OverfitCheck {
     pub learning_rate: f64,
 }
 
-/// A trial whose model the check trains.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
-    /// Its number, counted from 0.
-    pub trial: usize,
-    /// Its values of the searched keys.
-    pub setting: Setting,
-    /// Its config.
-    pub config: Config,
-}
-
-/// Trains the models of some trials on one batch, each at its own rate, until one of them overfits it. None
+/// Trains the models of some candidates on one batch, each at its own rate, until one of them overfits it. None
 /// where no candidate's model can be made.
 ///
 /// # Errors
@@ -78,42 +69,47 @@ pub struct Candidate {
 pub fn overfit<B: ops::AutodiffBackend>(
     candidates: &[Candidate],
     dataset: &Dataset,
-    device: &B::Device,
+    (on, device): (&Device, &B::Device),
 ) -> Result<Option<OverfitCheck>> {
-    if candidates.is_empty() {
-        return Ok(None);
+    let batch = first_batch(dataset, TARGETS, SEQUENCES);
+    let learn = |config: &Config| {
+        check_precision::<B>(&config.training, on, device)?;
+        learn::<B>(config, dataset, &batch, device)
+    };
+    let mut tried = spread(candidates).peekable();
+    if tried.peek().is_some() {
+        check_labels(dataset, &batch)?;
     }
-    let batch = first_batch(dataset, TARGETS, MOST_SEQUENCES);
-    check_labels(dataset, &batch)?;
-    let learn = |config: &Config| learn::<B>(config, dataset, &batch, device);
-    let mut failed: Vec<(&Candidate, OverfitCheck)> = Vec::new();
-    for candidate in candidates {
+    let mut failed: Option<(&Candidate, OverfitCheck)> = None;
+    for candidate in tried {
         // A model that cannot be made is recorded as failed when its trial comes.
         let Ok(found) = learn(&candidate.config) else { continue };
         if found.has_overfitted() {
             return Ok(Some(found));
         }
-        failed.push((candidate, found));
+        failed.get_or_insert((candidate, found));
     }
-    let Some((candidate, found)) = failed.first() else { return Ok(None) };
+    let Some((candidate, found)) = failed else { return Ok(None) };
     let whose = match candidate.setting.is_empty() {
         true => String::new(),
         false => format!(" of trial {:03} ({})", candidate.trial, setting_shown(&candidate.setting)),
     };
-    let others = match failed.len() {
-        1 => String::new(),
-        trials => format!(", as with {} other trials", trials - 1),
-    };
     let happened = format!(
-        "in the overfit check the loss{whose} on {} sequences came from {:.2} to {:.2} nats in {} steps, not below \
-         {:.2}{others}",
-        found.sequences,
+        "in the overfit check the loss{whose} on {} came from {:.2} to {:.2} nats in {}, not below {:.2}",
+        counted(found.sequences, "sequence"),
         found.first,
         found.reached,
-        found.steps,
+        counted(found.steps, "step"),
         found.least + NEAR
     );
     Err(reason(candidate, &happened, learn)?)
+}
+
+/// A few of the candidates that the memory holds, from all over the search.
+pub(super) fn spread(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
+    let few = candidates.len().min(TRIALS);
+    let chosen = (0..few).map(move |place| &candidates[place * candidates.len() / few]);
+    chosen.filter(|candidate| candidate.too_large.is_none())
 }
 
 /// Why a candidate did not overfit, by the change with which it does.
@@ -125,46 +121,33 @@ fn reason(
     let training = &candidate.config.training;
     let (own, norm) = (training.learning_rate, training.max_gradient_norm);
     let rates = MULTIPLES.map(|factor| factor * own).into_iter().chain(USUAL_RATES);
-    let unclipped = |rate: f64| (norm > 0.0).then_some((rate, 0.0));
     // Its own rate comes first, without clipping: gradients that are clipped to nothing a higher rate may
     // make up for, which is no remedy.
-    let changes = unclipped(own)
-        .into_iter()
+    let unclipped = |rate: f64| (norm > 0.0).then_some((rate, 0.0));
+    let changes = (unclipped(own).into_iter())
         .chain(rates.map(|rate| (rate, norm)))
         .chain(USUAL_RATES.into_iter().filter_map(unclipped));
     for (rate, clipping) in changes {
         let mut changed = candidate.config.clone();
-        changed.training.learning_rate = rate;
-        changed.training.max_gradient_norm = clipping;
+        (changed.training.learning_rate, changed.training.max_gradient_norm) = (rate, clipping);
         if !learn(&changed)?.has_overfitted() {
             continue;
         }
         let shown = format!("{rate:.3e}").parse().unwrap_or(rate);
-        let (key, value, fault, works, remedy, others) = match () {
-            () if clipping != norm => {
-                let works = format!("without clipping, at a rate of {shown:e}, it does");
-                (
-                    CLIPPING,
-                    norm,
-                    "holds every step back",
-                    works,
-                    "raise it, or take 0, which clips nothing",
-                    "higher",
-                )
-            }
-            () if rate < own => {
-                (RATE, own, "is too high", format!("with {shown:e} it does"), "lower it", "lower")
-            }
-            () => (RATE, own, "is too low", format!("with {shown:e} it does"), "raise it", "higher"),
+        let (key, value, fault, remedy) = match () {
+            () if clipping != norm => ("training.max_gradient_norm", norm, "holds every step back", "raise"),
+            () if rate < own => ("training.learning_rate", own, "is too high", "lower"),
+            () => ("training.learning_rate", own, "is too low", "raise"),
         };
+        let unclipped = if clipping == norm { "" } else { " and no clipping (0)" };
+        let works = format!("{happened}, and with a rate of {shown:e}{unclipped} it does");
         return Ok(match candidate.setting.contains_key(key) {
             false => {
-                let problem = format!("{fault}: {happened}, and {works}; {remedy}, {ANYWAY}");
-                Error::key(key, format!("{value:e}"), problem)
+                Error::key(key, format!("{value:e}"), format!("{fault}: {works}; {remedy} it, {ANYWAY}"))
             }
             // A value of the search is no value that the user wrote.
             true => Error::Input(format!(
-                "{happened}, and {works}, so {value:e} {fault}; search {others} values of `{key}`, {ANYWAY}"
+                "{works}, so {value:e} {fault}; {remedy} the values of `{key}` in [tune.search], {ANYWAY}"
             )),
         });
     }
@@ -192,50 +175,40 @@ fn learn<B: ops::AutodiffBackend>(
     plain.model.dropout = 0.0;
     plain.training.label_smoothing = 0.0;
     plain.training.weight_decay = 0.0;
-    compute(&plain.training, || {
-        let start = Start::of(&plain)?;
-        let sizes = start.sizes(&plain, dataset)?;
-        let mut trainee = start.trainee::<B>(&plain, sizes, device)?;
-        let mut optimizer = Optimizer::<B>::new(Hyper::from(&plain.training));
-        let batches = vec![DeviceBatch::<B>::new(batch, device)];
-        let mut found = OverfitCheck {
-            sequences: batch.rows,
-            targets: targets(batch),
-            least: least_loss(batch),
-            first: f64::NAN,
-            reached: f64::INFINITY,
-            steps: 0,
-            learning_rate: plain.training.learning_rate,
-        };
-        for step in 0..=STEPS {
-            let output = trainee.step(StepBatches { step, batches: batches.clone(), measured: false });
-            let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
-            (found.steps, found.reached) = (step, if loss.is_finite() { loss } else { f64::INFINITY });
-            if step == 0 {
-                found.first = loss;
-            }
-            if !loss.is_finite() || found.has_overfitted() {
-                break;
-            }
-            let warmed = ((step + 1) as f64 / WARMUP as f64).min(1.0);
-            trainee = optimizer.step(found.learning_rate * warmed, trainee, output.grads);
+    let mut found = OverfitCheck {
+        sequences: batch.rows,
+        targets: targets(batch),
+        least: least_loss(batch),
+        first: f64::NAN,
+        reached: f64::INFINITY,
+        steps: 0,
+        learning_rate: plain.training.learning_rate,
+    };
+    let again = |step| StepBatches { step, batches: vec![DeviceBatch::new(batch, device)], measured: false };
+    let rate = |step, loss: f64| {
+        if step == 0 {
+            found.first = loss;
         }
-        Ok(found)
-    })
+        (found.steps, found.reached) = (step, if loss.is_finite() { loss } else { f64::INFINITY });
+        let warmed = ((step + 1) as f64 / WARMUP as f64).min(1.0);
+        (loss.is_finite() && !found.has_overfitted()).then_some(found.learning_rate * warmed)
+    };
+    train_briefly::<B, _>(&plain, dataset, device, || (0..=STEPS).map(again), rate)?;
+    Ok(found)
 }
 
 /// Whether there are labels to learn, and they follow from the inputs in a few hundred sequences.
 fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
-    let wide = first_batch(dataset, TARGETS_OF_LABELS, MOST_SEQUENCES_OF_LABELS);
+    let wide = first_batch(dataset, TARGETS_OF_LABELS, SEQUENCES_OF_LABELS);
     let (chance, guess) = (least_loss(&wide), (dataset.vocabulary.size() as f64).ln());
     if targets(batch) > 0 && chance <= LEFT_TO_CHANCE * guess {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "overfit check: the labels cannot be learned: in {} sequences the same tokens are followed by different ones, \
+        "overfit check: the labels cannot be learned: in {} the same tokens are followed by different ones, \
          so no model comes below {chance:.2} nats, where a guess has {guess:.2}; check [data], as a longer \
          `data.length`, {ANYWAY}",
-        wide.rows
+        counted(wide.rows, "sequence")
     )))
 }
 
@@ -243,27 +216,14 @@ fn targets(batch: &Batch) -> usize {
     batch.roles.iter().filter(|&&role| role != Role::Padding).count()
 }
 
-/// The first sequences of the training set; of long ones the beginning.
+/// The first sequences of the training set; of long ones the beginning counts.
 fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
     let mut batch = Batch::default();
     Loader::new(dataset.train.clone(), rows, 0, Order::InOrder).batch(0, 0, &mut batch);
-    let kept = batch.time.min(targets);
-    if kept == batch.time {
-        return batch;
-    }
-    Batch {
-        inputs: shortened(&batch.inputs, batch.time, kept),
-        targets: shortened(&batch.targets, batch.time, kept),
-        roles: shortened(&batch.roles, batch.time, kept),
-        time: kept,
-        ..batch
-    }
-}
-
-/// The first `kept` of each row of `time`.
-fn shortened<T: Copy>(values: &[T], time: usize, kept: usize) -> Vec<T> {
-    values.chunks(time).flat_map(|row| row[..kept].iter().copied()).collect()
+    let (time, kept) = (batch.time, batch.time.min(targets));
+    batch.roles.chunks_mut(time).for_each(|row| row[kept..].fill(Role::Padding));
+    batch
 }
 
 /// The loss of a model that knows these very sequences: the mean entropy of what follows each prefix.
@@ -295,17 +255,19 @@ mod tests {
 
     use super::super::testing::small;
     use super::*;
+    use crate::config::BackendName;
     use crate::training::dataset;
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();
         let setting = setting.parse::<toml::Table>().unwrap().into_iter().collect();
-        Candidate { trial, setting, config: small(&sets).unwrap() }
+        Candidate { trial, setting, config: small(&sets).unwrap(), too_large: None }
     }
 
     fn checked(candidates: &[Candidate]) -> Result<Option<OverfitCheck>> {
         let dataset = dataset(&candidates[0].config)?;
-        overfit::<Autodiff<NdArray>>(candidates, &dataset, &Default::default())
+        let on = Device::processor(BackendName::Ndarray);
+        overfit::<Autodiff<NdArray>>(candidates, &dataset, (&on, &Default::default()))
     }
 
     fn refused(sets: &[&str]) -> String {
@@ -324,7 +286,10 @@ mod tests {
     fn a_rate_that_is_too_high_or_too_low_is_told_with_the_loss_reached_and_a_rate_that_works() {
         let said = refused(&["training.learning_rate=1"]);
         assert!(said.starts_with("`training.learning_rate` = 1e0 is too high: "), "{said}");
-        assert!(said.contains(" nats in 300 steps, not below ") && said.contains("with 1e-"), "{said}");
+        assert!(
+            said.contains(" nats in 300 steps, not below ") && said.contains("with a rate of 1e-"),
+            "{said}"
+        );
         let said = refused(&["training.learning_rate=1e-6", "training.min_learning_rate=0"]);
         assert!(said.contains("is too low") && said.lines().count() == 1, "{said}");
     }
@@ -344,19 +309,21 @@ mod tests {
         // Ten heads do not divide a width of 24.
         let mut impossible = candidate(1, &[], "");
         impossible.config.model.heads = 10;
-        let all = [hopeless, impossible.clone(), candidate(2, &[], "")];
+        let mut all = [hopeless, impossible, candidate(2, &[], "")];
         assert_eq!(checked(&all).unwrap().unwrap().learning_rate, 3e-3);
-        assert_eq!(checked(&[impossible]).unwrap(), None);
+        assert_eq!(checked(&all[1..2]).unwrap(), None);
+        all.iter_mut().for_each(|one| one.too_large = Some(Error::Input("too large".into())));
+        assert_eq!(checked(&all).unwrap(), None);
     }
 
     #[test]
     fn a_value_that_comes_from_a_search_is_not_blamed_on_the_user() {
-        let searched = candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
-        let said = checked(&[searched.clone(), searched]).unwrap_err().to_string();
+        let searched = || candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
+        let said = checked(&[searched(), searched()]).unwrap_err().to_string();
         let starts =
             "in the overfit check the loss of trial 007 (learning_rate 10.0) on 8 sequences came from ";
-        assert!(said.starts_with(starts) && said.contains(", as with 1 other trials"), "{said}");
-        assert!(said.contains("1e1 is too high; search lower values of `training.learning_rate`"), "{said}");
+        assert!(said.starts_with(starts), "{said}");
+        assert!(said.contains("1e1 is too high; lower the values of `training.learning_rate`"), "{said}");
     }
 
     #[test]

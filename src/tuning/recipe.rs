@@ -2,7 +2,8 @@
 //! width, dropout. Each stage changes its keys alone, around the best of the stages before, whose own
 //! values are among those it compares.
 
-use super::space::{Setting, configured, keeps_its_shape};
+use super::space::{Setting, configured};
+use super::stages::Stage;
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
@@ -10,21 +11,10 @@ const BATCH_SIZES: [i64; 3] = [16, 32, 64];
 const RATES: [f64; 4] = [1e-4, 5e-4, 1e-3, 3e-3];
 const HEADS: [i64; 3] = [2, 4, 8];
 const DROPOUT: [f64; 3] = [0.1, 0.2, 0.3];
-/// The stage that changes the shape of the model, which weights of another run would no longer fit.
-const SHAPE: &str = "heads and width";
 /// Validations without improvement that end a trial, where the config names none.
 const PATIENCE: usize = 5;
 /// Share of a run over which the rate rises, where the config has no warm-up.
 const WARMUP: f64 = 0.05;
-
-/// What one stage compares.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stage {
-    /// What it looks for, in words.
-    pub name: &'static str,
-    /// The keys it changes, with their values.
-    pub choices: Vec<Setting>,
-}
 
 /// The config as the recipe starts from it: with warm-up, and stopping early.
 pub fn base(config: &Config) -> Config {
@@ -41,71 +31,45 @@ pub fn base(config: &Config) -> Config {
 /// What the recipe starts from: the config's own values of all keys that it changes.
 pub fn start(base: &Config) -> Setting {
     let (model, training) = (&base.model, &base.training);
-    let whole = |number: usize| toml::Value::Integer(number as i64);
-    [
-        ("training.batch_size", whole(training.batch_size)),
-        ("training.learning_rate", training.learning_rate.into()),
-        ("model.d_model", whole(model.d_model)),
-        ("model.heads", whole(model.heads)),
-        ("model.dropout", model.dropout.into()),
-    ]
-    .into_iter()
-    .filter(|(key, _)| !keeps_its_shape(base) || !matches!(*key, "model.d_model" | "model.heads"))
-    .map(|(key, value)| (key.to_string(), value))
-    .collect()
+    let mut start = Setting::from([
+        ("training.batch_size".into(), (training.batch_size as i64).into()),
+        ("training.learning_rate".into(), training.learning_rate.into()),
+        ("model.dropout".into(), model.dropout.into()),
+    ]);
+    if base.run.start().is_none() {
+        start.extend(shape(model.d_model as i64, model.heads as i64));
+    }
+    start
 }
 
-/// The stages in their order.
+fn shape(d_model: i64, heads: i64) -> Setting {
+    [("model.d_model".into(), d_model.into()), ("model.heads".into(), heads.into())].into()
+}
+
+/// The stages in their order, with the choices that the config lets pass. Weights of another run fit one shape of
+/// the model alone.
 pub fn stages(base: &Config) -> Vec<Stage> {
-    let one = |key: &str, values: Vec<toml::Value>| {
-        values.into_iter().map(|value| [(key.to_string(), value)].into()).collect()
+    let one = |key: &str, values: &[toml::Value]| {
+        values.iter().map(|value| [(key.to_string(), value.clone())].into()).collect::<Vec<_>>()
     };
-    let width = base.model.d_model as i64;
-    let mut shapes = Vec::new();
-    for d_model in [width / 2, width, 2 * width] {
-        for heads in HEADS
-            .into_iter()
-            .chain((!HEADS.contains(&(base.model.heads as i64))).then_some(base.model.heads as i64))
-        {
-            shapes.push(
-                [("model.d_model", d_model), ("model.heads", heads)]
-                    .map(|(key, value)| (key.to_string(), toml::Value::Integer(value)))
-                    .into(),
-            );
-        }
-    }
+    let (width, own) = (base.model.d_model as i64, base.model.heads as i64);
+    let heads = HEADS.into_iter().chain((!HEADS.contains(&own)).then_some(own)).collect::<Vec<_>>();
+    let shapes =
+        [width / 2, width, 2 * width].map(|width| heads.iter().map(move |&heads| shape(width, heads)));
     let mut stages = vec![
-        Stage {
-            name: "batch size",
-            choices: one("training.batch_size", BATCH_SIZES.map(toml::Value::Integer).to_vec()),
-        },
-        Stage {
-            name: "learning rate",
-            choices: one("training.learning_rate", RATES.map(toml::Value::Float).to_vec()),
-        },
-        Stage { name: SHAPE, choices: shapes },
-        Stage { name: "dropout", choices: one("model.dropout", DROPOUT.map(toml::Value::Float).to_vec()) },
+        ("batch size", one("training.batch_size", &BATCH_SIZES.map(toml::Value::from))),
+        ("learning rate", one("training.learning_rate", &RATES.map(toml::Value::from))),
+        ("heads and width", shapes.into_iter().flatten().collect()),
+        ("dropout", one("model.dropout", &DROPOUT.map(toml::Value::from))),
     ];
-    if keeps_its_shape(base) {
-        stages.retain(|stage| stage.name != SHAPE);
+    if base.run.start().is_some() {
+        stages.remove(2);
     }
-    stages
-}
-
-impl Stage {
-    /// The settings that the stage compares: the best so far, and it with each choice that the config
-    /// lets pass.
-    pub fn settings(&self, base: &Config, best: &Setting) -> Vec<Setting> {
-        let mut settings = vec![best.clone()];
-        for choice in &self.choices {
-            let mut setting = best.clone();
-            setting.extend(choice.clone());
-            if !settings.contains(&setting) && configured(base, &setting).is_ok() {
-                settings.push(setting);
-            }
-        }
-        settings
-    }
+    let stage = |(name, mut choices): (&'static str, Vec<Setting>)| {
+        choices.retain(|choice| configured(base, choice).is_ok());
+        Stage { name: Some(name), choices }
+    };
+    stages.into_iter().map(stage).collect()
 }
 
 #[cfg(test)]
@@ -117,7 +81,7 @@ mod tests {
         let config = base(&Config::default());
         let best = start(&config);
         let counts = stages(&config).into_iter().map(|stage| {
-            let settings = stage.settings(&config, &best);
+            let settings = stage.settings(&best);
             assert_eq!(settings[0], best);
             for (index, setting) in settings.iter().enumerate() {
                 assert!(configured(&config, setting).is_ok());
@@ -126,7 +90,7 @@ mod tests {
                 let keys = &stage.choices[0];
                 assert!(changed.into_iter().all(|(key, _)| keys.contains_key(key)));
             }
-            (stage.name, settings.len())
+            (stage.name.unwrap(), settings.len())
         });
         assert_eq!(
             counts.collect::<Vec<_>>(),
@@ -138,7 +102,7 @@ mod tests {
     fn a_model_that_starts_from_weights_keeps_its_shape() {
         let mut config = Config::default();
         config.run.from = "somewhere".into();
-        let names = stages(&config).into_iter().map(|stage| stage.name);
+        let names = stages(&config).into_iter().map(|stage| stage.name.unwrap());
         assert_eq!(names.collect::<Vec<_>>(), ["batch size", "learning rate", "dropout"]);
         assert!(!start(&config).contains_key("model.d_model"));
     }
@@ -148,7 +112,7 @@ mod tests {
         let mut config = Config::default();
         (config.model.d_model, config.model.heads) = (12, 3);
         let stage = &stages(&config)[2];
-        let shapes = stage.settings(&config, &start(&config));
+        let shapes = stage.settings(&start(&config));
         let shapes = shapes.iter().map(|setting| {
             (setting["model.d_model"].as_integer().unwrap(), setting["model.heads"].as_integer().unwrap())
         });

@@ -8,25 +8,24 @@ use std::collections::VecDeque;
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
-
+use super::study::Run;
+use super::trial::Record;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::terminal::warn;
-use crate::training::{Ended, RunFolder, Summary, dataset};
+use crate::training::{RunFolder, dataset};
 
 /// A run of a trial that is to be trained to a rung.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialRun {
-    /// Its trial.
-    pub trial: usize,
-    /// Which of the trial's seeds, counted from 0.
-    pub seed: usize,
+    /// Its trial, and which of the trial's seeds it has.
+    pub run: Run,
     /// Its folder: one that exists is resumed.
     pub folder: RunFolder,
     /// Its config.
@@ -37,7 +36,7 @@ pub struct TrialRun {
     pub data: Option<u64>,
 }
 
-/// Trains runs in processes of their own, several at once.
+/// Trains runs in processes of their own, several at once. Dropped, it has them save and stop, and waits for that.
 #[derive(Debug)]
 pub struct Runner {
     /// This program, which has the command `train`.
@@ -46,14 +45,15 @@ pub struct Runner {
     jobs: usize,
     /// `trials/.alive`, locked.
     alive: File,
+    working: Vec<Process>,
+    is_stopping: bool,
 }
 
 /// A process that trains.
-struct Process<'a> {
-    run: &'a TrialRun,
+#[derive(Debug)]
+struct Process {
+    run: TrialRun,
     child: Child,
-    /// The config file that it reads, removed when it has ended.
-    _config: Option<NamedTempFile>,
 }
 
 /// How often the study looks whether a run has ended.
@@ -61,7 +61,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 impl Runner {
     /// For a study whose runs are in the folder `trials`. Waits until no process of one that was killed is at
-    /// work there, and removes what such processes left half-made.
+    /// work there.
     ///
     /// # Errors
     /// If the folder cannot be written, or the system does not say where this program is.
@@ -76,73 +76,75 @@ impl Runner {
             warn("waiting for the runs of the killed study, which end at their next rung");
             alive.lock().map_err(io)?;
         }
-        for entry in fs::read_dir(trials).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let is_hidden = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            if is_hidden && entry != path {
-                // What cannot be removed is in nobody's way: it is never read.
-                let _ = if entry.is_dir() { fs::remove_dir_all(entry) } else { fs::remove_file(entry) };
-            }
-        }
-        Ok(Self { program, jobs: jobs.max(1), alive })
+        Ok(Self { program, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })
     }
 
-    /// Trains every run as far as it is due, and calls `done` as each of them ends, with the reason where it
-    /// could not be trained. Returns whether all were trained: not where `signal` asked for the end.
+    /// Whether a signal has asked for the end.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    /// Trains those of `waiting` as far as they are due, until one of them ends: it comes with the reason where it
+    /// could not be trained. None where all have ended. Once `signal` asks for the end, those under way save and stop,
+    /// and no other begins.
     ///
     /// # Errors
-    /// If the disk or the system fails, which no other trial would survive either, or `done` does. The runs
-    /// under way have then saved and stopped.
-    pub fn train(
-        &self,
-        runs: &[TrialRun],
+    /// If the disk or the system fails, which no other trial would survive either.
+    pub fn next(
+        &mut self,
+        waiting: &mut VecDeque<TrialRun>,
         signal: &AtomicUsize,
-        mut done: impl FnMut(&TrialRun, Option<String>) -> Result<()>,
-    ) -> Result<bool> {
-        let mut waiting = runs.iter().collect::<VecDeque<_>>();
-        let mut working: Vec<Process> = Vec::new();
-        let mut trouble = Ok(());
-        let mut stopping = false;
+    ) -> Result<Option<(TrialRun, Option<String>)>> {
         loop {
-            if !stopping && (trouble.is_err() || signal.load(Ordering::Relaxed) != 0) {
-                stopping = true;
-                working.iter_mut().for_each(Process::interrupt);
+            if signal.load(Ordering::Relaxed) != 0 {
+                self.stop();
+                waiting.clear();
             }
-            if !stopping
-                && working.len() < self.jobs
+            while self.working.len() < self.jobs
                 && let Some(run) = waiting.pop_front()
             {
-                match self.start(run) {
-                    Ok(process) => working.push(process),
-                    Err(error) => trouble = Err(error),
-                }
-                continue;
+                let process = self.start(run)?;
+                self.working.push(process);
             }
-            if working.is_empty() {
-                return trouble.map(|()| !stopping);
+            if self.working.is_empty() {
+                return Ok(None);
+            }
+            // A child that cannot be asked is treated as one that has ended, and waited for.
+            let has_ended = |process: &mut Process| !matches!(process.child.try_wait(), Ok(None));
+            if let Some(place) = self.working.iter_mut().position(has_ended) {
+                let mut process = self.working.swap_remove(place);
+                // What fails because it was asked to end is no news.
+                let failure = process.failure().map(|why| why.filter(|_| !self.is_stopping))?;
+                return Ok(Some((process.run, failure)));
             }
             thread::sleep(LOOK);
-            for mut process in working.extract_if(.., |process| process.has_ended()) {
-                let outcome = match process.outcome() {
-                    // What fails because it was asked to end is no news.
-                    Ok(Some(_)) if stopping => Ok(()),
-                    Ok(failure) => done(process.run, failure),
-                    Err(error) => Err(error),
-                };
-                trouble = trouble.and(outcome);
+        }
+    }
+
+    /// Asks the runs under way to save and stop.
+    fn stop(&mut self) {
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
+        }
+        for process in &mut self.working {
+            #[cfg(unix)]
+            // SAFETY: kill reads no memory, and a child that was not waited for keeps its number.
+            unsafe {
+                libc::kill(process.child.id() as libc::pid_t, libc::SIGTERM);
             }
+            #[cfg(not(unix))]
+            let _ = process.child.kill();
         }
     }
 
     /// Starts `train` on a run.
-    fn start<'a>(&self, run: &'a TrialRun) -> Result<Process<'a>> {
+    fn start(&self, run: TrialRun) -> Result<Process> {
         let failed = |error: std::io::Error| Error::Failed(format!("cannot start a trial: {error}"));
         let mut command = Command::new(&self.program);
         command.args(["train", "--progress", "none"]);
-        let is_new = !run.folder.path().exists();
-        let config = is_new.then(|| run.prepare()).transpose()?;
-        match &config {
-            Some(config) => command.arg(config.path()).arg("--run").arg(run.folder.path()),
-            None => command.arg("--resume").arg(run.folder.path()),
+        match run.folder.path().exists() {
+            true => command.arg("--resume").arg(run.folder.path()),
+            false => command.arg(run.write_config()?).arg("--run").arg(run.folder.path()),
         };
         if let Some(step) = run.until {
             command.args(["--until", &step.to_string()]);
@@ -156,7 +158,16 @@ impl Runner {
         // Ctrl-C in a terminal reaches a whole group of processes: the study passes it on by itself.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        Ok(Process { run, child: command.spawn().map_err(failed)?, _config: config })
+        Ok(Process { run, child: command.spawn().map_err(failed)? })
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.stop();
+        for process in &mut self.working {
+            let _ = process.failure();
+        }
     }
 }
 
@@ -165,26 +176,22 @@ impl TrialRun {
     ///
     /// # Errors
     /// If the data is no longer that of the other trials, or the file cannot be written.
-    fn prepare(&self) -> Result<NamedTempFile> {
+    fn write_config(&self) -> Result<PathBuf> {
         if self.data.is_some() {
             check_data(self.data, Some(dataset(&self.config)?.fingerprint()))?;
         }
-        let trials = self.folder.path().parent().unwrap_or(Path::new("."));
-        let io = |error: std::io::Error| Error::io("write", trials, error.kind().into());
-        let hidden = tempfile::Builder::new().prefix(".trial-").suffix(".toml").tempfile_in(trials);
-        let file = hidden.map_err(io)?;
-        fs::write(file.path(), self.config.to_toml()).map_err(io)?;
-        Ok(file)
+        write_atomically(&self.config_file(), self.config.to_toml().as_bytes())?;
+        Ok(self.config_file())
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.folder.path().with_extension("toml")
     }
 
     /// Whether it is as far as it was to go.
     fn is_there(&self) -> bool {
-        Summary::read(&self.folder).is_ok_and(|summary| match summary.ended {
-            Ended::Completed | Ended::EarlyStopped | Ended::Diverged => true,
-            Ended::Paused | Ended::Interrupted | Ended::TimeLimit => {
-                self.until.is_some_and(|step| summary.steps >= step)
-            }
-        })
+        let record = Record::read(&self.folder).ok().flatten();
+        record.is_some_and(|record| record.loss_at(self.until.unwrap_or(usize::MAX)).is_some())
     }
 }
 
@@ -194,8 +201,8 @@ impl TrialRun {
 /// # Errors
 /// If they are not.
 pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
-    match (here, there) {
-        (Some(here), Some(there)) if here != there => Err(Error::Input(
+    match here.zip(there) {
+        Some((here, there)) if here != there => Err(Error::Input(
             "the data has changed since the study began: restore what its trials were made with, or begin another \
              study"
                 .into(),
@@ -204,64 +211,44 @@ pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
     }
 }
 
-impl Process<'_> {
-    fn has_ended(&mut self) -> bool {
-        // A child that cannot be asked is treated as one that has ended, and waited for.
-        !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Asks the run to save and stop.
-    fn interrupt(&mut self) {
-        #[cfg(unix)]
-        // SAFETY: kill reads no memory, and a child that was not waited for keeps its number.
-        unsafe {
-            libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM);
-        }
-        #[cfg(not(unix))]
-        let _ = self.child.kill();
-    }
-
-    /// Why the run could not be trained; none where it ended, paused, diverged or was interrupted.
+impl Process {
+    /// Waits for the end: why the run could not be trained, none where it ended, paused, diverged or was interrupted.
     ///
     /// # Errors
     /// If what stopped it is no fault of the trial.
-    fn outcome(&mut self) -> Result<Option<String>> {
-        let failed = |error: std::io::Error| Error::Failed(format!("cannot wait for a trial: {error}"));
+    fn failure(&mut self) -> Result<Option<String>> {
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             let _ = stderr.read_to_string(&mut said);
         }
-        let status = self.child.wait().map_err(failed)?;
-        if status.success() || is_interrupted(status) || self.run.is_there() {
+        let status = self.child.wait();
+        // It was there for a run that began; whatever becomes of it, it is never read again.
+        let _ = fs::remove_file(self.run.config_file());
+        let status = status.map_err(|error| Error::Failed(format!("cannot wait for a trial: {error}")))?;
+        #[cfg(unix)]
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        #[cfg(not(unix))]
+        let signal = None;
+        // Asked to end by Ctrl-C, a closed terminal or a shutdown.
+        let is_interrupted =
+            matches!((status.code(), signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
+        if status.success() || is_interrupted || self.run.is_there() {
             return Ok(None);
         }
         let problem = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
         let problem = problem.map_or_else(|| format!("its process ended with {status}"), str::to_string);
+        let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
         match status.code() {
             // As the system does where memory runs out.
             None => Ok(Some(format!("{problem}: the memory may not suffice for it"))),
             // What `train` refuses for another reason than a value of the config, it would refuse the next
             // trial too: a full disk, a run that another process works in.
-            Some(2) if !blames_a_key(&problem) => {
+            Some(2) if !blames_a_key => {
                 Err(Error::Input(format!("trial {}: {problem}", self.run.folder.name())))
             }
             Some(_) => Ok(Some(problem)),
         }
     }
-}
-
-/// Whether an error is about the value of a config's key, as "`model.d_model` = 65536 ...".
-fn blames_a_key(problem: &str) -> bool {
-    problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "))
-}
-
-/// Whether a process was asked to end, by Ctrl-C, a closed terminal or a shutdown.
-fn is_interrupted(status: ExitStatus) -> bool {
-    #[cfg(unix)]
-    if matches!(std::os::unix::process::ExitStatusExt::signal(&status), Some(1 | 2 | 15)) {
-        return true;
-    }
-    matches!(status.code(), Some(129 | 130 | 143))
 }
 
 #[cfg(all(test, unix))]
@@ -270,7 +257,7 @@ mod tests {
 
     /// Trains runs by a program whose `train` does what `script` says in the folder of the trials, which is
     /// `$1` of it, and returns what was said of each.
-    fn train(script: &str, runs: usize, jobs: usize) -> (Result<bool>, Vec<(usize, Option<String>)>) {
+    fn train(script: &str, runs: usize, jobs: usize) -> (Result<()>, Vec<(usize, Option<String>)>) {
         let place = tempfile::tempdir().unwrap();
         let program = place.path().join("program");
         let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", place.path().display());
@@ -280,21 +267,23 @@ mod tests {
             .args([text.as_str(), program.to_str().unwrap()])
             .status();
         assert!(writes.unwrap().success());
-        let runner = Runner { program, ..Runner::new(place.path(), jobs).unwrap() };
+        let mut runner = Runner::new(place.path(), jobs).unwrap();
+        runner.program = program;
         let run = |trial: usize| TrialRun {
-            trial,
-            seed: 0,
+            run: (trial, 0),
             folder: RunFolder::at(place.path().join(trial.to_string())),
             config: Config::default(),
             until: Some(7),
             data: None,
         };
-        let runs = (0..runs).map(run).collect::<Vec<_>>();
+        let mut runs = (0..runs).map(run).collect::<VecDeque<_>>();
         let mut ended = Vec::new();
-        let outcome = runner.train(&runs, &AtomicUsize::new(0), |run, why| {
-            ended.push((run.trial, why));
-            Ok(())
-        });
+        let outcome = loop {
+            match runner.next(&mut runs, &AtomicUsize::new(0)) {
+                Ok(Some((run, why))) => ended.push((run.run.0, why)),
+                outcome => break outcome.map(drop),
+            }
+        };
         ended.sort();
         (outcome, ended)
     }
@@ -313,7 +302,7 @@ mod tests {
     #[test]
     fn a_trial_fails_by_itself_where_a_key_is_blamed_and_other_trouble_ends_the_study() {
         let (outcome, ended) = train("echo 'error: `model.d_model` = 7 is too large' >&2; exit 2", 3, 2);
-        assert!(outcome.unwrap() && ended.len() == 3);
+        assert!(outcome.is_ok() && ended.len() == 3);
         assert_eq!(ended[0].1.as_deref(), Some("`model.d_model` = 7 is too large"));
         let (outcome, ended) = train("echo 'error: cannot write `x`: no space is left' >&2; exit 2", 3, 1);
         let told = outcome.unwrap_err().to_string();

@@ -28,10 +28,8 @@ pub struct Space {
 pub struct Combinations {
     /// Those that can be tried.
     pub settings: Vec<Setting>,
-    /// How many were left out because the config's own checks refuse them.
-    pub left_out: usize,
-    /// Why the first one was.
-    pub reason: Option<String>,
+    /// Why the config's own checks refuse each of the others.
+    pub refused: Vec<String>,
 }
 
 impl Space {
@@ -41,61 +39,37 @@ impl Space {
     /// [`Error::Key`] for a key that a study cannot search, a list or range that is empty, and a value
     /// that cannot be used in any combination.
     pub fn new(config: &Config) -> Result<Self> {
-        let searched = config.tune.as_ref().map(|tune| tune.searched()).unwrap_or_default();
         let mut dimensions = BTreeMap::new();
-        for (key, value) in searched {
-            let refused = |problem: String| {
-                Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem)
+        for (key, value) in config.tune.iter().flat_map(|tune| &tune.search) {
+            let dimension = match incomparable(key) {
+                Some(problem) => Err(problem.to_string()),
+                None => Dimension::parse(value),
             };
-            if let Some(problem) = incomparable(&key) {
-                return Err(refused(problem.into()));
-            }
-            let dimension = Dimension::parse(&value).map_err(refused)?;
-            dimensions.insert(key, dimension);
+            let dimension = dimension.map_err(|problem| not_searched(key, value, problem))?;
+            dimensions.insert(key.clone(), dimension);
         }
         let space = Self { base: Config { tune: None, ..config.clone() }, dimensions };
         space.check_values()?;
         Ok(space)
     }
 
-    /// The config that the space is around, without its search.
-    pub fn base(&self) -> &Config {
-        &self.base
-    }
-
-    /// The searched keys, in their order.
-    pub fn keys(&self) -> Vec<String> {
-        self.dimensions.keys().cloned().collect()
-    }
-
-    /// The config of a setting. A falling schedule ends no higher than the setting's rate.
-    ///
-    /// # Errors
-    /// If the config's own checks refuse it.
-    pub fn config(&self, setting: &Setting) -> Result<Config> {
-        configured(&self.base, setting)
-    }
-
-    /// Every combination; of a range so many points as it asks for, or 5.
+    /// Every combination, in which the last key changes fastest; of a range so many points as it asks for, or 5.
     ///
     /// # Errors
     /// If there are too many, or none of them can be tried.
     pub fn grid(&self) -> Result<Combinations> {
-        let size = self.size(true).filter(|&size| size <= MOST_COMBINATIONS);
-        let Some(size) = size else {
+        let size = self.size();
+        if size > MOST_COMBINATIONS {
             return Err(Error::Input(format!(
                 "the grid of [tune.search] has more than {MOST_COMBINATIONS} combinations: shorten the lists, or take \
                  tune.method = \"halving\""
             )));
-        };
-        let values = self.dimensions.iter().map(|(key, dimension)| (key, dimension.points()));
-        let values = values.collect::<Vec<_>>();
+        }
         let mut found = Combinations::default();
         for mut index in 0..size {
             let mut setting = Setting::new();
-            // The last key changes fastest.
-            for (key, points) in values.iter().rev() {
-                setting.insert((*key).clone(), points[index % points.len()].clone());
+            for (key, Dimension { points, .. }) in self.dimensions.iter().rev() {
+                setting.insert(key.clone(), points[index % points.len()].clone());
                 index /= points.len();
             }
             self.admit(setting, &mut found);
@@ -109,7 +83,8 @@ impl Space {
     /// # Errors
     /// If none of them can be tried.
     pub fn draw(&self, count: usize, seed: u64) -> Result<Combinations> {
-        if self.size(false).is_some_and(|size| size <= MOST_COMBINATIONS) {
+        let is_finite = self.dimensions.values().all(|dimension| dimension.range.is_none());
+        if is_finite && self.size() <= MOST_COMBINATIONS {
             let mut grid = self.grid()?;
             grid.settings.shuffle(&mut generator(seed, Purpose::Tuning, [0, 0]));
             grid.settings.truncate(count);
@@ -120,9 +95,8 @@ impl Space {
         for index in 0..count as u64 {
             for attempt in 0..DRAWS {
                 let random = &mut generator(seed, Purpose::Tuning, [index, attempt]);
-                let values = self.dimensions.iter();
-                let setting: Setting =
-                    values.map(|(key, values)| (key.clone(), values.draw(random))).collect();
+                let value = |(key, values): (&String, &Dimension)| (key.clone(), values.draw(random));
+                let setting = self.dimensions.iter().map(value).collect::<Setting>();
                 if drawn.insert(format!("{setting:?}")) && self.admit(setting, &mut found) {
                     break;
                 }
@@ -131,33 +105,26 @@ impl Space {
         found.or_none_can_be_tried()
     }
 
-    /// The number of combinations; none where a range has no end of values, or they cannot be counted.
-    fn size(&self, in_points: bool) -> Option<usize> {
-        self.dimensions.values().try_fold(1usize, |size, dimension| match dimension {
-            Dimension::Range(_) if !in_points => None,
-            dimension => size.checked_mul(dimension.points().len()),
-        })
+    /// The number of combinations of a grid.
+    fn size(&self) -> usize {
+        self.dimensions.values().fold(1, |size, dimension| size.saturating_mul(dimension.points.len()))
     }
 
     /// Takes a setting in, if the config's checks let it pass.
     fn admit(&self, setting: Setting, found: &mut Combinations) -> bool {
-        match self.config(&setting) {
-            Ok(_) => found.settings.push(setting),
-            Err(error) => {
-                found.left_out += 1;
-                found.reason.get_or_insert(error.to_string());
-                return false;
-            }
-        }
-        true
+        let refused = configured(&self.base, &setting).err();
+        let passes = refused.is_none();
+        found.refused.extend(refused.map(|error| error.to_string()));
+        found.settings.extend(passes.then_some(setting));
+        passes
     }
 
     /// A value that is wrong by itself, whatever the other keys say, is no condition but an error.
     fn check_values(&self) -> Result<()> {
         for (key, dimension) in &self.dimensions {
-            for value in dimension.ends() {
-                let setting = [(key.clone(), value)].into();
-                if let Err(Error::Key { key: refused, value, problem, .. }) = self.config(&setting)
+            for value in &dimension.points {
+                if let Err(Error::Key { key: refused, value, problem, .. }) =
+                    configured(&self.base, &[(key.clone(), value.clone())].into())
                     && refused == *key
                     && (problem.starts_with("cannot be used") || !problem.contains('`'))
                 {
@@ -167,6 +134,11 @@ impl Space {
         }
         Ok(())
     }
+}
+
+/// The error of a key that cannot be searched, or not over these values.
+pub fn not_searched(key: &str, value: &toml::Value, problem: impl Into<String>) -> Error {
+    Error::key(format!("tune.search.{key}"), value.to_string().replace('\n', ""), problem)
 }
 
 /// The config of a setting around `base`.
@@ -195,44 +167,37 @@ pub fn setting_shown(setting: &Setting) -> String {
     setting.iter().map(pair).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the trials start from the weights of a run, which fit its model alone.
-pub fn keeps_its_shape(config: &Config) -> bool {
-    !config.run.from.as_os_str().is_empty()
-}
-
 /// Why the trials of a study that searches a key could not be compared; none where they can.
 fn incomparable(key: &str) -> Option<&'static str> {
-    match key {
-        "data.train_samples" => None,
-        "training.steps" | "training.epochs" | "training.max_minutes" => {
-            Some("cannot be searched: every trial has the same budget, which is `tune.steps`")
-        }
-        "training.validate_every"
-        | "training.validate_at"
-        | "training.checkpoint_every"
-        | "training.log_every" => {
-            Some("cannot be searched: it changes what is measured, not what is learned")
-        }
-        "training.backend" | "training.device" | "training.threads" | "training.kernels" => {
-            Some("cannot be searched: it changes how fast a model learns, not what")
-        }
-        "run.seed" => Some("cannot be searched: `tune.seeds` = 3 runs each setting with three seeds"),
-        key if key.starts_with("data.") => Some(
+    let (section, name) = key.split_once('.').unwrap_or((key, ""));
+    match (section, name) {
+        ("data", "train_samples") => None,
+        ("data", _) => Some(
             "cannot be searched: it changes the validation set, which must be the same for all trials; of [data] \
              only `data.train_samples` can",
         ),
-        key if key.starts_with("model.") || key.starts_with("training.") => None,
+        ("training", "steps" | "epochs" | "max_minutes") => {
+            Some("cannot be searched: every trial has the same budget, which is `tune.steps`")
+        }
+        ("training", "validate_every" | "validate_at" | "checkpoint_every" | "log_every") => {
+            Some("cannot be searched: it changes what is measured, not what is learned")
+        }
+        ("training", "backend" | "device" | "threads" | "kernels") => {
+            Some("cannot be searched: it changes how fast a model learns, not what")
+        }
+        ("run", "seed") => Some("cannot be searched: `tune.seeds` = 3 runs each setting with three seeds"),
+        ("model" | "training", _) => None,
         _ => Some("cannot be searched: search keys of [model] and [training]"),
     }
 }
 
 impl Combinations {
     fn or_none_can_be_tried(self) -> Result<Self> {
-        match (self.settings.is_empty(), &self.reason) {
-            (true, Some(reason)) => Err(Error::Input(format!(
+        match self.refused.first().filter(|_| self.settings.is_empty()) {
+            None => Ok(self),
+            Some(reason) => Err(Error::Input(format!(
                 "no combination of [tune.search] can be tried: {reason}; search that key too, or other values"
             ))),
-            _ => Ok(self),
         }
     }
 }

@@ -1,20 +1,23 @@
-//! A study: its folder, its trials and what they amount to.
+//! A study: what is known of its runs, and what follows from it: its trials, their losses, and what is due.
 //!
-//! The folder holds `config.toml` with the search, `trials/` with an ordinary run folder for each run,
+//! Its folder holds `config.toml` with the search, `trials/` with an ordinary run folder for each run,
 //! `study.csv`, `best.toml`, `plots/` and `report.html`. What is done is read from the runs themselves,
-//! so there is nothing that could contradict them.
+//! so there is nothing that could contradict them. A study may have ten thousand trials: what follows from the
+//! runs is worked out once after each, and anew only for the trials that it concerns.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
 
 use serde::Serialize;
 
-use super::folder::StudyFolder;
+use super::folder::{best, check_trial, failure, overfit_check, trials};
 use super::outline::Outline;
 use super::overfit::OverfitCheck;
-use super::proposal::Due;
-use super::results::{Results, Run};
 use super::runs::{Runner, TrialRun, check_data};
+use super::space::configured;
+use super::stages::Agenda;
+use super::statistics::mean;
 use super::table;
 use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
@@ -22,12 +25,26 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint};
 
-/// A study that this process has locked.
+/// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
+pub type Run = (usize, usize);
+
+/// A study, as far as it got.
 #[derive(Debug)]
 pub struct Study {
-    folder: StudyFolder,
-    results: Results,
-    _lock: Lock,
+    /// Its folder.
+    pub folder: RunFolder,
+    /// What it was to do from the beginning.
+    pub outline: Outline,
+    /// The trials so far, and what is due.
+    pub agenda: Agenda,
+    /// Each run that has come to a pause, or why it could not be trained.
+    pub runs: BTreeMap<Run, Result<Record, String>>,
+    /// The config of each trial's setting.
+    configs: Vec<Config>,
+    /// What the runs of each trial say; none where none has come to a pause.
+    trials: BTreeMap<usize, Option<Trial>>,
+    /// That of this process on the folder.
+    lock: Option<Lock>,
 }
 
 /// What a study found, for its pictures and its page.
@@ -53,28 +70,131 @@ impl Study {
     /// If the folder exists or cannot be written.
     pub fn create(config: &Config, outline: Outline, target: &Target, jobs: usize) -> Result<(Self, Runner)> {
         let (folder, lock) = RunFolder::create(target, |folder| {
-            let folder = StudyFolder::at(folder.clone());
-            let trials = folder.trials();
+            let trials = trials(folder);
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;
             write_atomically(&folder.config(), config.to_toml().as_bytes())
         })?;
-        Self::open(outline, StudyFolder::at(folder), lock, jobs)
+        Self::open(outline, folder, lock, jobs)
     }
 
     /// Opens the study in `folder`, once the runs of a process that was killed have ended.
     ///
     /// # Errors
     /// If another process works in it, its runs were not made by it, or its data has changed.
-    pub fn resume(outline: Outline, folder: StudyFolder, jobs: usize) -> Result<(Self, Runner)> {
+    pub fn resume(outline: Outline, folder: RunFolder, jobs: usize) -> Result<(Self, Runner)> {
         let lock = folder.lock()?;
         Self::open(outline, folder, lock, jobs)
     }
 
-    fn open(outline: Outline, folder: StudyFolder, lock: Lock, jobs: usize) -> Result<(Self, Runner)> {
-        let runner = Runner::new(&folder.trials(), jobs)?;
-        let mut study = Self { folder, results: Results::new(outline)?, _lock: lock };
-        study.read()?;
+    fn open(outline: Outline, folder: RunFolder, lock: Lock, jobs: usize) -> Result<(Self, Runner)> {
+        let runner = Runner::new(&trials(&folder), jobs)?;
+        let mut study = Self::new(outline, folder, Some(lock))?;
+        let mut read = 0;
+        // What is done may bring further trials.
+        while read < study.agenda.trials.len() {
+            for trial in std::mem::replace(&mut read, study.agenda.trials.len())..study.agenda.trials.len() {
+                (0..study.outline.tune.seeds).try_for_each(|seed| study.read_run((trial, seed)))?;
+            }
+            study.work_out()?;
+        }
         Ok((study, runner))
+    }
+
+    /// A study of which no run is known.
+    fn new(outline: Outline, folder: RunFolder, lock: Option<Lock>) -> Result<Self> {
+        let (agenda, runs, configs, trials) = Default::default();
+        let mut study = Self { folder, outline, agenda, runs, configs, trials, lock };
+        study.work_out()?;
+        Ok(study)
+    }
+
+    /// Reads how far a run is, or why it could not be trained; [`Self::work_out`] is to be called then.
+    fn read_run(&mut self, run: Run) -> Result<()> {
+        let folder = self.run_folder(run);
+        let mut record = None;
+        if folder.config().exists() {
+            check_trial(&folder, &self.outline.trial_config(&self.configs[run.0], run.1))?;
+            check_data(self.outline.data, data_fingerprint(&folder))?;
+            record = Record::read(&folder)?.map(Ok);
+        }
+        let failure = failure(&folder);
+        if failure.exists() {
+            let why = fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error))?;
+            record = Some(Err(why.trim().to_string()));
+        }
+        self.record(run, record);
+        Ok(())
+    }
+
+    fn record(&mut self, run: Run, record: Option<Result<Record, String>>) {
+        self.trials.remove(&run.0);
+        self.runs.extend(record.map(|record| (run, record)));
+    }
+
+    /// Works out what follows from what was recorded.
+    ///
+    /// # Errors
+    /// If a proposed setting cannot be used, which the search has ruled out.
+    fn work_out(&mut self) -> Result<()> {
+        let agenda = self.outline.stages.agenda(|trial, rung| self.loss(trial, rung));
+        for proposed in agenda.trials.iter().skip(self.configs.len()) {
+            self.configs.push(configured(&self.outline.base, &proposed.setting)?);
+        }
+        let before = std::mem::replace(&mut self.agenda, agenda);
+        for (number, proposed) in self.agenda.trials.iter().enumerate() {
+            if self.trials.contains_key(&number) && before.trials.get(number) == Some(proposed) {
+                continue;
+            }
+            let step = self.outline.budget.rung(&self.configs[number], proposed.rung);
+            let runs = (0..self.outline.tune.seeds).map(|seed| self.runs.get(&(number, seed)));
+            let failed = runs.clone().flatten().any(Result::is_err);
+            let runs = runs.map(|run| Some(run?.as_ref().ok()?.until(step))).collect::<Vec<_>>();
+            self.trials.insert(number, Trial::new(number, proposed, &runs, failed));
+        }
+        Ok(())
+    }
+
+    /// The loss of a trial at a rung, the mean of its runs there: infinite where one of them diverged or could
+    /// not be trained.
+    fn loss(&self, trial: usize, rung: usize) -> Option<f64> {
+        // Of a trial that was never proposed before, nothing is known.
+        let step = self.outline.budget.rung(self.configs.get(trial)?, rung);
+        let losses = (0..self.outline.tune.seeds).map(|seed| match self.runs.get(&(trial, seed))? {
+            Ok(record) => record.loss_at(step),
+            Err(_) => Some(f64::INFINITY),
+        });
+        losses.collect::<Option<Vec<_>>>().map(|losses| mean(&losses))
+    }
+
+    /// The trials that have come to a pause, by their numbers.
+    pub fn trials(&self) -> impl Iterator<Item = &Trial> {
+        self.trials.values().flatten()
+    }
+
+    /// Why the first of the runs that failed did.
+    pub fn first_failure(&self) -> Option<&str> {
+        self.runs.values().find_map(|run| run.as_ref().err()).map(String::as_str)
+    }
+
+    /// Training sequences that all runs have seen.
+    pub fn sequences(&self) -> usize {
+        let records = self.runs.iter().filter_map(|(&(trial, _), run)| Some((trial, run.as_ref().ok()?)));
+        let seen = |(trial, record): (usize, &Record)| {
+            self.outline.budget.sequences(&self.configs[trial], record.summary.steps)
+        };
+        records.map(seen).sum()
+    }
+
+    /// What it found so far; none where no trial has a loss.
+    pub fn findings(&self) -> Option<Findings> {
+        let trials = ranked(self.trials()).into_iter().cloned().collect::<Vec<_>>();
+        trials.iter().any(|trial| trial.loss.is_some()).then(|| Findings {
+            study: self.folder.name(),
+            keys: self.outline.stages.keys(),
+            floor: trials.iter().find_map(|trial| trial.floor),
+            seeds: self.outline.tune.seeds,
+            trials,
+        })
     }
 
     /// Writes what the overfit check found, which is then not made again.
@@ -83,111 +203,37 @@ impl Study {
     /// If the file cannot be written.
     pub fn write_overfit_check(&self, found: &OverfitCheck) -> Result<()> {
         let json = serde_json::to_vec_pretty(found).expect("an overfit check holds plain values");
-        write_atomically(&self.folder.overfit_check(), &json)
+        write_atomically(&overfit_check(&self.folder), &json)
     }
 
     /// Removes the folder of a study that tried nothing.
     ///
     /// # Errors
     /// If the system does not let it.
-    pub fn discard(self) -> Result<()> {
-        let path = self.folder.path().to_path_buf();
-        drop(self);
-        fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+    pub fn discard(mut self) -> Result<()> {
+        drop(self.lock.take());
+        let path = self.folder.path();
+        fs::remove_dir_all(path).map_err(|error| Error::io("remove", path, error))?;
         // The place of runs without a name is the program's own: it goes too, unless others lie there.
-        if let Some(place) = path.parent().filter(|place| place.ends_with(RUNS)) {
-            let _ = fs::remove_dir(place);
-        }
+        let _ = path.parent().filter(|place| place.ends_with(RUNS)).map(fs::remove_dir);
         Ok(())
     }
 
-    /// Reads what is done.
-    fn read(&mut self) -> Result<()> {
-        loop {
-            let mut found = false;
-            for trial in 0..self.results.agenda().trials.len() {
-                for seed in 0..self.outline().seeds() {
-                    found |= !self.results.knows((trial, seed)) && self.read_run((trial, seed))?;
-                }
-            }
-            if !found {
-                return Ok(());
-            }
-            // What is done now may bring further trials.
-            self.results.work_out()?;
-        }
-    }
-
-    /// Reads how far a run is, and why it could not be trained; whether anything is known of it.
-    fn read_run(&mut self, run: Run) -> Result<bool> {
-        let (trial, seed) = run;
-        let folder = self.run_folder(trial, seed);
-        let failure = StudyFolder::failure(&folder);
-        let read = || fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error));
-        let why = failure.exists().then(read).transpose()?.map(|why| why.trim().to_string());
-        let mut record = None;
-        if folder.config().exists() {
-            let expected = self.outline().trial_config(self.results.config(trial), seed);
-            StudyFolder::check_trial(&folder, &expected)?;
-            check_data(self.outline().data, data_fingerprint(&folder))?;
-            record = Record::read(&folder)?;
-        }
-        let is_known = record.is_some() || why.is_some();
-        self.results.record(run, record, why);
-        Ok(is_known)
-    }
-
-    /// The folder of the study.
-    pub fn folder(&self) -> &StudyFolder {
-        &self.folder
-    }
-
-    /// What it was to do from the beginning.
-    pub fn outline(&self) -> &Outline {
-        self.results.outline()
-    }
-
-    /// What its runs say.
-    pub fn results(&self) -> &Results {
-        &self.results
-    }
-
-    /// What it found so far; none where no trial has a loss.
-    pub fn findings(&self) -> Option<Findings> {
-        let trials = ranked(self.results.trials()).into_iter().cloned().collect::<Vec<_>>();
-        trials.iter().any(|trial| trial.loss.is_some()).then(|| Findings {
-            study: self.folder.name(),
-            keys: self.outline().proposer.keys(),
-            floor: trials.iter().find_map(|trial| trial.floor),
-            seeds: self.outline().seeds(),
-            trials,
-        })
-    }
-
     /// The runs that are due now; none where the study is complete.
-    fn due(&self) -> Vec<TrialRun> {
-        let outline = self.outline();
-        let mut runs = Vec::new();
-        for &Due { trial, rung } in &self.results.agenda().due {
-            let config = self.results.config(trial);
-            let (step, pauses) = outline.rung(config, rung);
-            for seed in 0..outline.seeds() {
-                let record = self.results.run((trial, seed));
-                let is_there = record.is_some_and(|record| record.loss_at(step).is_some());
-                if is_there || self.results.failure((trial, seed)).is_some() {
-                    continue;
-                }
-                runs.push(TrialRun {
-                    trial,
-                    seed,
-                    folder: self.run_folder(trial, seed),
-                    config: outline.trial_config(config, seed),
-                    until: pauses.then_some(step),
-                    data: outline.data,
-                });
-            }
-        }
-        runs
+    fn due(&self) -> impl Iterator<Item = TrialRun> {
+        let seeds = |&trial: &usize| (0..self.outline.tune.seeds).map(move |seed| (trial, seed));
+        self.agenda.due.iter().flat_map(seeds).filter_map(|run| {
+            let step = self.outline.budget.rung(&self.configs[run.0], self.agenda.trials[run.0].rung);
+            let is_due = match self.runs.get(&run) {
+                Some(Ok(record)) => record.loss_at(step).is_none(),
+                Some(Err(_)) => false,
+                None => true,
+            };
+            let config = self.outline.trial_config(&self.configs[run.0], run.1);
+            let until = Some(step).filter(|_| config.training.steps != Some(step));
+            let folder = self.run_folder(run);
+            is_due.then_some(TrialRun { run, folder, config, until, data: self.outline.data })
+        })
     }
 
     /// Trains whatever is due until nothing is, or the signal asks for the end: then it returns false. The
@@ -197,58 +243,130 @@ impl Study {
     /// If a file cannot be written, or the system fails: what is done stays done.
     pub fn conduct(
         &mut self,
-        runner: &Runner,
+        mut runner: Runner,
         signal: &AtomicUsize,
         mut after: impl FnMut(&Self, &TrialRun),
     ) -> Result<bool> {
         self.write()?;
         loop {
-            let runs = self.due();
-            if runs.is_empty() {
-                return Ok(true);
-            }
-            let all = runner.train(&runs, signal, |run, failure| {
-                if let Some(why) = &failure {
-                    write_atomically(&StudyFolder::failure(&run.folder), format!("{why}\n").as_bytes())?;
+            let mut due = self.due().collect();
+            while let Some((run, why)) = runner.next(&mut due, signal)? {
+                if let Some(why) = why {
+                    write_atomically(&failure(&run.folder), format!("{why}\n").as_bytes())?;
                 }
-                self.read_run((run.trial, run.seed))?;
-                self.results.work_out()?;
+                self.read_run(run.run)?;
+                self.work_out()?;
                 self.write()?;
-                after(self, run);
-                Ok(())
-            })?;
-            if !all {
-                return Ok(false);
+                after(self, &run);
+            }
+            if runner.is_stopping() || self.due().next().is_none() {
+                return Ok(!runner.is_stopping());
             }
         }
     }
 
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
     fn write(&self) -> Result<()> {
-        let table = table::csv(&self.outline().proposer.keys(), self.results.trials());
-        write_atomically(&self.folder.table(), &table)?;
-        match ranked(self.results.trials()).first() {
-            Some(best) if best.loss.is_some() => {
-                let config = self.outline().whole_config(self.results.config(best.trial));
-                write_atomically(&self.folder.best(), config.to_toml().as_bytes())
+        let table = table::csv(&self.outline.stages.keys(), self.trials());
+        write_atomically(&self.folder.path().join("study.csv"), &table)?;
+        match ranked(self.trials()).first().filter(|first| first.loss.is_some()) {
+            None => Ok(()),
+            Some(first) => {
+                let config = self.outline.whole_config(&self.configs[first.trial]);
+                write_atomically(&best(&self.folder), config.to_toml().as_bytes())
             }
-            Some(_) | None => Ok(()),
         }
     }
 
     /// The page of a trial's run, relative to the study's folder; of several seeds that of the first. None where
     /// it is not there: a run that only paused has none.
     pub fn page(&self, trial: &Trial) -> Option<String> {
-        let run = self.run_folder(trial.trial, 0);
+        let run = self.run_folder((trial.trial, 0));
         run.report().exists().then(|| format!("trials/{}/report.html", run.name()))
     }
 
     /// The folder of a run, whether it is there or not.
-    fn run_folder(&self, trial: usize, seed: usize) -> RunFolder {
-        let name = match self.outline().seeds() {
+    fn run_folder(&self, (trial, seed): Run) -> RunFolder {
+        let name = match self.outline.tune.seeds {
             1 => format!("{trial:03}"),
             _ => format!("{trial:03}-seed-{seed}"),
         };
-        RunFolder::at(self.folder.trials().join(name))
+        RunFolder::at(trials(&self.folder).join(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::testing::run;
+    use super::*;
+    use crate::training::{Ended, dataset};
+
+    fn outline(text: &str) -> Outline {
+        let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
+        Outline::new(&config, &dataset(&config).unwrap()).unwrap()
+    }
+
+    const STUDY: &str = "[data]\ntrain_samples = 512\n[training]\nsteps = 300\n[tune]\ntrials = 11\nseeds = 2\n\
+                         [tune.search]\n\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n\
+                         \"training.batch_size\" = [8, 16]";
+
+    fn study(outline: &Outline) -> Study {
+        Study::new(outline.clone(), RunFolder::at("nowhere"), None).unwrap()
+    }
+
+    /// Lets every run that is due do what is made up for it, and calls `after` each.
+    fn play(study: &mut Study, after: impl Fn(&Study)) {
+        loop {
+            let due = study.agenda.due.clone();
+            if due.is_empty() {
+                return;
+            }
+            for trial in due {
+                let rung = study.agenda.trials[trial].rung;
+                for seed in 0..study.outline.tune.seeds {
+                    let config = study.configs[trial].clone();
+                    let reached = |rung| study.outline.budget.rung(&config, rung);
+                    let (step, pauses) = (reached(rung), rung + 1 < study.outline.stages.rungs);
+                    let ended = match (trial, pauses) {
+                        (3, _) => Ended::Diverged,
+                        (_, true) => Ended::Paused,
+                        (_, false) => Ended::Completed,
+                    };
+                    let loss = |rung| 1.0 + (trial * 7 % 11 + seed) as f64 / (rung + 1) as f64;
+                    let valid = (0..=rung).map(|rung| (reached(rung), loss(rung))).collect::<Vec<_>>();
+                    let record = match trial {
+                        5 => Err("too large".to_string()),
+                        _ => Ok(run(ended, step, &valid)),
+                    };
+                    study.record((trial, seed), Some(record));
+                    study.work_out().unwrap();
+                    after(study);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_worked_out_run_by_run_is_what_follows_from_all_of_them_at_once() {
+        let outline = outline(STUDY);
+        let mut played = study(&outline);
+        play(&mut played, |played| {
+            let mut read = study(&outline);
+            for (&run, record) in &played.runs {
+                read.record(run, Some(record.as_ref().map_err(String::clone).cloned()));
+            }
+            read.work_out().unwrap();
+            assert_eq!(read.agenda, played.agenda);
+            assert!(read.trials().eq(played.trials()));
+            assert_eq!(read.sequences(), played.sequences());
+        });
+        let trials = played.trials().collect::<Vec<_>>();
+        assert_eq!(trials.len(), 11);
+        let ended = |trial: usize| trials[trial].ended.name();
+        assert_eq!((ended(3), ended(5)), ("diverged", "failed"));
+        let count = |name| (0..11).filter(|&trial| ended(trial) == name).count();
+        assert_eq!((count("completed"), count("unfinished")), (1, 0));
     }
 }

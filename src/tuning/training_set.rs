@@ -15,6 +15,17 @@ pub enum TrainingSet {
     Windows(usize),
 }
 
+/// What the steps of a run see of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Sequences that a step sees, but for the last of an epoch of rows.
+    pub sequences_per_step: usize,
+    /// Steps of an epoch.
+    pub steps_per_epoch: usize,
+    /// Sequences of an epoch.
+    epoch: usize,
+}
+
 impl TrainingSet {
     /// The training set of `dataset`, which is the one of `config`.
     pub fn of(config: &Config, dataset: &Dataset) -> Self {
@@ -28,29 +39,9 @@ impl TrainingSet {
     /// Sequences that it holds for a run of `config`.
     fn samples(self, config: &Config) -> usize {
         match self {
-            Self::Drawn => config.data.train_samples,
-            Self::Rows(samples) | Self::Windows(samples) => samples,
+            Self::Drawn => config.data.train_samples.max(1),
+            Self::Rows(samples) | Self::Windows(samples) => samples.max(1),
         }
-        .max(1)
-    }
-
-    /// Sequences after which the next step is the first of an epoch; none where that cuts no batch short.
-    fn epoch(self, config: &Config) -> Option<usize> {
-        match self {
-            Self::Drawn | Self::Rows(_) => Some(self.samples(config)),
-            Self::Windows(_) => None,
-        }
-    }
-
-    /// Sequences that a step sees, but for the last of an epoch of rows.
-    pub fn sequences_per_step(self, config: &Config) -> usize {
-        let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
-        self.epoch(config).map_or(full, |epoch| full.min(epoch))
-    }
-
-    /// Steps of an epoch.
-    pub fn steps_per_epoch(self, config: &Config) -> usize {
-        self.samples(config).div_ceil(self.sequences_per_step(config))
     }
 
     /// Steps of a run of `config` itself.
@@ -58,28 +49,41 @@ impl TrainingSet {
         config.training.total_steps(self.samples(config).div_ceil(config.training.batch_size))
     }
 
+    /// What the steps of a run of `config` see.
+    pub fn pace(self, config: &Config) -> Pace {
+        let (samples, is_stream) = (self.samples(config), matches!(self, Self::Windows(_)));
+        let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
+        let sequences_per_step = if is_stream { full } else { full.min(samples) };
+        let steps_per_epoch = samples.div_ceil(sequences_per_step);
+        let epoch = if is_stream { steps_per_epoch.saturating_mul(full) } else { samples };
+        Pace { sequences_per_step, steps_per_epoch, epoch }
+    }
+}
+
+impl Pace {
     /// Sequences that so many steps see.
-    pub fn sequences(self, config: &Config, steps: usize) -> usize {
-        let sequences_per_step = self.sequences_per_step(config);
-        let Some(epoch) = self.epoch(config) else { return steps.saturating_mul(sequences_per_step) };
-        let steps_per_epoch = self.steps_per_epoch(config);
-        let begun = (steps % steps_per_epoch * sequences_per_step).min(epoch);
-        (steps / steps_per_epoch).saturating_mul(epoch).saturating_add(begun)
+    pub fn sequences(self, steps: usize) -> usize {
+        let begun = (steps % self.steps_per_epoch * self.sequences_per_step).min(self.epoch);
+        (steps / self.steps_per_epoch).saturating_mul(self.epoch).saturating_add(begun)
     }
 
     /// The most steps that see no more than so many sequences.
-    pub fn steps_within(self, config: &Config, sequences: usize) -> usize {
-        let sequences_per_step = self.sequences_per_step(config);
-        let Some(epoch) = self.epoch(config) else { return sequences / sequences_per_step };
-        sequences / epoch * self.steps_per_epoch(config) + sequences % epoch / sequences_per_step
+    pub fn steps_within(self, sequences: usize) -> usize {
+        sequences / self.epoch * self.steps_per_epoch + sequences % self.epoch / self.sequences_per_step
+    }
+
+    /// Steps after which a trial has seen as near to so many sequences as its steps allow, at least one.
+    pub fn steps_to(self, sequences: usize) -> usize {
+        let before = self.steps_within(sequences);
+        let below = sequences - self.sequences(before);
+        let above = self.sequences(before + 1) - sequences;
+        if below < above { before.max(1) } else { before + 1 }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
-    use burn::data::dataloader::DataLoader as _;
     use burn_ndarray::NdArray;
 
     use super::*;
@@ -95,13 +99,13 @@ mod tests {
     fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
         // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
         let batches = |batch_size: usize| config(&[&format!("training.batch_size={batch_size}")]);
-        let seen = |batch_size, steps| TrainingSet::Rows(65).sequences(&batches(batch_size), steps);
+        let seen = |batch_size, steps| TrainingSet::Rows(65).pace(&batches(batch_size)).sequences(steps);
         assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);
         assert_eq!([2, 3, 4].map(|steps| seen(32, steps)), [64, 65, 97]);
         assert_eq!([1, 2, 3].map(|steps| seen(64, steps)), [64, 65, 129]);
         assert_eq!([1, 7].map(|steps| seen(1_000, steps)), [65, 455], "no batch is larger than the set");
         let accumulated = config(&["training.batch_size=16", "training.accumulate=3"]);
-        let seen = |steps| TrainingSet::Rows(65).sequences(&accumulated, steps);
+        let seen = |steps| TrainingSet::Rows(65).pace(&accumulated).sequences(steps);
         assert_eq!([1, 2, 3].map(seen), [48, 65, 113]);
     }
 
@@ -126,9 +130,9 @@ mod tests {
                 let training = &config.training;
                 let loader = Loader::new(dataset.train.clone(), training.batch_size, 5, Order::Shuffled);
                 let steps_per_epoch = training.steps_per_epoch(loader.batches());
-                assert_eq!(set.steps_per_epoch(&config), steps_per_epoch);
+                assert_eq!(set.pace(&config).steps_per_epoch, steps_per_epoch);
                 let steps = TrainSteps::<NdArray> {
-                    loader: Arc::new(loader),
+                    loader,
                     accumulate: training.accumulate,
                     log_every: 1,
                     first: 0,
@@ -137,10 +141,10 @@ mod tests {
                 };
                 let mut seen = 0;
                 for (step, batches) in steps.iter().enumerate() {
-                    assert_eq!(set.sequences(&config, step), seen, "{config:?}");
+                    assert_eq!(set.pace(&config).sequences(step), seen, "{config:?}");
                     seen += batches.batches.iter().map(|batch| batch.inputs.tokens.dims()[0]).sum::<usize>();
-                    assert_eq!(set.steps_within(&config, seen - 1), step);
-                    assert_eq!(set.steps_within(&config, seen), step + 1);
+                    assert_eq!(set.pace(&config).steps_within(seen - 1), step);
+                    assert_eq!(set.pace(&config).steps_within(seen), step + 1);
                 }
             }
         }
@@ -153,6 +157,6 @@ mod tests {
         let set = TrainingSet::of(&config, &dataset);
         let mut trial = config;
         trial.data.train_samples = 57;
-        assert_eq!([1, 2, 3].map(|steps| set.sequences(&trial, steps)), [48, 57, 105]);
+        assert_eq!([1, 2, 3].map(|steps| set.pace(&trial).sequences(steps)), [48, 57, 105]);
     }
 }

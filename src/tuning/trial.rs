@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::space::Setting;
+use super::stages::Proposed;
 use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
@@ -139,14 +140,12 @@ impl Record {
     /// The lowest validation loss up to `step`, whatever the run did since: infinite where it had diverged by
     /// then, none where it is not there yet.
     pub fn loss_at(&self, step: usize) -> Option<f64> {
-        // What is found at the rung itself has happened on the way to it.
-        if self.summary.steps <= step && self.summary.ended == Ended::Diverged {
-            return Some(f64::INFINITY);
+        match self.summary.steps {
+            // What is found at the rung itself has happened on the way to it.
+            steps if steps <= step && self.summary.ended == Ended::Diverged => Some(f64::INFINITY),
+            steps if steps < step && !self.is_over() => None,
+            _ => Some(self.best(step).map_or(f64::INFINITY, |row| row.loss)),
         }
-        if self.summary.steps < step && !self.is_over() {
-            return None;
-        }
-        Some(self.best(step).map_or(f64::INFINITY, |row| row.loss))
     }
 
     /// The best validation up to `step`.
@@ -162,58 +161,56 @@ impl Record {
 
 impl Trial {
     /// Puts together what the runs of a trial say, a run a seed; none where none has come to a pause.
-    /// `failed`: whether one of them could not be trained. `given_up`: whether it is out of the race, so that
-    /// a run that pauses will not go on.
+    /// `failed`: whether one of them could not be trained.
     pub fn new(
-        (trial, stage, setting): (usize, Option<&'static str>, Setting),
-        runs: &[Option<&Record>],
+        trial: usize,
+        proposed: &Proposed,
+        runs: &[Option<Cow<'_, Record>>],
         failed: bool,
-        given_up: bool,
     ) -> Option<Self> {
-        let known = runs.iter().flatten().copied().collect::<Vec<_>>();
-        let first = known.first();
-        if first.is_none() && !failed {
+        let known = runs.iter().flatten().map(Cow::as_ref).collect::<Vec<_>>();
+        if known.is_empty() && !failed {
             return None;
         }
-        let all = |ended: Ended| known.iter().all(|run| run.summary.ended == ended);
+        let any = |ended: Ended| known.iter().any(|run| run.summary.ended == ended);
         let ended = match () {
             () if failed => TrialEnd::Failed,
-            () if known.iter().any(|run| run.summary.ended == Ended::Diverged) => TrialEnd::Diverged,
+            () if any(Ended::Diverged) => TrialEnd::Diverged,
             () if known.len() < runs.len() => TrialEnd::Unfinished,
-            () if all(Ended::Completed) => TrialEnd::Completed,
-            () if known.iter().all(|run| run.is_over()) => TrialEnd::EarlyStopped,
-            () if given_up => TrialEnd::Pruned,
+            () if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) => TrialEnd::EarlyStopped,
+            () if known.iter().all(|run| run.is_over()) => TrialEnd::Completed,
+            // Out of the race, a run that pauses will not go on.
+            () if !proposed.races => TrialEnd::Pruned,
             () => TrialEnd::Unfinished,
         };
+        // Of each run; none where one of them has none.
         let values = |value: &dyn Fn(&Record) -> Option<f64>| {
             known.iter().map(|run| value(run)).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
         };
         let best = |value: fn(&Row) -> f64| {
             values(&|run| run.best(usize::MAX).map(value)).filter(|_| !ended.is_lost())
         };
+        let average = |values: Option<Vec<f64>>| values.map(|values| mean(&values));
         let losses = best(|row| row.loss);
-        let loss = losses.as_deref().map(mean);
-        let floor = values(&|run| run.summary.floor).map(|floors| mean(&floors));
-        let rows = first.map(|run| run.rows.as_slice()).unwrap_or_default();
-        let validations = rows.iter().filter(|row| row.split == Split::Valid);
+        let loss = average(losses.clone());
+        let floor = average(values(&|run| run.summary.floor));
+        let spikes = values(&|run| spikes(&run.train_losses()).map(|spikes| spikes as f64));
+        let first = known.first();
         let parameters = first.map_or(0, |run| run.summary.parameters);
         let tokens = known.iter().map(|run| run.summary.tokens).sum::<u64>();
+        let validations = first.into_iter().flat_map(|run| &run.rows).filter(|row| row.split == Split::Valid);
         Some(Self {
             trial,
-            stage,
-            setting,
+            stage: proposed.stage,
+            setting: proposed.setting.clone(),
             ended,
             loss,
-            loss_spread: losses.as_deref().filter(|_| runs.len() > 1).map(deviation),
+            loss_spread: losses.filter(|_| runs.len() > 1).map(|losses| deviation(&losses)),
             floor,
             gap: loss.zip(floor).map(|(loss, floor)| loss - floor),
-            accuracy: best(|row| row.accuracy).map(|accuracies| mean(&accuracies)),
-            train_spread: values(&|run| last_spread(&run.train_losses())).map(|spreads| mean(&spreads)),
-            spikes: known
-                .iter()
-                .map(|run| spikes(&run.train_losses()))
-                .sum::<Option<usize>>()
-                .filter(|_| first.is_some()),
+            accuracy: average(best(|row| row.accuracy)),
+            train_spread: average(values(&|run| last_spread(&run.train_losses()))),
+            spikes: spikes.map(|spikes| spikes.iter().sum::<f64>() as usize),
             parameters,
             steps: known.iter().map(|run| run.summary.steps).sum(),
             tokens,
@@ -226,7 +223,7 @@ impl Trial {
 
     /// The order of a table: what was trained to the end first, then by the loss, then by the number.
     fn rank(&self, other: &Self) -> Ordering {
-        let class = |trial: &Self| (u8::from(!trial.ended.is_finished()), u8::from(trial.ended.is_lost()));
+        let class = |trial: &Self| (!trial.ended.is_finished(), trial.ended.is_lost());
         let loss = |trial: &Self| trial.loss.unwrap_or(f64::INFINITY);
         let by_loss = loss(self).total_cmp(&loss(other));
         class(self).cmp(&class(other)).then(by_loss).then(self.trial.cmp(&other.trial))
@@ -244,6 +241,12 @@ pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial>
 mod tests {
     use super::super::testing::run;
     use super::*;
+
+    fn put_together(trial: usize, runs: &[Option<&Record>], races: bool, failed: bool) -> Option<Trial> {
+        let proposed = Proposed { setting: Setting::new(), stage: None, rung: 0, races };
+        let runs = runs.iter().map(|run| run.map(Cow::Borrowed)).collect::<Vec<_>>();
+        Trial::new(trial, &proposed, &runs, failed)
+    }
 
     const COURSE: [(usize, f64); 3] = [(10, 3.0), (20, 2.0), (30, 2.5)];
 
@@ -263,8 +266,7 @@ mod tests {
     #[test]
     fn seeds_count_by_their_mean_and_one_that_diverges_takes_the_trial_along() {
         let (one, two) = (run(Ended::Completed, 30, &COURSE), run(Ended::Completed, 30, &[(30, 4.0)]));
-        let trial =
-            |runs: &[Option<&Record>]| Trial::new((3, None, Setting::new()), runs, false, true).unwrap();
+        let trial = |runs: &[Option<&Record>]| put_together(3, runs, false, false).unwrap();
         let both = trial(&[Some(&one), Some(&two)]);
         assert_eq!((both.loss, both.gap, both.accuracy), (Some(3.0), Some(2.5), Some(0.375)));
         assert_eq!(both.loss_spread, Some(2f64.sqrt()));
@@ -279,7 +281,7 @@ mod tests {
     fn a_run_that_train_has_gone_on_with_counts_as_the_study_left_it() {
         let mut further = run(Ended::Completed, 40, &COURSE);
         further.rows[1].seconds = 0.75;
-        let trial = |run: &Record| Trial::new((0, None, Setting::new()), &[Some(run)], false, true).unwrap();
+        let trial = |run: &Record| put_together(0, &[Some(run)], false, false).unwrap();
         let there = trial(&further.until(20));
         assert_eq!((there.ended, there.loss, there.curve.len()), (TrialEnd::Pruned, Some(2.0), 2));
         assert_eq!((there.steps, there.tokens, there.seconds), (20, 140, 0.75));
@@ -289,11 +291,10 @@ mod tests {
     #[test]
     fn a_run_that_pauses_is_pruned_only_when_it_is_given_up() {
         let run = run(Ended::Paused, 20, &COURSE[..2]);
-        let ended =
-            |given_up| Trial::new((0, None, Setting::new()), &[Some(&run)], false, given_up).unwrap().ended;
-        assert_eq!((ended(false), ended(true)), (TrialEnd::Unfinished, TrialEnd::Pruned));
-        assert_eq!(Trial::new((0, None, Setting::new()), &[None], false, true), None);
-        let failed = Trial::new((0, None, Setting::new()), &[None], true, true).unwrap();
+        let ended = |races| put_together(0, &[Some(&run)], races, false).unwrap().ended;
+        assert_eq!((ended(true), ended(false)), (TrialEnd::Unfinished, TrialEnd::Pruned));
+        assert_eq!(put_together(0, &[None], false, false), None);
+        let failed = put_together(0, &[None], false, true).unwrap();
         assert_eq!((failed.ended, failed.loss, failed.spikes), (TrialEnd::Failed, None, None));
     }
 
@@ -301,7 +302,7 @@ mod tests {
     fn a_pruned_trial_ranks_behind_any_that_was_trained_to_its_end() {
         let trial = |number, ended, loss| {
             let run = run(ended, 10, &[(10, loss)]);
-            Trial::new((number, None, Setting::new()), &[Some(&run)], false, true).unwrap()
+            put_together(number, &[Some(&run)], false, false).unwrap()
         };
         let trials = [
             trial(0, Ended::Diverged, 0.1),

@@ -4,8 +4,9 @@
 use burn::tensor::TensorData;
 use serde_json::{Value, json};
 
+use super::gpt2;
+use super::mapping::transposed;
 use super::native::{self, Description, Tensors};
-use super::{gpt2, transposed};
 use crate::data::Vocabulary;
 use crate::error::Result;
 
@@ -18,17 +19,6 @@ pub enum Format {
     Gpt2,
     /// PyTorch's names of parameters, and its layout: linear weights are [out, in].
     PytorchNames,
-}
-
-impl Format {
-    /// The name on the command line, and of the folder that an export makes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Safetensors => "safetensors",
-            Self::Gpt2 => "gpt2",
-            Self::PytorchNames => "pytorch-names",
-        }
-    }
 }
 
 /// The files of an export: name and contents.
@@ -45,17 +35,15 @@ pub fn export(
     format: Format,
 ) -> Result<Files> {
     let own = || serde_json::to_value(description).expect("a description holds plain values");
+    // The entry that transformers looks for.
+    let for_pytorch = |tensors| native::serialize(&tensors, Some(("format", "pt".to_string())));
     let (weights, config) = match format {
         Format::Safetensors => (native::to_bytes(&tensors, Some(description))?, own()),
         Format::Gpt2 => {
             let (tensors, config) = gpt2::export(description, tensors, vocabulary)?;
-            (for_pytorch(&tensors)?, config)
+            (for_pytorch(tensors)?, config)
         }
-        Format::PytorchNames => {
-            let tensors: Tensors =
-                tensors.into_iter().map(|(name, data)| pytorch_tensor(name, data)).collect();
-            (for_pytorch(&tensors)?, own())
-        }
+        Format::PytorchNames => (for_pytorch(tensors.into_iter().map(pytorch_tensor).collect())?, own()),
     };
     let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("JSON can be written");
     let stored = json!(vocabulary);
@@ -99,24 +87,11 @@ fn tokenizer(stored: &Value) -> Option<Value> {
 }
 
 /// A parameter by PyTorch's name and in its layout.
-fn pytorch_tensor(name: String, data: TensorData) -> (String, TensorData) {
+fn pytorch_tensor((name, data): (String, TensorData)) -> (String, TensorData) {
     // Tables have a row an entry in PyTorch too.
-    let is_table = ["embedding.weight", "embedding.token.weight", "position.weight"]
-        .iter()
-        .any(|table| name.ends_with(table));
-    if let Some(norm) = name.strip_suffix(".gamma") {
-        return (format!("{norm}.weight"), data);
-    }
-    if let Some(norm) = name.strip_suffix(".beta") {
-        return (format!("{norm}.bias"), data);
-    }
-    if is_table { (name, data) } else { (name, transposed(data)) }
-}
-
-/// Named tensors as the bytes of a safetensors file with the entry of metadata that transformers
-/// looks for.
-fn for_pytorch(tensors: &Tensors) -> Result<Vec<u8>> {
-    native::serialize(tensors, Some(("format".to_string(), "pt".to_string())))
+    let tables = ["embedding.weight", "embedding.token.weight", "position.weight"];
+    let data = if tables.iter().any(|table| name.ends_with(table)) { data } else { transposed(data) };
+    (name.replace(".gamma", ".weight").replace(".beta", ".bias"), data)
 }
 
 #[cfg(test)]

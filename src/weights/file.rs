@@ -1,44 +1,165 @@
-//! The bytes of a weights file, mapped rather than read: a model is then in memory once, not twice.
+//! A weights file, mapped rather than read: a piece that was used leaves memory again, so that a model is there
+//! once, not twice.
 
-use std::ops::Deref;
-use std::path::Path;
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use burn::tensor::{DType, TensorData};
 use memmap2::Mmap;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use sha2::{Digest, Sha256};
 
 use crate::data::input::{self, Input};
 use crate::error::{Error, Result};
 
-/// What a file or a stream holds.
-#[derive(Debug)]
-pub enum FileBytes {
-    /// A regular file.
-    Mapped(Mmap),
-    /// What came out of a pipe.
-    Read(Vec<u8>),
+/// The bytes of a weights file. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WeightsFile {
+    path: PathBuf,
+    bytes: Arc<Bytes>,
 }
 
-impl FileBytes {
+#[derive(Debug)]
+enum Bytes {
+    /// Those of a regular file.
+    Mapped(Mmap),
+    /// Those of a pipe, or that were read to be checked.
+    Held(Vec<u8>),
+}
+
+/// A tensor of a safetensors file, read when it is asked for.
+#[derive(Debug, Clone)]
+pub struct StoredTensor {
+    /// Its name there.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    dtype: Dtype,
+    file: WeightsFile,
+    place: Range<usize>,
+}
+
+impl WeightsFile {
     /// Opens a file.
     ///
     /// # Errors
     /// When it cannot be read, or is no file.
-    pub fn open(path: &Path) -> Result<Self> {
-        let io = |error| Error::io("read", path, error);
-        match input::open(path)? {
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let bytes = match input::open(&path)? {
             // SAFETY: a weights file is replaced whole by a rename, never written in place.
-            Input::File(file) => unsafe { Mmap::map(&file) }.map(Self::Mapped).map_err(io),
-            Input::Stream(bytes) => Ok(Self::Read(bytes)),
+            Input::File(file) => unsafe { Mmap::map(&file) }
+                .map(Bytes::Mapped)
+                .map_err(|error| Error::io("read", &path, error))?,
+            Input::Stream(bytes) => Bytes::Held(bytes),
+        };
+        Ok(Self { path, bytes: Arc::new(bytes) })
+    }
+
+    /// What was read of the file at `path`.
+    pub fn held(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Self {
+        Self { path: path.into(), bytes: Arc::new(Bytes::Held(bytes)) }
+    }
+
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The SHA-256 of the content.
+    pub fn sha256(&self) -> String {
+        const PIECE: usize = 1 << 24;
+        let mut hash = Sha256::new();
+        for start in (0..self.len()).step_by(PIECE) {
+            let piece = start..self.len().min(start + PIECE);
+            hash.update(&self[piece.clone()]);
+            self.release(piece);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The tensors of a safetensors file, by name.
+    ///
+    /// # Errors
+    /// When it is no whole one.
+    pub fn tensors(&self) -> Result<Vec<StoredTensor>> {
+        let file = SafeTensors::deserialize(self)
+            .map_err(|error| self.error(format!("is no whole safetensors file: {error}")))?;
+        let stored = |(name, view): (String, TensorView)| {
+            let start = view.data().as_ptr().addr() - self.as_ptr().addr();
+            let place = start..start + view.data().len();
+            StoredTensor {
+                name,
+                shape: view.shape().to_vec(),
+                dtype: view.dtype(),
+                file: self.clone(),
+                place,
+            }
+        };
+        let mut tensors: Vec<_> = file.tensors().into_iter().map(stored).collect();
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tensors)
+    }
+
+    /// What is wrong with the file.
+    pub fn error(&self, problem: impl Into<String>) -> Error {
+        Error::file(&self.path, None, None, problem)
+    }
+
+    /// Gives a piece of memory back: what is read of it again, comes from the file again.
+    fn release(&self, piece: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(bytes) = &*self.bytes {
+            // SAFETY: the map is read-only and of a file, so its bytes stay what they are. That the advice is not
+            // taken costs memory alone.
+            let _ = unsafe {
+                bytes.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, piece.start, piece.len())
+            };
         }
     }
 }
 
-impl Deref for FileBytes {
+impl Deref for WeightsFile {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(bytes) => bytes,
-            Self::Read(bytes) => bytes,
+        match &*self.bytes {
+            Bytes::Mapped(bytes) => bytes,
+            Bytes::Held(bytes) => bytes,
         }
     }
+}
+
+impl StoredTensor {
+    /// The tensor in 32-bit floats.
+    ///
+    /// # Errors
+    /// When it holds no floats.
+    pub fn read(&self) -> Result<TensorData> {
+        let bytes = &self.file[self.place.clone()];
+        let dtype = match self.dtype {
+            Dtype::F64 => DType::F64,
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => {
+                return Err(self.file.error(format!("`{}` is {other:?}: floats are expected", self.name)));
+            }
+        };
+        let data = floats(bytes, dtype, &self.shape);
+        self.file.release(self.place.clone());
+        Ok(data)
+    }
+}
+
+/// A tensor out of its bytes, in 32-bit floats.
+pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
+    if dtype == DType::F32 {
+        // Aligned as floats are, a backend takes them over without a copy.
+        let floats: Vec<_> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        return TensorData::new(floats, shape);
+    }
+    TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype).convert::<f32>()
 }

@@ -1,17 +1,20 @@
 //! A model out of the files of another program, checked whole before anything is written.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
-use serde_json::Value;
+use burn_flex::Flex;
+use serde_json::json;
 
-use super::checkpoint::{Checkpoint, files};
+use super::checkpoint;
+use super::file::WeightsFile;
 use super::gpt2::{self, Layout};
 use super::native::{self, Description, Tensors};
 use super::{listed, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::files::read_json;
+use crate::terminal::counted;
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -49,39 +52,27 @@ pub fn import(
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
-    let files = files(named)?;
+    let files = checkpoint::files(named)?;
     let Some(first) = files.first() else {
         return Err(Error::Input("there is no file to import".into()));
     };
     let folder = first.parent().unwrap_or(Path::new("."));
-    let (description, tensors) = match naming {
+    let (tensors, description) = match naming {
         Naming::Native if config.is_some() => {
             return Err(Error::Input(
                 "--config: native weights describe their model themselves: leave it out".into(),
             ));
         }
+        Naming::Native if files.len() > 1 => {
+            return Err(Error::Input("native weights are one file: name only that".into()));
+        }
         Naming::Native => {
-            let [file] = &files[..] else {
-                return Err(Error::Input("native weights are one file: name only that".into()));
-            };
-            let (tensors, description) = native::read(file)?;
-            (description, tensors)
+            let (model, description) =
+                native::load_model::<Flex>(&WeightsFile::open(first)?, &Default::default())?;
+            (native::collect(&model)?, description)
         }
-        Naming::Gpt2 | Naming::Nanogpt => {
-            let layout = match naming {
-                Naming::Nanogpt => Layout::OutputInput,
-                _ => Layout::InputOutput,
-            };
-            let Checkpoint { tensors, arguments } = Checkpoint::read(&files, gpt2::is_mask)?;
-            let beside = folder.join("config.json");
-            let (json, place) = match (config, arguments) {
-                (Some(path), _) => (Some(read_json(path)?), path),
-                (None, Some(arguments)) => (Some(arguments), first.as_path()),
-                (None, None) if beside.is_file() => (Some(read_json(&beside)?), beside.as_path()),
-                (None, None) => (None, first.as_path()),
-            };
-            gpt2::import(tensors, layout, json.as_ref().map(|json| (json, place)), first)?
-        }
+        Naming::Gpt2 => read_gpt2(&files, Layout::InputOutput, config)?,
+        Naming::Nanogpt => read_gpt2(&files, Layout::OutputInput, config)?,
     };
     check_finite(&tensors, first)?;
     let stored = folder.join("vocabulary.json");
@@ -97,14 +88,28 @@ pub fn import(
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
         return Err(Error::Input(format!(
-            "the tokenizer has {} tokens, but the model only {vocab}: it belongs to another model; name the \
+            "the tokenizer has {}, but the model only {vocab}: it belongs to another model; name the \
              right one by --tokenizer",
-            found.size()
+            counted(found.size(), "token")
         )));
     }
     let has_vocabulary = found.is_some();
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
     Ok(Imported { description, tensors, vocabulary, has_vocabulary })
+}
+
+/// A model in GPT-2's naming, by the config that is named, that stands in the file, or that lies beside it.
+fn read_gpt2(files: &[PathBuf], layout: Layout, named: Option<&Path>) -> Result<(Tensors, Description)> {
+    let first = files[0].as_path();
+    let (tensors, arguments) = checkpoint::read(files, gpt2::is_mask)?;
+    let beside = first.with_file_name("config.json");
+    let (config, place) = match (named, arguments) {
+        (Some(path), _) => (read_json(path, "is no JSON")?, path),
+        (None, Some(arguments)) => (arguments, first),
+        (None, None) if beside.is_file() => (read_json(&beside, "is no JSON")?, beside.as_path()),
+        (None, None) => (json!({}), first),
+    };
+    gpt2::import(tensors, layout, (config, place), first)
 }
 
 /// Weights that are no numbers come from a run that diverged, or from a damaged file.
@@ -120,16 +125,10 @@ fn check_finite(tensors: &Tensors, file: &Path) -> Result<()> {
     }
 }
 
-fn read_json(path: &Path) -> Result<Value> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let problem = format!("is no JSON: {error}");
-        Error::file(path, Some(error.line()), Some(error.column()), problem)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::model::Inputs;
     use burn::tensor::{DType, Int, Tensor, Tolerance};
@@ -223,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_with_the_index_of_pytorch_shards_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = "pytorch_model-00001-of-00001.bin";
+        fs::copy(peers().join("nanogpt.pt"), folder.path().join(shard)).unwrap();
+        let names = nanogpt().tensors.into_iter().map(|(name, _)| (name, shard.into()));
+        let map = serde_json::Map::from_iter(names);
+        let index = serde_json::json!({"metadata": {}, "weight_map": map});
+        fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();
+        let again = import(&[folder.path().to_path_buf()], Naming::Nanogpt, None, None).unwrap();
+        assert_eq!(sorted(again.tensors), sorted(nanogpt().tensors));
+    }
+
+    #[test]
     fn a_head_of_its_own_is_kept_and_half_precision_is_widened() {
         let original = nanogpt();
         let folder = tempfile::tempdir().unwrap();
@@ -262,7 +274,7 @@ mod tests {
         let json = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("other.json")));
         assert_eq!(json.unwrap().vocabulary, pair.vocabulary);
 
-        let large: serde_json::Map<String, Value> =
+        let large: serde_json::Map<String, serde_json::Value> =
             (0u32..12).map(|id| (char::from(b'a' + id as u8).to_string(), id.into())).collect();
         fs::write(path("vocab.json"), serde_json::to_string(&large).unwrap()).unwrap();
         fs::write(path("merges.txt"), "").unwrap();
@@ -273,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pytorch_file_that_unpacks_to_far_more_than_it_is_is_refused() {
+    fn a_pytorch_file_that_says_it_is_compressed_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ckpt.pt");
         let mut bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
@@ -282,7 +294,7 @@ mod tests {
         bytes[record + 10] = 8;
         fs::write(&path, bytes).unwrap();
         let refused = import(&[path], Naming::Nanogpt, None, None).unwrap_err();
-        assert!(refused.to_string().contains("data.pkl` compressed"), "{refused}");
+        assert!(refused.to_string().contains("is no PyTorch file of weights"), "{refused}");
         assert_eq!(refused.exit_code(), 2);
     }
 
@@ -326,7 +338,7 @@ mod tests {
                 prop_assert_eq!(error.exit_code(), 2, "{}", error);
             }
             if naming == Naming::Native
-                && let Err(error) = native::load_model::<NdArray>(&path, &Default::default())
+                && let Err(error) = native::load_model::<NdArray>(&WeightsFile::open(&path).unwrap(), &Default::default())
             {
                 prop_assert_eq!(error.exit_code(), 2, "{}", error);
             }

@@ -10,10 +10,6 @@ use tokenizers::{AddedToken, Tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 
-const TOKENIZER: &str = "tokenizer.json";
-const VOCABULARY: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
-
 /// The token that GPT-2's texts end with.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
@@ -22,13 +18,11 @@ const END_OF_TEXT: &str = "<|endoftext|>";
 /// # Errors
 /// If there is none, or what is there is none.
 pub fn read(path: &Path) -> Result<Vocabulary> {
-    match path.is_dir() {
-        false => Vocabulary::read_tokenizer(path),
-        true => beside(path)?.ok_or_else(|| {
-            let problem = format!("holds no tokenizer: neither {TOKENIZER}, nor {VOCABULARY} and {MERGES}");
-            Error::file(path, None, None, problem)
-        }),
+    if !path.is_dir() {
+        return Vocabulary::read_tokenizer(path);
     }
+    let none = "holds no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt";
+    beside(path)?.ok_or_else(|| Error::file(path, None, None, none))
 }
 
 /// The tokenizer in a folder, where there is one.
@@ -36,22 +30,24 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
 /// # Errors
 /// If what is there is none.
 pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
-    let [json, vocabulary, merges] = [TOKENIZER, VOCABULARY, MERGES].map(|name| folder.join(name));
-    match () {
-        () if json.is_file() => Vocabulary::read_tokenizer(&json).map(Some),
-        () if vocabulary.is_file() && merges.is_file() => read_pair(&vocabulary, &merges).map(Some),
-        () if vocabulary.is_file() => {
-            let problem = format!("needs the {MERGES} that it was saved with beside it");
-            Err(Error::file(vocabulary, None, None, problem))
-        }
-        () => Ok(None),
+    let [json, vocabulary, merges] =
+        ["tokenizer.json", "vocab.json", "merges.txt"].map(|name| folder.join(name));
+    if json.is_file() {
+        Vocabulary::read_tokenizer(&json).map(Some)
+    } else if !vocabulary.is_file() {
+        Ok(None)
+    } else if merges.is_file() {
+        read_pair(&vocabulary, &merges).map(Some)
+    } else {
+        let problem = "needs the merges.txt that it was saved with beside it";
+        Err(Error::file(vocabulary, None, None, problem))
     }
 }
 
 /// GPT-2's byte pair encoding as its first release stored it.
 fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     let refused = |error: String| {
-        Error::file(vocabulary, None, None, format!("is no GPT-2 vocabulary with its {MERGES}: {error}"))
+        Error::file(vocabulary, None, None, format!("is no GPT-2 vocabulary with its merges.txt: {error}"))
     };
     let [Some(names), Some(pairs)] = [vocabulary.to_str(), merges.to_str()] else {
         return Err(refused("the path is not UTF-8".into()));

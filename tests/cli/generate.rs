@@ -129,6 +129,34 @@ fn an_encoder_decoder_answers_its_prompt() {
 }
 
 #[test]
+fn inputs_beyond_the_trained_length_are_treated_alike() {
+    let place = TempDir::new().unwrap();
+    for position in ["learned", "alibi"] {
+        small_run(place.path(), &["training.steps=2", &format!("model.position={position}")], position);
+    }
+    let long = "1 ".repeat(20);
+    for arguments in [
+        &["inspect", "--tokens", &long, "--json"][..],
+        &["generate", "--tokens", &long, "--max-new", "3"],
+        &["evaluate", "--set", "data.length=20"],
+    ] {
+        let output = |name| run(place.path(), &[&arguments[..1], &[name], &arguments[1..]].concat());
+        let refused = output("learned");
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
+        let expected =
+            "the input of 20 tokens is longer than the context of 12 that the model was trained on";
+        assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
+        let read = output("alibi");
+        let said = text(&read.stderr);
+        assert!(read.status.success(), "{arguments:?}: {said}");
+        assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
+    }
+    // What is longer is scored in windows, none of which is.
+    assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
+}
+
+#[test]
 fn what_cannot_be_written_on_from_is_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");

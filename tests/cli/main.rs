@@ -1,6 +1,8 @@
 //! The program as a user meets it: the real binary, in a folder of its own.
 
 mod backends;
+mod bad_input;
+mod documented;
 mod generate;
 mod killed;
 mod own_data;

@@ -100,3 +100,19 @@ fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
     let kept = summary(&place.path().join("run"))["warnings"].to_string();
     assert!(kept.contains("384 targets") && kept.contains("training.warmup"), "{kept}");
 }
+
+#[test]
+fn every_key_is_printed_as_a_config_that_is_read_and_in_a_schema_for_editors() {
+    let place = TempDir::new().unwrap();
+    let printed = |option: &str| {
+        let output = program(place.path()).args(["config", option]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    fs::write(place.path().join("all.toml"), printed("--defaults")).unwrap();
+    let output = program(place.path()).args(["data", "all.toml", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let schema = serde_json::from_str::<serde_json::Value>(&printed("--schema")).unwrap();
+    assert_eq!(schema["properties"]["training"]["properties"]["steps"]["type"][0], "integer");
+    assert_eq!(program(place.path()).arg("config").output().unwrap().status.code(), Some(2));
+}

@@ -128,6 +128,15 @@ fn inspect_shows_any_input_of_the_users() {
         assert!((by_maps - fast).abs() < 1e-5, "{by_maps} {fast}");
     }
 
+    let arguments = ["inspect", "run", "--tokens", "3 1 4 1 5", "--json", "--no-ablation"];
+    let mut without: Value = serde_json::from_str(&said(place.path(), &arguments)).unwrap();
+    let mut with = json;
+    for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        assert!(without["scores"][layer][head]["ablation"].take().is_null());
+        with["scores"][layer][head]["ablation"].take();
+    }
+    assert_eq!(with, without, "all else is the same");
+
     said(place.path(), &["inspect", "run", "--text", "3 1 4 1 5", "--out", "seen", "--format", "svg"]);
     for file in ["attention.svg", "heads.svg", "head_scores.svg", "prediction.svg", "report.html"] {
         assert!(place.path().join("seen").join(file).is_file(), "{file}");
@@ -137,8 +146,7 @@ fn inspect_shows_any_input_of_the_users() {
 #[test]
 fn what_cannot_be_inspected_is_named_in_one_line() {
     let place = TempDir::new().unwrap();
-    // A scheme that knows no end, so that the context is the model's own.
-    small_run(place.path(), &["training.steps=3", "model.position=alibi"], "run");
+    small_run(place.path(), &["training.steps=3"], "run");
     fs::write(place.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
     let cases: [(&[&str], &[&str]); 8] = [

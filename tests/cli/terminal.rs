@@ -8,7 +8,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use causal_attention::weights::native;
 use tempfile::TempDir;
 
 use crate::generate::{json, run};
@@ -155,13 +154,19 @@ fn every_command_that_makes_something_says_in_json_what_and_where() {
     let exported = paths(&json(place.path(), &arguments)["files"]);
     let of_step = place.path().join("run/checkpoints/step-00000002/model.safetensors");
     let weights = exported.iter().find(|path| path.ends_with("model.safetensors")).unwrap();
-    assert!(native::read(weights).unwrap().0 == native::read(&of_step).unwrap().0);
+    assert!(fs::read(weights).unwrap() == fs::read(&of_step).unwrap());
     let loss =
         |more: &[&str]| json(place.path(), &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64();
     assert_eq!(loss(&["--checkpoint", "4"]), trained["best_valid_loss"].as_f64());
     assert_ne!(loss(&["--checkpoint", "2"]), loss(&[]));
     let refused = run(place.path(), &["evaluate", "run", "--checkpoint", "3"]);
     assert!(text(&refused.stderr).contains("checkpoints of the steps 2, 4"), "{}", text(&refused.stderr));
+    let mut flipped = fs::read(&of_step).unwrap();
+    *flipped.last_mut().unwrap() ^= 1;
+    fs::write(&of_step, flipped).unwrap();
+    let refused = run(place.path(), &["evaluate", "run", "--checkpoint", "2"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("is damaged"), "{}", text(&refused.stderr));
     assert!(run(place.path(), &["report", "run", "--out", "page.html"]).status.success());
     assert!(place.path().join("page.html").is_file());
 }

@@ -6,14 +6,23 @@ use std::process::Command;
 
 use burn::tensor::{Int, Tensor};
 use burn_ndarray::NdArray;
-use causal_attention::model::Inputs;
-use causal_attention::weights::native;
+use causal_attention::model::{Inputs, ModelConfig, Sizes};
+use causal_attention::weights::file::WeightsFile;
+use causal_attention::weights::native::{self, Description, Tensors};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
 use crate::generate::{json, run};
 use crate::{rows, small_run, text};
+
+fn weights_file(run: &Path) -> WeightsFile {
+    WeightsFile::open(run.join("model.safetensors")).unwrap()
+}
+
+fn read(run: &Path) -> (Tensors, Description) {
+    native::read(&weights_file(run)).unwrap()
+}
 
 #[test]
 fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
@@ -26,8 +35,8 @@ fn a_trained_run_leaves_as_gpt2_comes_back_and_learns_on() {
         let out = out.to_str().unwrap();
         let imported = run(place.path(), &["import", out, "--format", "gpt2", "--run", &again]);
         assert!(imported.status.success(), "{}", text(&imported.stderr));
-        let (before, _) = native::read(&run_folder.join("model.safetensors")).unwrap();
-        let (after, _) = native::read(&place.path().join(&again).join("model.safetensors")).unwrap();
+        let before = read(&run_folder).0;
+        let after = read(&place.path().join(&again)).0;
         assert_eq!(before, after, "the weights come back in every bit");
 
         let arguments = |run| ["generate", run, "--prompt", "3 1 4", "--max-new", "9", "--json"];
@@ -61,7 +70,7 @@ fn a_run_that_starts_from_another_can_be_resumed() {
     train(&from("whole", "training.steps=8"));
     train(&from("parts", "training.steps=4"));
     train(&["--resume", "parts", "--set", "training.steps=8"]);
-    let (whole, description) = native::read(&place.path().join("whole/model.safetensors")).unwrap();
+    let (whole, description) = read(&place.path().join("whole"));
     assert_eq!(description.sizes.context, 12, "all positions stay");
     let last = |name: &str| rows(&place.path().join(name)).pop().unwrap();
     assert_eq!(last("whole"), last("parts"));
@@ -118,8 +127,8 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
             &[
                 "`h.0.attn.c_attn.weight` is [4, 11], not [4, 12]",
                 "`extra` is left over",
+                "`h.0.ln_1.weight` is missing",
                 "`ln_f.bias` is missing",
-                "`h.0.mlp.c_fc.weight` is missing",
             ],
         ),
         (&["wrong.safetensors", "--config", "llama.json"], &["llama.json: `model_type` is \"llama\""]),
@@ -128,7 +137,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
         (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
         (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),
         (&["truncated.safetensors"], &["truncated.safetensors: is no whole safetensors"]),
-        (&["code.pt"], &["code.pt: holds pickled code (`posix.system`), which is never run"]),
+        (&["code.pt"], &["code.pt: is no PyTorch file", "posix.system", "pickled code is never run"]),
         (&["elsewhere.index.json"], &["names `../other`, which is no file beside it"]),
         (&["empty"], &["empty: holds no weights"]),
         (&["nowhere.safetensors"], &["nowhere.safetensors"]),
@@ -157,8 +166,6 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
 #[test]
 fn transformers_computes_the_same_logits_from_our_export() {
     let place = TempDir::new().unwrap();
-    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/gpt2.py");
     let cases: [(&str, &[&str]); 3] = [
         ("default", &[]),
         ("tied", &["model.tie_embeddings=true", "model.gelu=tanh", "model.norm_epsilon=1e-3"]),
@@ -169,7 +176,7 @@ fn transformers_computes_the_same_logits_from_our_export() {
         assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());
 
         let device = Default::default();
-        let (model, _) = native::load_model::<NdArray>(&folder.join("model.safetensors"), &device).unwrap();
+        let (model, _) = native::load_model::<NdArray>(&weights_file(&folder), &device).unwrap();
         let ids = [[3i32, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]];
         let tokens = Tensor::<NdArray, 2, Int>::from_ints(ids, &device);
         let logits = model.forward(Inputs::tokens(tokens)).unwrap().into_data();
@@ -181,17 +188,102 @@ fn transformers_computes_the_same_logits_from_our_export() {
         let expected = place.path().join("expected.safetensors");
         fs::write(&expected, safetensors::serialize(views, None).unwrap()).unwrap();
 
-        let mut peer = Command::new(&python);
-        let Ok(output) = peer.arg(&script).arg(folder.join("export/gpt2")).arg(&expected).output() else {
-            eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
-            return;
-        };
-        if output.status.code() == Some(77) {
-            eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
-            return;
-        }
-        assert!(output.status.success(), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
+        compare_with_peer("gpt2.py", &folder.join("export/gpt2"), &expected);
     }
+}
+
+/// Runs a script of the peers on an export and what is expected of it; not where the peer is not installed.
+fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
+    let Ok(output) = Command::new(&python).arg(script).arg(export).arg(expected).output() else {
+        return eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+    };
+    if output.status.code() == Some(77) {
+        return eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+    }
+    assert!(output.status.success(), "{export:?}: {}{}", text(&output.stdout), text(&output.stderr));
+}
+
+/// The ids of a text by a run's own vocabulary.
+fn ids(place: &Path, run: &str, text: &str) -> serde_json::Value {
+    json(place, &["score", run, "--text", text, "--json"])["tokens"].take()
+}
+
+#[test]
+fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
+    let place = TempDir::new().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("words.txt"), "to be or not to be, that is the question.\n".repeat(60)).unwrap();
+    let bytes = ["data.tokens=bpe", "data.vocab=280"];
+    for (run_name, sets) in [("characters", &[][..]), ("pairs", &bytes[..])] {
+        let text_sets = ["data.source=text", "data.path=words.txt", "training.steps=2"];
+        small_run(place.path(), &[&text_sets[..], &["data.vocab=auto"], sets].concat(), run_name);
+        let texts = ["to be", "that is the question.\nor not", "  be  or"];
+        let expected = texts.map(|text| (text, ids(place.path(), run_name, text)));
+        let description = read(&path(run_name)).1;
+        let json = serde_json::json!({
+            "vocabulary": description.sizes.vocab,
+            "texts": serde_json::Map::from_iter(expected.clone().map(|(text, ids)| (text.to_string(), ids))),
+        });
+        fs::write(path("expected.json"), json.to_string()).unwrap();
+        for format in ["gpt2", "pytorch-names"] {
+            assert!(run(place.path(), &["export", run_name, "--format", format]).status.success());
+            let export = path(run_name).join("export").join(format);
+            compare_with_peer("tokenizer.py", &export, &path("expected.json"));
+        }
+        // By the tokenizer alone, as another program writes it.
+        let export = path(run_name).join("export/gpt2");
+        fs::remove_file(export.join("vocabulary.json")).unwrap();
+        let again = format!("{run_name}-again");
+        let arguments = ["import", export.to_str().unwrap(), "--format", "gpt2", "--run", &again];
+        let imported = run(place.path(), &arguments);
+        assert!(imported.status.success(), "{}", text(&imported.stderr));
+        for (text, ids) in expected {
+            assert_eq!(self::ids(place.path(), &again, text), ids, "{text:?}");
+        }
+    }
+}
+
+/// The most memory that the program takes, in bytes, as Linux counts it.
+#[cfg(target_os = "linux")]
+fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
+    let mut child =
+        crate::program(place).args(arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut peak = 0.0;
+    while child.try_wait().unwrap().is_none() {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+        peak = most.map_or(peak, |most| 1024.0 * most.trim().parse::<f64>().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success(), "{arguments:?}");
+    peak
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn weights_are_in_memory_once() {
+    let place = TempDir::new().unwrap();
+    let trained = small_run(place.path(), &["training.steps=2"], "trained");
+    let write = |name: &str, d_model: usize| {
+        let model = ModelConfig { d_model, layers: 5, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+        let weights = native::collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
+        let bytes = native::to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
+        let file = format!("{name}.safetensors");
+        fs::write(place.path().join(&file), &bytes).unwrap();
+        assert!(run(place.path(), &["import", &file, "--format", "native", "--run", name]).status.success());
+        // As of a run that was trained here, whose weights are hashed.
+        let mut summary = crate::summary(&trained);
+        summary["weights_sha256"] = weights_file(&place.path().join(name)).sha256().into();
+        fs::write(place.path().join(name).join("summary.json"), summary.to_string()).unwrap();
+        bytes.len() as f64
+    };
+    let (large, small) = (write("large", 384), write("small", 16));
+    let peak = |name| peak_memory(place.path(), &["generate", name, "--tokens", "1 2", "--max-new", "2"]);
+    let ratio = (peak("large") - peak("small")) / (large - small);
+    assert!(ratio < 1.3, "{ratio} of the weights");
 }
 
 #[test]

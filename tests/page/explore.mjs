@@ -7,7 +7,7 @@
 // `{step, value}`), `floor` and `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts),
 // `targets` (`{text, probability, role}` or null) and `likeliest` (lists of `{token, probability}`); `views`,
 // each with `attention`, `cross` and `encoder` (`[layer][head]`, each `[query, key]` row by row); `heads`
-// (`[layer][head]`, each a value by the key of its score), `shown` (the head of each layer); `history`
+// (`[layer][head]`, each a value by the key of its score), `shown` (the head of each layer that is shown first, by kind); `history`
 // (`{step, heads}`).
 //
 // The predictions of every sample are read, and every layer and head of the first two and the last is
@@ -191,6 +191,10 @@ async function exploreSamples() {
     if (sample >= FIRST_SAMPLES && sample < expected.readings.length - 1) continue;
     for (const kind of kinds) {
       if (kinds.length > 1) await press(radio("kind", kind));
+      if (kind !== "decoder") {
+        const { layer, head } = await dataset("reading");
+        same(head, String(expected.shown[kind][layer]), `the head of layer ${layer} on which ${kind} opens`);
+      }
       for (const [layer, heads] of weightsOf(expected.views[sample], kind).entries()) {
         await press(radio("layer", layer));
         for (let head = 0; head < heads.length; head++) {
@@ -328,7 +332,7 @@ async function exploreTexts() {
   same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
   const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
   same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
-  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.length - 1}, head ${expected.shown.at(-1)}`, "the head that is shown first");
+  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.decoder.length - 1}, head ${expected.shown.decoder.at(-1)}`, "the head that is shown first");
   same(await value("document.scripts.length"), 2, "scripts");
   same(await value("document.images.length"), 0, "images");
   same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");

@@ -47,10 +47,10 @@ fn agrees<B: ops::Backend>() {
     let model = native::apply(model, tensors, Path::new("gpt2")).unwrap();
 
     let inputs = Inputs::tokens(case.int("input.tokens"));
-    let (logits, maps) = model.forward_with_attention(inputs.clone()).unwrap();
+    let (logits, maps) = model.forward_with_maps(inputs.clone()).unwrap();
     case.assert_close("expected.logits", logits, CLOSE);
     case.assert_close("expected.logits", model.forward(inputs).unwrap(), CLOSE);
-    let maps = Tensor::stack::<5>(maps, 0); // [layers, batch, heads, time, time]
+    let maps = Tensor::stack::<5>(maps.causal, 0); // [layers, batch, heads, time, time]
     case.assert_close("expected.attentions", maps, CLOSE);
 
     let tokens = |key| case.numbers(key).into_iter().map(|token| token as u32).collect::<Vec<_>>();
@@ -60,7 +60,8 @@ fn agrees<B: ops::Backend>() {
     for cache in [true, false] {
         let options = Options { sampling: Sampling::GREEDY, max_new: 24, cache, ..Options::default() };
         let written =
-            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_| Ok(())).unwrap();
+            write((&model, description.sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()))
+                .unwrap();
         assert_eq!(written[0].tokens, expected, "with cache: {cache}");
     }
 }

@@ -1,20 +1,20 @@
 //! Whole layers of an encoder and of a decoder with cross-attention, pre- and post-norm.
 
 use burn::module::Param;
+use burn::nn::DropoutConfig;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::Mask;
 use causal_attention::model::NormPlacement;
-use causal_attention::model::block::{Block, BlockConfig};
-use causal_attention::model::cross_block::CrossBlock;
+use causal_attention::model::block::Block;
 use causal_attention::model::feed_forward::FeedForward;
-use causal_attention::ops::{self, LayerNorm, ScorePosition};
+use causal_attention::ops::{self, Gelu, LayerNorm, ScorePosition};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
-use crate::heads::{general_attention, self_attention};
+use crate::heads::self_attention;
 
 /// PyTorch's layers were made with this many heads, which no tensor of a case shows.
 const HEADS: usize = 4;
@@ -25,11 +25,11 @@ fn norm<B: Backend>(case: &Case, name: &str) -> LayerNorm<B> {
 }
 
 fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
-    let config = BlockConfig::new(1, 1, 1).feed_forward();
     FeedForward {
         up: case.linear("weight.linear1.weight", "weight.linear1.bias"),
         down: case.linear("weight.linear2.weight", "weight.linear2.bias"),
-        ..config.init(&Default::default()).unwrap()
+        dropout: DropoutConfig::new(0.0).init(),
+        gelu: Gelu::Erf,
     }
 }
 
@@ -38,30 +38,35 @@ fn encoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
     let block = Block::<B> {
         attention_norm: norm(&case, "norm1"),
         attention: self_attention(&case, "self_attn.", HEADS),
+        cross_attention_norm: None,
+        cross_attention: None,
         feed_forward_norm: norm(&case, "norm2"),
         feed_forward: feed_forward(&case),
         placement,
     };
     let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
-    let output = block.forward(case.float("input.x"), &mask, &ScorePosition::None, None).unwrap();
+    let output =
+        block.forward(case.float("input.x"), None, &mask, &ScorePosition::None, None, [None, None]).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 
 fn decoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
     let case = Case::read(name);
-    let block = CrossBlock::<B> {
+    let cross_attention = self_attention::<B>(&case, "multihead_attn.", HEADS).to_split();
+    let block = Block::<B> {
         attention_norm: norm(&case, "norm1"),
         attention: self_attention(&case, "self_attn.", HEADS),
-        cross_attention_norm: norm(&case, "norm2"),
-        cross_attention: general_attention(&case, "multihead_attn.", HEADS),
+        cross_attention_norm: Some(norm(&case, "norm2")),
+        cross_attention: Some(cross_attention.clone()),
         feed_forward_norm: norm(&case, "norm3"),
         feed_forward: feed_forward(&case),
         placement,
     };
     let memory_mask = Mask::none().hide_keys(case.hidden("input.memory_key_padding"));
     let (x, memory): (Tensor<B, 3>, _) = (case.float("input.x"), case.float("input.memory"));
-    let position = ScorePosition::None;
-    let output = block.forward(x, memory, &Mask::causal(), &memory_mask, &position, None).unwrap();
+    let memory = cross_attention.remember(memory.clone(), memory, memory_mask).unwrap();
+    let (mask, position) = (Mask::causal(), ScorePosition::None);
+    let output = block.forward(x, Some(&memory), &mask, &position, None, [None, None]).unwrap();
     case.assert_close("expected.output", output, CLOSE);
 }
 

@@ -8,7 +8,7 @@ use burn_ndarray::NdArray;
 use causal_attention::config::{OptimizerKind, TrainingConfig};
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, loss};
 use causal_attention::ops;
-use causal_attention::training::{Hyper, Optimizer};
+use causal_attention::training::Optimizer;
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
@@ -44,11 +44,11 @@ fn one_layer_decoder() {
             batches.narrow(0, index, 1).reshape([sequences, tokens])
         };
 
-        let (logits, weights) =
-            model.forward_with_attention(Inputs::tokens(batch(0).narrow(1, 0, tokens - 1))).unwrap();
+        let (logits, maps) =
+            model.forward_with_maps(Inputs::tokens(batch(0).narrow(1, 0, tokens - 1))).unwrap();
         case.assert_close("expected.logits", logits, CLOSE);
-        assert_eq!(weights.len(), 1);
-        case.assert_close("expected.weights", weights[0].clone(), CLOSE);
+        assert_eq!(maps.causal.len(), 1);
+        case.assert_close("expected.weights", maps.causal[0].clone(), CLOSE);
         let loss = mean_loss(&model, batch(0));
         case.assert_close("expected.loss", loss.clone(), CLOSE);
 
@@ -72,7 +72,7 @@ fn one_layer_decoder() {
             max_gradient_norm: 0.0,
             ..TrainingConfig::default()
         };
-        let mut adam = Optimizer::<B>::new(Hyper::from(&config));
+        let mut adam = Optimizer::<B>::new(&config);
         let mut losses = Vec::new();
         for step in 0..steps {
             let loss = mean_loss(&model, batch(step % batches));

@@ -7,9 +7,9 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use causal_attention::config::{OptimizerKind, Shape};
+use causal_attention::config::{Shape, TrainingConfig};
 use causal_attention::ops;
-use causal_attention::training::{Hyper, Optimizer, Schedule};
+use causal_attention::training::{Optimizer, Schedule};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
@@ -41,15 +41,8 @@ fn adamw_clipped() {
             matrix: Param::from_tensor(case.float("weight.matrix")),
             vector: Param::from_tensor(case.float("weight.vector")),
         };
-        let mut optimizer = Optimizer::<B>::new(Hyper {
-            kind: OptimizerKind::Adamw,
-            weight_decay: 0.1,
-            beta1: 0.9,
-            beta2: 0.95,
-            epsilon: 1e-8,
-            momentum: 0.0,
-            max_gradient_norm: 1.0,
-        });
+        let config = TrainingConfig { weight_decay: 0.1, beta2: 0.95, ..TrainingConfig::default() };
+        let mut optimizer = Optimizer::<B>::new(&config);
         let [steps, rows, columns] = case.shape("input.x");
         let inputs = case.float::<B, 3>("input.x");
         let (mut norms, mut path) = (Vec::new(), Vec::new());

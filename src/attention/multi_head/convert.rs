@@ -4,6 +4,8 @@
 //! cutting and joining along the output axis. Dropout draws other numbers in each form, so
 //! outputs are equal where nothing is dropped.
 
+use std::ops::Range;
+
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
@@ -19,23 +21,19 @@ impl<B: Backend> StackedHeads<B> {
     /// projection it gets one that changes nothing.
     pub fn to_split(&self) -> SplitHeads<B> {
         let join = |part: fn(&TrainableAttention<B>) -> &Linear<B>| {
-            columns_joined(self.heads.iter().map(|head| part(&head.projection)).collect())
+            columns(self.heads.iter().map(|head| all(part(&head.projection))))
         };
-        let (query, key, value) =
-            (join(|head| &head.query), join(|head| &head.key), join(|head| &head.value));
+        let query = join(|head| &head.query);
         let [_, width] = query.weight.shape().dims();
-        let identity = || Linear {
-            weight: Param::from_tensor(Tensor::eye(width, &query.weight.lazy_device())),
-            bias: None,
-        };
+        let identity =
+            || Linear { weight: parameter(Tensor::eye(width, &query.weight.device())), bias: None };
         SplitHeads {
             output: self.output.as_ref().map_or_else(identity, copy),
-            dropout: self.heads.first().map_or(self.dropout.clone(), |head| head.dropout.clone()),
-            output_dropout: self.dropout.clone(),
+            dropout: self.dropout.clone(),
             heads: self.heads.len(),
+            key: join(|head| &head.key),
+            value: join(|head| &head.value),
             query,
-            key,
-            value,
         }
     }
 }
@@ -52,19 +50,22 @@ impl<B: Backend> SplitHeads<B> {
         let [_, width] = self.query.weight.shape().dims();
         let d_head = width / self.heads;
         let hidden = future(context, &self.query.weight.lazy_device());
-        let head = |head: usize| CausalAttention {
-            projection: TrainableAttention {
-                query: columns(&self.query, head * d_head, d_head),
-                key: columns(&self.key, head * d_head, d_head),
-                value: columns(&self.value, head * d_head, d_head),
-            },
-            dropout: self.dropout.clone(),
-            hidden: hidden.clone(),
+        let head = |head: usize| {
+            let part = |layer| columns([(layer, head * d_head..(head + 1) * d_head)]);
+            CausalAttention {
+                projection: TrainableAttention {
+                    query: part(&self.query),
+                    key: part(&self.key),
+                    value: part(&self.value),
+                },
+                dropout: self.dropout.clone(),
+                hidden: hidden.clone(),
+            }
         };
         Ok(StackedHeads {
             heads: (0..self.heads).map(head).collect(),
             output: Some(copy(&self.output)),
-            dropout: self.output_dropout.clone(),
+            dropout: self.dropout.clone(),
         })
     }
 
@@ -82,10 +83,9 @@ impl<B: Backend> SplitHeads<B> {
             )));
         }
         Ok(MultiHeadAttention {
-            qkv: columns_joined(vec![&self.query, &self.key, &self.value]),
+            qkv: columns([&self.query, &self.key, &self.value].map(all)),
             output: copy(&self.output),
             dropout: self.dropout.clone(),
-            output_dropout: self.output_dropout.clone(),
             heads: self.heads,
             key_value_heads: self.heads,
             d_head: width / self.heads,
@@ -97,21 +97,19 @@ impl<B: Backend> MultiHeadAttention<B> {
     /// The same attention, causal, with one matrix each for queries, keys and values. Where heads
     /// share keys and values, each gets a copy of its own.
     pub fn to_split(&self) -> SplitHeads<B> {
-        let (query, shared) = (self.heads * self.d_head, self.key_value_heads * self.d_head);
+        let d_head = self.d_head;
         let group = self.heads / self.key_value_heads;
-        let spread = |start: usize| {
-            let heads: Vec<Linear<B>> = (0..self.heads)
-                .map(|head| columns(&self.qkv, start + head / group * self.d_head, self.d_head))
-                .collect();
-            columns_joined(heads.iter().collect())
+        // Heads lie side by side: those of the queries, then of the keys, then of the values.
+        let heads = |first: usize, group: usize| {
+            let starts = (0..self.heads).map(move |head| (first + head / group) * d_head);
+            columns(starts.map(|start| (&self.qkv, start..start + d_head)))
         };
         SplitHeads {
-            query: columns(&self.qkv, 0, query),
-            key: spread(query),
-            value: spread(query + shared),
+            query: heads(0, 1),
+            key: heads(self.heads, group),
+            value: heads(self.heads + self.key_value_heads, group),
             output: copy(&self.output),
             dropout: self.dropout.clone(),
-            output_dropout: self.output_dropout.clone(),
             heads: self.heads,
         }
     }
@@ -119,30 +117,30 @@ impl<B: Backend> MultiHeadAttention<B> {
 
 /// The same layer. A plain clone of a parameter that was never read would draw numbers of its own.
 fn copy<B: Backend>(layer: &Linear<B>) -> Linear<B> {
-    columns_joined(vec![layer])
+    columns([all(layer)])
 }
 
-/// A layer whose outputs are those of the given layers side by side. Where one has a bias and
+/// All outputs of a layer.
+fn all<B: Backend>(layer: &Linear<B>) -> (&Linear<B>, Range<usize>) {
+    let [_, width] = layer.weight.shape().dims();
+    (layer, 0..width)
+}
+
+/// A layer whose outputs are some of those of other layers, side by side. Where one has a bias and
 /// another none, the other's is zero.
-fn columns_joined<B: Backend>(layers: Vec<&Linear<B>>) -> Linear<B> {
-    let weights = layers.iter().map(|layer| layer.weight.val()).collect();
-    let bias = layers.iter().any(|layer| layer.bias.is_some()).then(|| {
-        let biases = layers.iter().map(|layer| match &layer.bias {
-            Some(bias) => bias.val(),
-            None => {
-                let [_, width] = layer.weight.shape().dims();
-                Tensor::zeros([width], &layer.weight.lazy_device())
-            }
-        });
-        parameter(Tensor::cat(biases.collect(), 0))
-    });
+fn columns<'a, B: Backend>(parts: impl IntoIterator<Item = (&'a Linear<B>, Range<usize>)>) -> Linear<B> {
+    let (mut weights, mut biases, mut has_bias) = (Vec::new(), Vec::new(), false);
+    for (layer, outputs) in parts {
+        let weight = layer.weight.val();
+        let zeros = || Tensor::zeros([outputs.len()], &weight.device());
+        biases.push(
+            layer.bias.as_ref().map_or_else(zeros, |bias| bias.val().narrow(0, outputs.start, outputs.len())),
+        );
+        has_bias |= layer.bias.is_some();
+        weights.push(weight.narrow(1, outputs.start, outputs.len()));
+    }
+    let bias = has_bias.then(|| parameter(Tensor::cat(biases, 0)));
     Linear { weight: parameter(Tensor::cat(weights, 1)), bias }
-}
-
-/// A layer that gives only some outputs of the given one.
-fn columns<B: Backend>(layer: &Linear<B>, start: usize, width: usize) -> Linear<B> {
-    let bias = layer.bias.as_ref().map(|bias| parameter(bias.val().narrow(0, start, width)));
-    Linear { weight: parameter(layer.weight.val().narrow(1, start, width)), bias }
 }
 
 /// A parameter with this value, cut off from the parameters it was computed from.

@@ -17,8 +17,8 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
-use crate::attention::{check_dropout, check_residual, check_width};
-use crate::ops::{self, AttentionOptions, Mask, ScorePosition};
+use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
+use crate::ops::{self, AttentionOptions, Mask, Projections, ScorePosition};
 use crate::{Error, Result};
 
 /// What a [`MultiHeadAttention`] is built from.
@@ -45,10 +45,8 @@ pub struct MultiHeadAttention<B: Backend> {
     pub qkv: Linear<B>,
     /// Mixes the heads: `d_model` to `d_model`.
     pub output: Linear<B>,
-    /// On the weights.
+    /// On the weights, and on the output.
     pub dropout: Dropout,
-    /// On the output.
-    pub output_dropout: Dropout,
     /// Number of query heads.
     pub heads: usize,
     /// Number of key and value heads.
@@ -80,30 +78,20 @@ impl MultiHeadAttentionConfig {
         self.check()?;
         let linear =
             |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(self.bias).init(device);
-        let dropout = DropoutConfig::new(self.dropout).init();
+        let d_head = self.d_model / self.heads;
+        let key_value_heads = self.shared_heads();
         Ok(MultiHeadAttention {
-            qkv: linear(self.d_model, self.packed_width()),
+            qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head),
             output: linear(self.d_model, self.d_model),
-            dropout: dropout.clone(),
-            output_dropout: dropout,
+            dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
-            key_value_heads: self.shared_heads(),
-            d_head: self.d_model / self.heads,
+            key_value_heads,
+            d_head,
         })
-    }
-
-    /// How many parameters [`Self::init`] makes.
-    pub fn parameters(&self) -> usize {
-        let bias = usize::from(self.bias);
-        (self.d_model + bias) * self.packed_width() + (self.d_model + bias) * self.d_model
     }
 
     fn shared_heads(&self) -> usize {
         self.key_value_heads.unwrap_or(self.heads)
-    }
-
-    fn packed_width(&self) -> usize {
-        (self.heads + 2 * self.shared_heads()) * (self.d_model / self.heads)
     }
 }
 
@@ -121,8 +109,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         mask: &Mask<B>,
         position: &ScorePosition<B>,
     ) -> Result<Tensor<B, 3>> {
-        let context = self.context(input, mask, position, None)?;
-        Ok(ops::dropout(&self.output_dropout, ops::linear(&self.output, context)))
+        self.forward_onto(None, input, mask, position, None, None)
     }
 
     /// [`Self::forward`], with the weights as they were applied.
@@ -139,65 +126,47 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         position: &ScorePosition<B>,
     ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
         let mut maps = Vec::with_capacity(1);
-        let context = self.context(input, mask, position, Some(&mut maps))?;
-        let output = ops::dropout(&self.output_dropout, ops::linear(&self.output, context));
+        let output = self.forward_onto(None, input, mask, position, None, Some(&mut maps))?;
         Ok((output, maps.remove(0)))
     }
 
-    /// `residual + forward(input)`, in one operation where the backend has it; the weights are
-    /// added to `maps` where asked for.
+    /// `residual + forward(input)`, in one operation where the backend has it. With a cache the input's places
+    /// follow those that are kept there, which they see too. The weights are added to `maps` where asked for.
     ///
     /// # Shapes
-    /// `residual` and `input` `[batch, time, d_model]`, as the result; a map is
-    /// `[batch, heads, time, time]`.
+    /// `residual` and `input` `[batch, time, d_model]`, as the result; a map is `[batch, heads, time, key_time]`.
     ///
     /// # Errors
     /// As [`Self::forward`], and where the residual has another shape than the input.
     pub fn forward_onto(
         &self,
-        residual: Tensor<B, 3>,
+        residual: Option<Tensor<B, 3>>,
         input: Tensor<B, 3>,
         mask: &Mask<B>,
         position: &ScorePosition<B>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Result<Tensor<B, 3>> {
-        check_residual(residual.dims(), input.dims())?;
-        let context = self.context(input, mask, position, maps)?;
-        Ok(ops::linear_residual(&self.output, &self.output_dropout, context, residual))
-    }
-
-    /// The heads' contexts side by side, before the output projection mixes them.
-    fn context(
-        &self,
-        input: Tensor<B, 3>,
-        mask: &Mask<B>,
-        position: &ScorePosition<B>,
+        cache: Option<&mut KeyValueCache<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Result<Tensor<B, 3>> {
         let [batch, time, _] = input.dims();
+        let key_time = time + cache.as_ref().map_or(0, |cache| cache.time());
+        check_residual(residual.as_ref(), input.dims())?;
         check_width("input", input.dims(), self.heads * self.d_head)?;
-        mask.check(batch, time, time)?;
-        position.check(self.heads, self.d_head, time, time)?;
+        mask.check(batch, time, key_time)?;
+        position.check(self.heads, self.d_head, time, key_time)?;
 
         let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
-        let options = self.options(mask.clone(), position.clone());
-        let Some(maps) = maps else { return Ok(ops::packed_attention(qkv, options)) };
-        let (context, weights) = ops::packed_attention_with_weights(qkv, options);
-        maps.push(weights);
-        Ok(context)
-    }
-
-    pub(in crate::attention) fn options(
-        &self,
-        mask: Mask<B>,
-        position: ScorePosition<B>,
-    ) -> AttentionOptions<B> {
-        AttentionOptions {
+        let mut options = AttentionOptions {
             heads: self.heads,
             key_value_heads: self.key_value_heads,
-            mask,
-            position,
+            mask: mask.clone(),
+            position: position.clone(),
             dropout: self.dropout.prob,
-        }
+        };
+        let projections = match cache {
+            Some(cache) => cache.extend(qkv, &mut options),
+            None => Projections::Packed(qkv),
+        };
+        let context = ops::attention(projections, options, maps); // [batch, time, heads * d_head]
+        Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
     }
 }

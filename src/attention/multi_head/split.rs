@@ -16,7 +16,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::width_of_head;
 use crate::attention::mask::Mask;
 use crate::attention::{check_dropout, check_width};
-use crate::ops::{self, AttentionOptions, ScorePosition};
+use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::{Error, Result};
 
 /// What [`SplitHeads`] are built from.
@@ -31,12 +31,15 @@ pub struct SplitHeadsConfig {
     /// Probability of dropping a weight, and of dropping an element of the output.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// Whether queries, keys and values have biases; the output projection has one in any case.
+    /// Whether queries, keys and values have biases.
     #[config(default = false)]
     pub bias: bool,
+    /// Whether the output projection has one.
+    #[config(default = true)]
+    pub output_bias: bool,
 }
 
-/// Causal multi-head self-attention with separate projections.
+/// Multi-head attention with separate projections.
 #[derive(Module, Debug)]
 pub struct SplitHeads<B: Backend> {
     /// `d_in` to `d_model`.
@@ -47,10 +50,8 @@ pub struct SplitHeads<B: Backend> {
     pub value: Linear<B>,
     /// Mixes the heads: `d_model` to the width of the output.
     pub output: Linear<B>,
-    /// On the weights.
+    /// On the weights, and on the output.
     pub dropout: Dropout,
-    /// On the output.
-    pub output_dropout: Dropout,
     /// Number of heads.
     pub heads: usize,
 }
@@ -68,14 +69,12 @@ impl SplitHeadsConfig {
             return Err(Error::Shape("the width of the input is 0, but must be at least 1".to_string()));
         }
         let projection = || LinearConfig::new(self.d_in, self.d_model).with_bias(self.bias).init(device);
-        let dropout = DropoutConfig::new(self.dropout).init();
         Ok(SplitHeads {
             query: projection(),
             key: projection(),
             value: projection(),
-            output: LinearConfig::new(self.d_model, self.d_model).init(device),
-            dropout: dropout.clone(),
-            output_dropout: dropout,
+            output: LinearConfig::new(self.d_model, self.d_model).with_bias(self.output_bias).init(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
         })
     }
@@ -90,9 +89,7 @@ impl<B: ops::Backend> SplitHeads<B> {
     /// # Errors
     /// [`Error::Shape`] where the input is not `d_in` wide.
     pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
-        let [query, key, value] = self.project(x)?;
-        let context = ops::attention(query, key, value, self.options());
-        Ok(self.mix(context))
+        Ok(self.forward_with_weights(x)?.0)
     }
 
     /// [`Self::forward`], with the weights as they were applied.
@@ -103,26 +100,20 @@ impl<B: ops::Backend> SplitHeads<B> {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
-        let [query, key, value] = self.project(x)?;
-        let (context, weights) = ops::attention_with_weights(query, key, value, self.options());
-        Ok((self.mix(context), weights))
-    }
-
-    fn project(&self, x: Tensor<B, 3>) -> Result<[Tensor<B, 3>; 3]> {
         let [d_in, _] = self.query.weight.shape().dims();
         check_width("input", x.dims(), d_in)?;
-        Ok([&self.query, &self.key, &self.value].map(|layer| ops::linear(layer, x.clone())))
+        let project = |layer| ops::linear(layer, x.clone());
+        let projections = Projections::Separate([&self.query, &self.key, &self.value].map(project));
+        let mut maps = Vec::with_capacity(1);
+        let context = ops::attention(projections, self.options(Mask::causal()), Some(&mut maps));
+        Ok((ops::linear_residual(&self.output, &self.dropout, context, None), maps.remove(0)))
     }
 
-    fn mix(&self, context: Tensor<B, 3>) -> Tensor<B, 3> {
-        ops::dropout(&self.output_dropout, ops::linear(&self.output, context))
-    }
-
-    fn options(&self) -> AttentionOptions<B> {
+    pub(in crate::attention) fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
         AttentionOptions {
             heads: self.heads,
             key_value_heads: self.heads,
-            mask: Mask::causal(),
+            mask,
             position: ScorePosition::None,
             dropout: self.dropout.prob,
         }

@@ -95,7 +95,7 @@ impl<B: ops::Backend> StackedHeads<B> {
         }
         let context = Tensor::cat(contexts, 2); // [batch, time, heads * d_head]
         let output = match &self.output {
-            Some(output) => ops::dropout(&self.dropout, ops::linear(output, context)),
+            Some(output) => ops::linear_residual(output, &self.dropout, context, None),
             None => context,
         };
         Ok((output, Tensor::stack(weights, 1)))

@@ -1,7 +1,6 @@
 //! The small decoder by which backends are compared, and what one makes of it.
 
 use std::path::Path;
-use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -15,14 +14,13 @@ use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::model::{Model, ModelConfig, Sizes, loss};
-use crate::ops::{self, Moments, Parameter, Rule, Update};
+use crate::ops::{self, Parameter, Rule, Update};
 use crate::weights::native::{self, Tensors};
 
 const VOCAB: usize = 31;
 const TIME: usize = 29;
 const ROWS: usize = 5;
 const LEARNING_RATE: f64 = 1e-2;
-const TIMED_STEPS: usize = 10;
 
 /// What a backend makes of the small decoder.
 #[derive(Clone)]
@@ -45,20 +43,10 @@ impl Measurement {
         // The way of inference, and the way of training.
         let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
         let logits = model.valid().forward(inputs)?.into_data();
-        let (loss, parameters) = differentiate(&model, device)?;
-        // A gradient that is missing differs from any other in its shape.
-        let missing = || TensorData::new(Vec::<f32>::new(), [0]);
-        let values = parameters.into_iter().zip(start).map(|((_, gradient), (_, weights))| {
-            let gradient = gradient.map(|gradient| {
-                let flat = TensorPrimitive::Float(flat::<B::InnerBackend>(gradient));
-                let data = Tensor::<B::InnerBackend, 1>::from_primitive(flat).into_data();
-                TensorData::new(data.iter::<f32>().collect(), weights.shape.clone())
-            });
-            gradient.unwrap_or_else(missing)
-        });
-        let gradients = native::names(&model).into_iter().zip(values).collect::<Tensors>();
+        let (loss, gradients) = differentiate(&model, device)?;
+        let gradients = native::names(&model).into_iter().zip(gradients).collect::<Tensors>();
         let updates = updates::<B::InnerBackend>(start, expected.unwrap_or(&gradients), device);
-        Ok(Self { logits, loss: loss.into_data(), gradients, updates })
+        Ok(Self { logits, loss, gradients, updates })
     }
 
     /// Each quantity beside that of the reference.
@@ -80,104 +68,54 @@ impl Measurement {
 }
 
 /// What two steps add to the weights `start`, along `gradients` and half of the way against them: so that both
-/// moments, and their corrections, count.
+/// moments, and their corrections, count. The settings are the usual ones, but for a decay of the weights that
+/// shows beside a step.
 fn updates<B: ops::HostAccess>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
+    let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
+    let rule = Rule::Adam { beta1, beta2, epsilon };
     let tensor = |data: &TensorData| B::float_from_data(data.clone(), device);
     let mut state: Vec<_> = start.iter().map(|(_, weights)| (tensor(weights), None)).collect();
     for (step, scale) in [(1, 1.0), (2, -0.5)] {
         let parameters = state.into_iter().zip(gradients).map(|((weights, moments), (_, gradient))| {
             let scaled = gradient.iter::<f32>().map(|value| value * scale).collect();
             let gradient = tensor(&TensorData::new(scaled, gradient.shape.clone()));
-            parameter(weights, gradient, moments)
+            let weight_decay = if weights.shape().num_dims() >= 2 { 0.5 } else { 0.0 };
+            Parameter { weights, gradient, moments, weight_decay }
         });
-        let (updated, _) = update(step).apply::<B>(parameters.collect(), device);
+        let update = Update { rule, learning_rate: LEARNING_RATE, step, max_norm: Some(max_gradient_norm) };
+        let (updated, _) = update.apply::<B>(parameters.collect(), device);
         state = updated.into_iter().map(|updated| (updated.weights, Some(updated.moments))).collect();
     }
     let added = |((name, before), (after, _)): (&(String, TensorData), (FloatTensor<B>, _))| {
-        let after = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(flat::<B>(after))).into_data();
+        let after = B::float_reshape(after, [before.num_elements()].into());
+        let after = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(after)).into_data();
         let added = after.iter::<f32>().zip(before.iter::<f32>()).map(|(after, before)| after - before);
         (name.clone(), TensorData::new(added.collect(), before.shape.clone()))
     };
     start.iter().zip(state).map(added).collect()
 }
 
-fn flat<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    let length = tensor.shape().num_elements();
-    B::float_reshape(tensor, [length].into())
-}
-
-/// An update of the usual settings, but for a decay of the weights that shows beside a step.
-fn update(step: usize) -> Update {
-    let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
-    let rule = Rule::Adam { beta1, beta2, epsilon };
-    Update { rule, learning_rate: LEARNING_RATE, step, max_norm: Some(max_gradient_norm) }
-}
-
-fn parameter<B: Backend>(
-    weights: FloatTensor<B>,
-    gradient: FloatTensor<B>,
-    moments: Option<Moments<B>>,
-) -> Parameter<B> {
-    let weight_decay = if weights.shape().num_dims() >= 2 { 0.5 } else { 0.0 };
-    Parameter { weights, gradient, moments, weight_decay }
-}
-
-/// Parameters in visiting order with their gradients; none for one that is missing.
-type Gradients<B> = Vec<(FloatTensor<B>, Option<FloatTensor<B>>)>;
-
-/// The mean loss of a model, and its gradients.
-type Differentiated<B> = (Tensor<B, 1>, Gradients<B>);
-
+/// The mean loss of a model, and the gradients of its parameters in visiting order.
 fn differentiate<B: ops::AutodiffBackend>(
     model: &Model<B>,
     device: &B::Device,
-) -> Result<Differentiated<B::InnerBackend>> {
-    struct Gather<B: ops::AutodiffBackend> {
-        gradients: GradientsParams,
-        found: Gradients<B::InnerBackend>,
-    }
-    impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Gather<B> {
+) -> Result<(TensorData, Vec<TensorData>)> {
+    struct Gather(GradientsParams, Vec<TensorData>);
+    impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Gather {
         fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-            let gradient = self.gradients.remove::<B::InnerBackend, D>(parameter.id);
-            let weights = parameter.val().inner().into_primitive().tensor();
-            self.found.push((weights, gradient.map(|gradient| gradient.into_primitive().tensor())));
+            let gradient = self.0.remove::<B::InnerBackend, D>(parameter.id);
+            // A gradient that is missing differs from any other in its shape.
+            let missing = || TensorData::new(Vec::<f32>::new(), [0]);
+            self.1.push(gradient.map_or_else(missing, |gradient| gradient.into_data().convert::<f32>()));
         }
     }
 
     let batch = DeviceBatch::<B>::new(&batch(), device);
     let logits = model.forward(batch.inputs)?;
     let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, 0.0)? * (1.0 / batch.tokens as f64);
-    let gradients = GradientsParams::from_grads(loss.clone().backward(), model);
-    let mut gather = Gather::<B> { gradients, found: Vec::new() };
+    let mut gather = Gather(GradientsParams::from_grads(loss.backward(), model), Vec::new());
     model.visit(&mut gather);
-    Ok((loss.inner(), gather.found))
-}
-
-/// Milliseconds of a training step, once its kernels are compiled.
-pub(super) fn milliseconds<B: ops::AutodiffBackend>(start: &Tensors, device: &B::Device) -> Result<f64> {
-    let model = decoder_of::<B>(start, device)?;
-    let mut moments = vec![None; start.len()];
-    let mut train = |steps: usize| -> Result<()> {
-        for step in 1..=steps {
-            let (loss, parameters) = differentiate(&model, device)?;
-            let due =
-                parameters.into_iter().zip(&mut moments).filter_map(|((weights, gradient), moments)| {
-                    gradient.map(|gradient| parameter(weights, gradient, moments.take()))
-                });
-            let (updated, _) = update(step).apply::<B::InnerBackend>(due.collect(), device);
-            moments = updated.into_iter().map(|updated| Some(updated.moments)).collect();
-            if step == steps {
-                // Waits for the device, whose work is done in order.
-                let last = moments.last().cloned().flatten().map(|moments| moments.first.into_data());
-                drop((loss.into_data(), last));
-            }
-        }
-        Ok(())
-    };
-    train(3)?;
-    let begun = Instant::now();
-    train(TIMED_STEPS)?;
-    Ok(begun.elapsed().as_secs_f64() * 1e3 / TIMED_STEPS as f64)
+    Ok((loss.into_data(), gather.1))
 }
 
 pub(super) fn decoder<B: ops::Backend>(device: &B::Device) -> Result<Model<B>> {

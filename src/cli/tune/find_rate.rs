@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::Args;
-use crate::backend::{self, Device, Job, Memory, smaller_batch};
+use crate::backend::{self, Device, Job, Memory};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -45,20 +45,18 @@ pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: 
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
     let job = FindRate { config, dataset: &dataset, on: device };
-    let rows = Memory::of(config, &dataset, device).rows;
-    let sweep = backend::run(device, job).map_err(|error| smaller_batch(error, &config.training, rows))?;
+    let sweep = backend::run(device, job)?;
     let picture = rate_finder(&config.name(), &sweep);
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        save_all(picture.as_slice(), &folder.plots(), &Style::default()).map(drop)
+        save_all(picture, &folder.plots(), &Style::default()).map(drop)
     })?;
     if args.json {
         print_json_line(&sweep);
     } else {
         say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
-        say(&format!("  weights   unchanged: SHA-256 {} before and after", &sweep.weights[..16]));
         say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
     }
     Ok(ExitCode::SUCCESS)

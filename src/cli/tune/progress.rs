@@ -1,7 +1,7 @@
 //! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
 //! ends or pauses.
 
-use crate::terminal::{Bar, ProgressKind, to_the_floor};
+use crate::terminal::{Bar, ProgressKind, counted, to_the_floor};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 
@@ -9,7 +9,7 @@ use crate::tuning::{Study, TrialRun, setting_shown};
 #[derive(Debug)]
 pub(super) struct StudyProgress {
     kind: ProgressKind,
-    bar: Bar,
+    pub(super) bar: Bar,
 }
 
 impl StudyProgress {
@@ -29,28 +29,23 @@ impl StudyProgress {
     }
 
     fn advance(&self, study: &Study) {
-        let done = study.results().sequences();
-        let (expected, _) = study.outline().study_sequences();
+        let done = study.sequences();
+        let (expected, _) = study.outline.study_sequences();
         self.bar.set_total(expected.max(done) as u64);
         self.bar.set(done as u64);
-        self.bar.set_message(&format!("{} trials", study.results().trials().count()));
-    }
-
-    /// The study is over or interrupted.
-    pub(super) fn finish(&self) {
-        self.bar.finish();
+        self.bar.set_message(&counted(study.trials().count(), "trial"));
     }
 }
 
 /// What came of a run.
 fn line(study: &Study, run: &TrialRun) -> String {
-    let (results, key) = (study.results(), (run.trial, run.seed));
-    let setting = &results.agenda().trials[run.trial].setting;
+    let setting = &study.agenda.trials[run.run.0].setting;
     let named = format!("trial {}  {}", run.folder.name(), setting_shown(setting));
-    if let Some(why) = results.failure(key) {
-        return format!("{named}  failed: {why}");
-    }
-    let Some(record) = results.run(key) else { return format!("{named}  interrupted") };
+    let record = match study.runs.get(&run.run) {
+        None => return format!("{named}  interrupted"),
+        Some(Err(why)) => return format!("{named}  failed: {why}"),
+        Some(Ok(record)) => record,
+    };
     let summary = &record.summary;
     let gap = |loss: f64| {
         summary.floor.map_or_else(String::new, |floor| format!(" ({})", to_the_floor(loss, floor)))

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Where sequences come from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A sequence task, drawn from the run's seed.
@@ -33,19 +34,17 @@ impl Source {
             _ => Source::Text,
         }
     }
+}
 
+impl fmt::Display for Source {
     /// The name in a config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Sequences => "sequences",
-            Source::Text => "text",
-            Source::Table => "table",
-        }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 /// The sequence tasks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
     /// Independent integers: nothing to learn.
@@ -69,33 +68,10 @@ pub enum Task {
     CopyGap,
 }
 
-impl Task {
-    /// All tasks, in the order in which they are explained.
-    pub const ALL: [Task; 9] = [
-        Task::Random,
-        Task::Arithmetic,
-        Task::Repeat,
-        Task::Reverse,
-        Task::Sort,
-        Task::Markov,
-        Task::Recall,
-        Task::Addition,
-        Task::CopyGap,
-    ];
-
+impl fmt::Display for Task {
     /// The name in a config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Task::Random => "random",
-            Task::Arithmetic => "arithmetic",
-            Task::Repeat => "repeat",
-            Task::Reverse => "reverse",
-            Task::Sort => "sort",
-            Task::Markov => "markov",
-            Task::Recall => "recall",
-            Task::Addition => "addition",
-            Task::CopyGap => "copy_gap",
-        }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -133,7 +109,7 @@ impl From<Tokens> for String {
 }
 
 /// What the values of a table are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Values {
     /// Integers or symbols, as the first value reads.
@@ -146,48 +122,63 @@ pub enum Values {
 }
 
 /// The shortest and the longest period of a motif.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the shortest and the longest, as [8, 16], or \"auto\"")]
 pub enum Periods {
     /// A quarter and half of the length. Written `"auto"`.
     #[default]
     #[serde(with = "auto")]
+    #[schemars(with = "String")]
     Auto,
     /// From the first to the second.
     Of([usize; 2]),
 }
 
 /// The column of a table that is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the name or the number of a column")]
 pub enum Column {
-    /// Each line is a sequence of its own. Written `""`.
-    #[default]
-    #[serde(with = "empty")]
-    None,
     /// By its number, from 1.
     Number(usize),
-    /// By its name.
+    /// By its name. Without one, each line is a sequence of its own.
     Name(String),
 }
 
+impl Default for Column {
+    fn default() -> Self {
+        Column::Name(String::new())
+    }
+}
+
+impl Column {
+    /// The name, where one is given.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Column::Name(name) if !name.is_empty() => Some(name),
+            _ => None,
+        }
+    }
+}
+
 /// A number, or `"auto"` for the one that suits the data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an integer or \"auto\"")]
 pub enum Count {
     /// The number that suits the data. Written `"auto"`.
     #[default]
     #[serde(with = "auto")]
+    #[schemars(with = "String")]
     Auto,
     /// This number.
     Of(usize),
 }
 
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Count {
+    /// The number, or for `"auto"` the one that suits.
+    pub fn or(self, suits: usize) -> usize {
         match self {
-            Count::Auto => f.write_str("auto"),
-            Count::Of(count) => count.fmt(f),
+            Count::Auto => suits,
+            Count::Of(count) => count,
         }
     }
 }
@@ -201,24 +192,9 @@ mod auto {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-        only("auto", deserializer)
+        match String::deserialize(deserializer)?.as_str() {
+            "auto" => Ok(()),
+            word => Err(D::Error::custom(word)),
+        }
     }
-}
-
-/// The empty string for a variant without a value.
-mod empty {
-    use super::*;
-
-    pub fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("")
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-        only("", deserializer)
-    }
-}
-
-fn only<'de, D: Deserializer<'de>>(expected: &str, deserializer: D) -> Result<(), D::Error> {
-    let word = String::deserialize(deserializer)?;
-    if word == expected { Ok(()) } else { Err(D::Error::custom("another word")) }
 }

@@ -4,6 +4,7 @@ mod choice;
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ pub(super) const LARGEST: usize = 1 << 20;
 const BYTES: usize = 256;
 
 /// The section `[data]`: what a run trains and validates on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
     /// Where sequences come from: `"sequences"`, unless a file is named; then as its name says, a table
@@ -64,6 +65,7 @@ pub struct DataConfig {
     pub path: PathBuf,
     /// What the tokens of a text are: `"characters"`, which need nothing else; `"bpe"`, trained on
     /// the text, `data.vocab` of them (`"auto"`: 1024); or the path of a `tokenizer.json`.
+    #[schemars(with = "String")]
     pub tokens: Tokens,
     /// The part of a file that is kept for validation, at its end. 0.1 by default, the custom.
     pub valid_fraction: f64,
@@ -94,7 +96,7 @@ impl Default for DataConfig {
             tokens: Tokens::Characters,
             valid_fraction: 0.1,
             values: Values::Auto,
-            column: Column::None,
+            column: Column::default(),
         }
     }
 }
@@ -134,10 +136,7 @@ impl DataConfig {
 
     /// The symbols of a task, without separators.
     pub(crate) fn symbols(&self) -> usize {
-        match self.vocab {
-            Count::Auto => 16,
-            Count::Of(vocab) => vocab,
-        }
+        self.vocab.or(16)
     }
 }
 

@@ -1,18 +1,15 @@
 //! What training would see, for a person to look at before any training.
 
-mod counts;
+mod entropy;
 mod overlap;
 mod page;
 mod warnings;
 
 use serde::Serialize;
 
-use self::counts::Counts;
 pub use self::warnings::warnings;
-use super::batch::{Batch, Role};
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
-use super::loader::{Loader, Order};
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 
@@ -66,9 +63,9 @@ pub struct Split {
     /// Sequences, or windows side by side.
     pub samples: usize,
     /// Targets that count.
-    pub targets: u64,
+    pub targets: usize,
     /// Those that a perfect model knows.
-    pub determined: u64,
+    pub determined: usize,
 }
 
 /// A sample as labels.
@@ -87,65 +84,53 @@ impl Description {
     pub fn of(config: &DataConfig, dataset: &Dataset) -> Self {
         let vocabulary = &dataset.vocabulary;
         let vocab = vocabulary.size();
-        let [train, valid] = [&dataset.train, &dataset.valid].map(|split| Counts::of(split, vocab));
-        let split = |split: &Sequences, counts: &Counts| Split {
-            samples: split.len(),
-            targets: counts.targets,
-            determined: counts.determined,
-        };
+        let [unigram_entropy, bigram_entropy] = entropy::of_targets(&dataset.train, vocab);
         let leaked = overlap::leaked(&dataset.train, &dataset.valid);
         let unseen = overlap::unseen(dataset);
         Description {
-            source: config.source.name().to_string(),
+            source: config.source.to_string(),
             name: match config.source {
-                Source::Sequences => config.task.name().to_string(),
+                Source::Sequences => config.task.to_string(),
                 Source::Text | Source::Table => config.path.display().to_string(),
             },
             context: dataset.context(),
             vocabulary: vocabulary.to_string(),
             vocab,
             tokens: (0..vocab.min(VOCABULARY_TOKENS) as u32).map(|id| vocabulary.token(id)).collect(),
-            samples: samples(&dataset.train, vocabulary),
+            samples: (0..dataset.train.len().min(SAMPLES))
+                .map(|index| sample(&dataset.train, index, vocabulary))
+                .collect(),
             leaked,
             unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect(),
             floor: dataset.floor,
-            unigram_entropy: train.unigram_entropy(),
-            bigram_entropy: train.bigram_entropy(),
+            unigram_entropy,
+            bigram_entropy,
             warnings: warnings::of(config, dataset, leaked, unseen.len()),
             separator: match vocabulary.notation() {
                 Notation::Words => " ",
                 Notation::Characters => "",
                 Notation::Text => "|",
             },
-            train: split(&dataset.train, &train),
-            valid: split(&dataset.valid, &valid),
+            train: Split::of(&dataset.train),
+            valid: Split::of(&dataset.valid),
         }
     }
 }
 
-/// The first samples of a split.
-fn samples(split: &Sequences, vocabulary: &Vocabulary) -> Vec<Sample> {
-    let mut batch = Batch::default();
-    Loader::new(split.clone(), SAMPLES, 0, Order::InOrder).batch(0, 0, &mut batch);
-    let sample = |row: usize| {
-        let at = row * batch.time..(row + 1) * batch.time;
-        let targets = batch.targets[at.clone()].iter().zip(&batch.roles[at.clone()]);
-        let targets = targets.filter(|(_, role)| **role != Role::Padding);
-        let tokens: Vec<(u32, bool)> = std::iter::once((batch.inputs[at.start], false))
-            .chain(targets.map(|(&target, &role)| (target, role == Role::Determined)))
-            .collect();
-        let source = batch.source.as_ref().map(|source| {
-            let at = row * source.time..(row + 1) * source.time;
-            let tokens = source.tokens[at.clone()].iter().zip(&source.padding[at]);
-            tokens.filter(|(_, padding)| !**padding).map(|(&token, _)| vocabulary.token(token)).collect()
-        });
-        Sample {
-            source,
-            tokens: tokens.iter().map(|(token, _)| vocabulary.token(*token)).collect(),
-            determined: tokens.iter().map(|(_, is_determined)| *is_determined).collect(),
-        }
-    };
-    (0..batch.rows).map(sample).collect()
+impl Split {
+    fn of(split: &Sequences) -> Self {
+        Split { samples: split.len(), targets: split.targets(), determined: split.determined() }
+    }
+}
+
+fn sample(split: &Sequences, index: usize, vocabulary: &Vocabulary) -> Sample {
+    let (source, tokens) = split.sample(index);
+    let labels = |ids: Vec<u32>| ids.into_iter().map(|id| vocabulary.token(id)).collect();
+    Sample {
+        source: Some(source).filter(|source| !source.is_empty()).map(labels),
+        tokens: labels(tokens),
+        determined: split.is_determined(index),
+    }
 }
 
 #[cfg(test)]
@@ -211,7 +196,7 @@ mod tests {
             "warning: too small for the context: training has 3 windows of `data.length` = 64",
             "warning: validation has 16 targets; a mean loss over fewer than 1000 is uncertain",
             "validation  1 sample, 16 targets",
-            "warning: 7 tokens stand in validation and never in training",
+            "warning: training lacks 7 tokens of validation: no model",
         ] {
             assert!(page.contains(part), "{part}\nnot in\n{page}");
         }

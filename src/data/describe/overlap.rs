@@ -12,7 +12,7 @@ pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     let vocab = dataset.vocabulary.size();
     let [train, valid] = [&dataset.train, &dataset.valid].map(|split| {
         let mut stands = vec![false; vocab];
-        split.for_each_id(|id| stands[id as usize] = true);
+        split.ids().for_each(|id| stands[id as usize] = true);
         stands
     });
     (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
@@ -29,57 +29,50 @@ pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
 
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> usize {
     // Of each row of validation how often it stands there; the count goes where training has it.
-    let mut rows: HashMap<Vec<u32>, usize> = HashMap::new();
+    let mut rows = HashMap::new();
     for sample in 0..valid.len() {
-        *rows.entry(valid.row(sample)).or_default() += 1;
+        *rows.entry(valid.sample(sample)).or_default() += 1;
     }
-    (0..train.len()).map(|sample| rows.remove(&train.row(sample)).unwrap_or(0)).sum()
+    (0..train.len()).map(|sample| rows.remove(&train.sample(sample)).unwrap_or(0)).sum()
 }
 
 /// Looks for the windows of one part of a stream in another by a rolling hash (Karp & Rabin
 /// 1987), in one pass; each hit is compared token by token.
 fn leaked_windows(ids: &Ids, train: Range<usize>, valid: Range<usize>, length: usize) -> usize {
     let tokens = length + 1;
-    let starts: Vec<usize> =
-        (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end).collect();
-    if starts.is_empty() || train.len() < tokens {
+    let window = |start: usize| ids.iter(start..start + tokens);
+    // Of each window of validation its hash, where it first stands, and how often.
+    let starts = (valid.start..).step_by(length).take_while(|start| start + tokens <= valid.end);
+    let mut wanted: Vec<_> = starts.map(|start| (window(start).fold(0, step), start, 1)).collect();
+    wanted.sort_unstable();
+    wanted.dedup_by(|next, first| {
+        let is_same = next.0 == first.0 && window(next.1).eq(window(first.1));
+        first.2 += if is_same { next.2 } else { 0 };
+        is_same
+    });
+    if wanted.is_empty() || train.len() < tokens {
         return 0;
     }
-    let mut window = vec![0; tokens];
-    let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
-    // Most hashes are not wanted: a bit each is quicker to ask than the map.
-    let bits = (16 * starts.len()).next_power_of_two();
+    // Most hashes are not wanted: a bit each is quicker to ask than to search.
+    let bits = (16 * wanted.len()).next_power_of_two();
     let bit = |hash: u64| (hash >> 32) as usize & (bits - 1);
     let mut may_be_wanted = vec![false; bits];
-    for &start in &starts {
-        ids.copy(start..start + tokens, &mut window);
-        let hash = window.iter().fold(0, |hash, &id| step(hash, id));
-        wanted.entry(hash).or_default().push(start);
-        may_be_wanted[bit(hash)] = true;
-    }
+    wanted.iter().for_each(|&(hash, ..)| may_be_wanted[bit(hash)] = true);
     // What the oldest token of a window has become in its hash.
     let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
+    let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
     let mut leaked = 0;
-    let mut other = vec![0; tokens];
-    let mut hash = 0u64;
-    for end in train.clone() {
-        if end >= train.start + tokens {
-            hash = hash.wrapping_sub(oldest.wrapping_mul(digit(ids.get(end - tokens))));
+    for start in train.start..train.end - length {
+        hash = step(hash, ids.get(start + length));
+        if may_be_wanted[bit(hash)] {
+            let first = wanted.partition_point(|&(other, ..)| other < hash);
+            for (_, valid, count) in wanted[first..].iter_mut().take_while(|(other, ..)| *other == hash) {
+                if *count > 0 && window(*valid).eq(window(start)) {
+                    leaked += std::mem::take(count);
+                }
+            }
         }
-        hash = step(hash, ids.get(end));
-        let start = end + 1 - tokens.min(end + 1);
-        if start < train.start || !may_be_wanted[bit(hash)] {
-            continue;
-        }
-        if let Some(candidates) = wanted.get_mut(&hash) {
-            ids.copy(start..start + tokens, &mut window);
-            candidates.retain(|&candidate| {
-                ids.copy(candidate..candidate + tokens, &mut other);
-                let is_same = window == other;
-                leaked += usize::from(is_same);
-                !is_same
-            });
-        }
+        hash = hash.wrapping_sub(oldest.wrapping_mul(digit(ids.get(start))));
     }
     leaked
 }
@@ -146,9 +139,7 @@ mod tests {
             cut in 0.2..0.8,
         ) {
             let cut = ((stream.len() as f64 * cut) as usize).max(3);
-            let mut ids = Ids::default();
-            ids.extend(&stream);
-            let ids = Arc::new(ids);
+            let ids = Arc::new(rows(&[&stream]));
             // A part in front that belongs to neither.
             let train = Sequences::windows(ids.clone(), 1..cut, length);
             let valid = Sequences::windows(ids, cut..stream.len(), length);

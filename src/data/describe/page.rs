@@ -1,47 +1,43 @@
 //! A [`Description`] as a page of text.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use super::{Description, Sample, Split};
+use crate::terminal::counted;
 
 /// Tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;
 
-impl fmt::Display for Description {
+impl Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<12}{} {}", "source", self.source, self.name)?;
-        for (name, split) in [("training", &self.train), ("validation", &self.valid)] {
-            writeln!(f, "{name:<12}{split}")?;
-        }
-        writeln!(f, "{:<12}{} positions", "context", self.context)?;
+        let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
+        line("source", &format_args!("{} {}", self.source, self.name))?;
+        line("training", &self.train)?;
+        line("validation", &self.valid)?;
+        line("context", &counted(self.context, "position"))?;
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
-        writeln!(f, "{:<12}{}: {}{more}", "vocabulary", self.vocabulary, self.tokens.join(" "))?;
+        line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, self.tokens.join(" ")))?;
         if let Some(floor) = self.floor {
-            writeln!(
-                f,
-                "{:<12}{:.4} nats a target on this validation set, {:.4} in expectation",
-                "floor", floor.valid, floor.expected
-            )?;
+            let [valid, expected] = [floor.valid, floor.expected];
+            let text =
+                format!("{valid:.4} nats a target on this validation set, {expected:.4} in expectation");
+            line("floor", &text)?;
         }
-        writeln!(
-            f,
-            "{:<12}{:.4} nats a target knowing frequencies, {:.4} knowing the token before",
-            "yardsticks", self.unigram_entropy, self.bigram_entropy
-        )?;
-        writeln!(
-            f,
-            "{:<12}{} of {} validation samples also stand in training",
-            "leakage", self.leaked, self.valid.samples
-        )?;
-        if self.unseen.is_empty() {
-            writeln!(f, "{:<12}no token of validation is missing from training", "unseen")?;
-        } else {
-            writeln!(f, "{:<12}missing from training: {}", "unseen", shortened(&self.unseen, " ", 100))?;
+        let [unigram, bigram] = [self.unigram_entropy, self.bigram_entropy];
+        let text =
+            format!("{unigram:.4} nats a target knowing frequencies, {bigram:.4} knowing the token before");
+        line("yardsticks", &text)?;
+        let samples = counted(self.valid.samples, "validation sample");
+        line("leakage", &format_args!("{} of {samples} also in training", self.leaked))?;
+        match self.unseen.as_slice() {
+            [] => line("unseen", &"no token of validation is missing from training")?,
+            unseen => {
+                line("unseen", &format_args!("missing from training: {}", shortened(unseen, " ", 100)))?
+            }
         }
-        let mark = if self.samples.iter().any(|sample| sample.determined.contains(&true)) {
-            " (^ marks what a perfect model knows)"
-        } else {
-            ""
+        let mark = match self.samples.iter().any(|sample| sample.determined.contains(&true)) {
+            true => " (^ marks what a perfect model knows)",
+            false => "",
         };
         writeln!(f, "samples{mark}")?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
@@ -49,10 +45,9 @@ impl fmt::Display for Description {
     }
 }
 
-impl fmt::Display for Split {
+impl Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.samples == 1 { "" } else { "s" };
-        write!(f, "{} sample{plural}, {} targets", self.samples, self.targets)?;
+        write!(f, "{}, {}", counted(self.samples, "sample"), counted(self.targets, "target"))?;
         if self.determined > 0 {
             write!(f, ", {:.1} % of them determined", 100.0 * self.determined as f64 / self.targets as f64)?;
         }
@@ -66,13 +61,13 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &Sample, separator: &str) ->
     }
     writeln!(f, "  {}", shortened(&sample.tokens, separator, SAMPLE_TOKENS))?;
     if sample.determined.contains(&true) {
-        let marks =
-            sample.tokens.iter().zip(&sample.determined).take(SAMPLE_TOKENS).map(|(token, &is_known)| {
-                let width = token.chars().count();
-                if is_known { "^".repeat(width) } else { " ".repeat(width) }
-            });
-        let space = " ".repeat(separator.len());
-        writeln!(f, "  {}", marks.collect::<Vec<_>>().join(&space).trim_end())?;
+        let shown = sample.tokens.iter().zip(&sample.determined).take(SAMPLE_TOKENS);
+        let mark = |(token, is_known): (&String, &bool)| {
+            let mark = if *is_known { "^" } else { " " };
+            mark.repeat(token.chars().count())
+        };
+        let marks = shown.map(mark).collect::<Vec<_>>().join(&" ".repeat(separator.len()));
+        writeln!(f, "  {}", marks.trim_end())?;
     }
     Ok(())
 }

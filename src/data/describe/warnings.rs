@@ -1,8 +1,9 @@
 //! What a person should know of a dataset before training on it.
 
 use super::overlap;
-use crate::data::config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
+use crate::data::config::{Count, DataConfig, Source, Task, Tokens};
 use crate::data::dataset::Dataset;
+use crate::terminal::counted;
 
 /// A file with fewer windows than this is learned by heart before anything else is learned.
 const FEW_WINDOWS: usize = 20;
@@ -24,38 +25,36 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     let mut warnings = Vec::new();
     if train.stream().is_some() && train.len() < FEW_WINDOWS {
         warnings.push(format!(
-            "too small for the context: training has {} windows of `data.length` = {}, which a model learns by \
-             heart; lower `data.length` or give more data",
-            train.len(),
+            "too small for the context: training has {} of `data.length` = {}, which a model learns by heart; lower \
+             `data.length` or give more data",
+            counted(train.len(), "window"),
             config.length
         ));
     }
     let least = if valid.stream().is_some() { FEW_TARGETS.max(config.length) } else { FEW_TARGETS };
     if valid.targets() < least {
-        let targets = valid.targets();
-        warnings.push(format!(
-            "validation has {targets} targets; a mean loss over fewer than {least} is uncertain"
-        ));
+        let targets = counted(valid.targets(), "target");
+        warnings.push(format!("validation has {targets}; a mean loss over fewer than {least} is uncertain"));
     }
     if 10 * leaked > valid.len() {
         warnings.push(format!(
-            "{leaked} of {} validation sequences also stand in training, so the validation loss says little about \
-             new ones",
-            valid.len()
+            "{leaked} of {} also stand in training, so the validation loss says little about new ones",
+            counted(valid.len(), "validation sequence")
         ));
     }
     if unseen > 0 {
-        warnings.push(format!(
-            "{unseen} tokens stand in validation and never in training: no model can learn them"
-        ));
+        let tokens = counted(unseen, "token");
+        warnings
+            .push(format!("training lacks {tokens} of validation: no model can learn what it never sees"));
     }
     let vocab = dataset.vocabulary.size();
-    match (config.source, &config.tokens, config.vocab) {
-        (Source::Text, Tokens::Bpe, Count::Of(asked)) if vocab < asked => {
-            let pairs = format!("the text has pairs for {vocab} tokens, fewer than `data.vocab` = {asked}");
-            warnings.push(pairs);
-        }
-        _ => {}
+    if config.source == Source::Text
+        && config.tokens == Tokens::Bpe
+        && let Count::Of(asked) = config.vocab
+        && vocab < asked
+    {
+        let tokens = counted(vocab, "token");
+        warnings.push(format!("the text has pairs for {tokens}, fewer than `data.vocab` = {asked}"));
     }
     warnings.extend(without_effect(config, dataset));
     warnings
@@ -72,19 +71,19 @@ fn without_effect(config: &DataConfig, dataset: &Dataset) -> impl Iterator<Item 
         Source::Table => dataset.vocabulary.is_integers(),
     };
     let keys = [
-        ("vocab", config.vocab != Count::Auto, is_sized),
-        ("period", config.period != Periods::Auto, is_task(Task::Repeat)),
+        ("vocab", config.vocab != default.vocab, is_sized),
+        ("period", config.period != default.period, is_task(Task::Repeat)),
         ("order", config.order != default.order, is_task(Task::Markov)),
-        ("gap", config.gap != Count::Auto, is_task(Task::CopyGap)),
+        ("gap", config.gap != default.gap, is_task(Task::CopyGap)),
         ("digits", config.digits != default.digits, is_task(Task::Addition)),
-        ("path", !config.path.as_os_str().is_empty(), source != Source::Sequences),
-        ("tokens", config.tokens != Tokens::Characters, source == Source::Text),
-        ("values", config.values != Values::Auto, source == Source::Table),
-        ("column", config.column != Column::None, source == Source::Table),
+        ("path", config.path != default.path, source != Source::Sequences),
+        ("tokens", config.tokens != default.tokens, source == Source::Text),
+        ("values", config.values != default.values, source == Source::Table),
+        ("column", config.column != default.column, source == Source::Table),
     ];
     let data = match source {
-        Source::Sequences => format!("the task `{}`", task.name()),
-        Source::Text | Source::Table => format!("a {} of {}", source.name(), dataset.vocabulary),
+        Source::Sequences => format!("the task `{}`", task),
+        Source::Text | Source::Table => format!("a {} of {}", source, dataset.vocabulary),
     };
     let idle = keys.into_iter().filter(|&(_, is_given, is_used)| is_given && !is_used);
     idle.map(move |(key, ..)| format!("`data.{key}` has no effect on {data}"))

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
+use csv::{ReaderBuilder, StringRecord, Trim};
 
-use super::Row;
+use super::{Row, trimmed};
 use crate::error::{Error, Result};
 
 /// What may stand between values, in the order in which a first line is searched for it.
@@ -17,14 +17,8 @@ pub(super) fn rows<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Re
     builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
     let records = builder.from_reader(text.as_bytes()).into_records();
     records.map(move |record| {
-        let mut values = record.map_err(|error| {
-            let problem = format!("cannot be read as a table: {error}");
-            let line = match error.kind() {
-                ErrorKind::Utf8 { pos: Some(position), .. } => Some(position.line() as usize),
-                _ => None,
-            };
-            Error::file(path, line, None, problem)
-        })?;
+        let failed = |error| Error::file(path, None, None, format!("cannot be read as a table: {error}"));
+        let mut values = record.map_err(failed)?;
         let line = values.position().map_or(1, |position| {
             // A record starts with the blank lines before it.
             let rest = &text[position.byte() as usize..];
@@ -35,7 +29,7 @@ pub(super) fn rows<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Re
             // Several spaces are one.
             values = values.iter().filter(|value| !value.is_empty()).collect::<StringRecord>();
         }
-        Ok(Row::sequence(line, values))
+        Ok((line, trimmed(values)))
     })
 }
 

@@ -11,8 +11,7 @@ use csv::StringRecord;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
-use super::Row;
-use crate::data::config::Column;
+use super::trimmed;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
@@ -24,53 +23,57 @@ pub(super) fn is_lines(text: &str) -> bool {
     }
 }
 
-/// What `column` asks for of each line.
-pub(super) fn lines<'t>(
-    path: &'t Path,
-    text: &'t str,
-    column: &'t Column,
-) -> impl Iterator<Item = Result<Row>> + 't {
+/// The value of each line, and the line's number.
+pub(super) fn lines<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Result<(usize, Value)>> + 't {
     text.lines().zip(1..).filter(|(text, _)| !text.trim().is_empty()).map(move |(text, line)| {
         let value = serde_json::from_str(text).map_err(|error| no_json(path, line, &error))?;
-        row(line, value, column).map_err(|problem| Error::file(path, Some(line), None, problem))
+        Ok((line, value))
     })
 }
 
-/// What `column` asks for of each element of an array.
+/// The elements of an array, and the line in which each begins.
 pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
-    column: &'t Column,
-) -> impl Iterator<Item = Result<Row>> + 't {
-    let mut array = Array { path, text, at: 0, line: 1, is_open: false };
-    std::iter::from_fn(move || array.next().transpose()).map(move |next| {
-        let (line, value) = next?;
-        row(line, value, column).map_err(|problem| Error::file(path, Some(line), None, problem))
-    })
+) -> Result<impl Iterator<Item = Result<(usize, Value)>> + 't> {
+    // What is wrong between the elements is found here, without holding them.
+    serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| no_json(path, 1, &error))?;
+    // What was read, and how much of it the number of the line counts.
+    let mut at = text.find('[').map_or(0, |opening| opening + 1);
+    let (mut counted, mut line) = (0, 1);
+    Ok(std::iter::from_fn(move || {
+        at += text[at..].find(|next: char| next != ',' && !next.is_ascii_whitespace())?;
+        line += text[counted..at].matches('\n').count();
+        counted = at;
+        if text[at..].starts_with(']') {
+            return None;
+        }
+        let mut values = Deserializer::from_str(&text[at..]).into_iter();
+        let value = values.next()?.map_err(|error| no_json(path, line, &error));
+        at += values.byte_offset();
+        Some(value.map(|value| (line, value)))
+    }))
 }
 
-/// What is read of a value: an array's elements, or itself.
-fn row(line: usize, value: Value, column: &Column) -> Result<Row, String> {
-    let value = match (value, column) {
-        (Value::Object(mut members), Column::Name(name)) => {
+/// What a value, or its member of a name, holds: a sequence, or one value.
+pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, bool), String> {
+    let value = match (value, name) {
+        (Value::Object(mut members), Some(name)) => {
             members.remove(name).ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?
         }
-        (Value::Object(members), _) => {
+        (Value::Object(members), None) => {
             let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
             return Err(format!("is an object of {names}: name the one to read as `data.column`"));
         }
-        (_, Column::Name(name)) => {
+        (_, Some(name)) => {
             let name = excerpt(name);
             return Err(format!("is no object, and `data.column` = {name} names a value of one"));
         }
-        (value, _) => value,
+        (value, None) => value,
     };
     match value {
-        Value::Array(elements) => {
-            let values = elements.iter().map(text).collect::<Result<StringRecord, _>>()?;
-            Ok(Row::sequence(line, values))
-        }
-        value => Ok(Row { line, values: [text(&value)?].into_iter().collect(), is_value: true }),
+        Value::Array(elements) => Ok((trimmed(elements.iter().map(text).collect::<Result<_, _>>()?), false)),
+        value => Ok(([text(&value)?].into_iter().collect(), true)),
     }
 }
 
@@ -93,66 +96,4 @@ fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
     let what = what.split(" at line ").next().unwrap_or(&what);
     let line = line + error.line().max(1) - 1;
     Error::file(path, Some(line), Some(error.column().max(1)), format!("cannot be read: {what}"))
-}
-
-/// The elements of an array, one after the other.
-struct Array<'t> {
-    path: &'t Path,
-    text: &'t str,
-    /// What of it was read: bytes, and the line there.
-    at: usize,
-    line: usize,
-    is_open: bool,
-}
-
-impl Array<'_> {
-    /// The next element, and the line that it begins in; none at the end of the file.
-    fn next(&mut self) -> Result<Option<(usize, Value)>> {
-        match (self.peek(), self.is_open) {
-            (Some('['), false) => {
-                self.skip(1);
-                self.is_open = true;
-                if self.peek() == Some(']') {
-                    return self.end();
-                }
-            }
-            (Some(','), true) => self.skip(1),
-            (Some(']'), true) => return self.end(),
-            (_, false) => return Err(self.expected("an array, or a value a line")),
-            (_, true) => return Err(self.expected("`,` or `]`")),
-        }
-        self.peek();
-        let line = self.line;
-        let mut values = Deserializer::from_str(&self.text[self.at..]).into_iter();
-        match values.next() {
-            Some(Ok(value)) => {
-                let read = values.byte_offset();
-                self.skip(read);
-                Ok(Some((line, value)))
-            }
-            Some(Err(error)) => Err(no_json(self.path, line, &error)),
-            None => Err(self.expected("a value")),
-        }
-    }
-
-    fn end(&mut self) -> Result<Option<(usize, Value)>> {
-        self.skip(1);
-        if self.peek().is_none() { Ok(None) } else { Err(self.expected("nothing after the array")) }
-    }
-
-    /// The next character that is no white space, which is skipped.
-    fn peek(&mut self) -> Option<char> {
-        let rest = &self.text[self.at..];
-        self.skip(rest.len() - rest.trim_start().len());
-        self.text[self.at..].chars().next()
-    }
-
-    fn skip(&mut self, bytes: usize) {
-        self.line += self.text[self.at..self.at + bytes].matches('\n').count();
-        self.at += bytes;
-    }
-
-    fn expected(&self, what: &str) -> Error {
-        Error::file(self.path, Some(self.line), None, format!("cannot be read: expected {what}"))
-    }
 }

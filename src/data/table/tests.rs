@@ -143,7 +143,7 @@ fn one_array_of_json_is_read_as_lines_of_it_would_be() {
     let rows = ["3 1 4 <end>", "1 5 <end>", "9 2 <end>"].map(String::from);
     let named = Column::Name("steps".into());
     for (name, text, column) in [
-        ("a.json", "[[3, 1, 4],\n [1, 5], [9, 2],\n [6, 5], [3, 5]]\n", Column::None),
+        ("a.json", "[[3, 1, 4],\n [1, 5], [9, 2],\n [6, 5], [3, 5]]\n", Column::default()),
         (
             "a.json",
             "[{\"steps\": [3, 1, 4]}, {\"steps\": [1, 5], \"x\": 0}, {\"steps\": [9, 2]},
@@ -166,7 +166,7 @@ fn one_array_of_json_is_read_as_lines_of_it_would_be() {
     // Numbers, or a value of each record, are one sequence.
     let name = Column::Name("state".into());
     for (text, column) in [
-        ("[0, 1, 2, 0,\n 1, 2, 0, 1]", Column::None),
+        ("[0, 1, 2, 0,\n 1, 2, 0, 1]", Column::default()),
         (
             "[{\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}, {\"state\": 2}, {\"state\": 0}, {\"state\": 1}]",
             name,
@@ -220,7 +220,7 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
         (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2: value 2: an empty value"),
         (
             wrong("a.csv", "1,2\n3\n", second),
-            "FILE:2: has 1 values and none in column 2; windows need one in every line",
+            "FILE:2: has 1 value and none in column 2; windows need one in every line",
         ),
         (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` goes on over several"),
         (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
@@ -228,7 +228,7 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
             wrong("a.csv", "1\n2\n3\n", as_is),
             "FILE: has one value a line, so nothing can be predicted; set `data.column` = 1",
         ),
-        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 lines, of which"),
+        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 line, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
         (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
         (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),
@@ -246,9 +246,12 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
         (wrong("a.json", "[]", as_is), "FILE: is empty"),
         (wrong("a.json", "[[1, 2],\n [3, \"x\"]]", as_is), "FILE:2: value 2: `x` is no integer"),
         (wrong("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
-        (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2: cannot be read: expected `,` or `]`"),
-        (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3: cannot be read: expected nothing after the array"),
-        (wrong("a.json", "{\"b\": [1]}", named), "FILE:1: cannot be read: expected an array"),
+        (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2:2: cannot be read: expected `,` or `]`"),
+        (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3:1: cannot be read: trailing characters"),
+        (
+            wrong("a.json", "{\"b\": [1]}", named),
+            "FILE:1:1: cannot be read: invalid type: map, expected a sequence",
+        ),
     ] {
         assert!(message.starts_with(starts), "{message}\nnot\n{starts}");
     }
@@ -307,7 +310,7 @@ proptest! {
         bytes in bytes(),
         name in proptest::sample::select(vec!["a.csv", "a.jsonl", "a.json"]),
         values in proptest::sample::select(vec![Values::Auto, Values::Integers, Values::Symbols]),
-        column in proptest::sample::select(vec![Column::None, Column::Number(2), Column::Name("b".into())]),
+        column in proptest::sample::select(vec![Column::default(), Column::Number(2), Column::Name("b".into())]),
         valid_fraction in 0.01..0.99,
     ) {
         let file = File::new(name, bytes);

@@ -12,11 +12,11 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) enum Encoder<'a> {
     /// Nothing read yet: the first value decides.
-    Undecided,
-    /// Each integer is its own id; `limit` was asked for.
-    Integers { limit: Option<usize>, largest: u32 },
+    Undecided(Count),
+    /// Each integer is its own id; so many were asked for.
+    Integers { vocab: Count, largest: u32 },
     /// Ids in the order in which symbols came.
-    Symbols { ids: HashMap<String, u32> },
+    Symbols(HashMap<String, u32>),
     /// By the vocabulary of a run.
     Given(&'a Vocabulary),
 }
@@ -25,47 +25,35 @@ impl<'a> Encoder<'a> {
     pub fn new(config: &DataConfig, given: Option<&'a Vocabulary>) -> Self {
         match (given, config.values) {
             (Some(vocabulary), _) => Encoder::Given(vocabulary),
-            (None, Values::Auto) => Encoder::Undecided,
-            (None, Values::Integers) => Encoder::integers(config),
-            (None, Values::Symbols) => Encoder::Symbols { ids: HashMap::new() },
+            (None, Values::Auto) => Encoder::Undecided(config.vocab),
+            (None, Values::Integers) => Encoder::Integers { vocab: config.vocab, largest: 0 },
+            (None, Values::Symbols) => Encoder::Symbols(HashMap::new()),
         }
     }
 
-    fn integers(config: &DataConfig) -> Self {
-        let limit = match config.vocab {
-            Count::Auto => None,
-            Count::Of(vocab) => Some(vocab),
-        };
-        Encoder::Integers { limit, largest: 0 }
-    }
-
     /// The id of a value, or what is wrong with it.
-    pub fn id(&mut self, value: &str, config: &DataConfig) -> Result<u32, String> {
+    pub fn id(&mut self, value: &str) -> Result<u32, String> {
         if value.is_empty() {
             return Err("an empty value; give it a name, or leave out the line".into());
         }
         match self {
-            Encoder::Undecided => {
+            Encoder::Undecided(vocab) => {
                 *self = match value.parse::<f64>() {
                     // Infinities and NaN are words first.
-                    Ok(number) if number.is_finite() => Encoder::integers(config),
-                    _ => Encoder::Symbols { ids: HashMap::new() },
+                    Ok(number) if number.is_finite() => Encoder::Integers { vocab: *vocab, largest: 0 },
+                    _ => Encoder::Symbols(HashMap::new()),
                 };
-                self.id(value, config)
+                self.id(value)
             }
-            Encoder::Integers { limit, largest } => {
-                let id = integer(value, limit.unwrap_or(LARGEST), limit.is_some())?;
+            Encoder::Integers { vocab, largest } => {
+                let id = integer(value, *vocab)?;
                 *largest = id.max(*largest);
                 Ok(id)
             }
-            Encoder::Symbols { ids } => match ids.get(value) {
-                Some(&id) => Ok(id),
-                None if ids.len() == LARGEST => Err(format!("the table has more than {LARGEST} symbols")),
-                None => {
-                    let id = ids.len() as u32;
-                    ids.insert(value.to_string(), id);
-                    Ok(id)
-                }
+            Encoder::Symbols(ids) => match (ids.get(value), ids.len()) {
+                (Some(&id), _) => Ok(id),
+                (None, LARGEST) => Err(format!("the table has more than {LARGEST} symbols")),
+                (None, id) => Ok(*ids.entry(value.to_string()).or_insert(id as u32)),
             },
             Encoder::Given(vocabulary) => vocabulary.word(value).ok_or_else(|| {
                 let value = excerpt(value);
@@ -78,12 +66,12 @@ impl<'a> Encoder<'a> {
     /// brought; with an end token where it is asked for.
     pub fn finish(self, ids: &mut Ids, with_end: bool) -> Result<Vocabulary> {
         match self {
-            Encoder::Undecided => Vocabulary::symbols(Vec::new(), None),
-            Encoder::Integers { limit, largest } => {
-                let integers = limit.unwrap_or(largest as usize + 1);
+            Encoder::Undecided(_) => Vocabulary::symbols(Vec::new(), None),
+            Encoder::Integers { vocab, largest } => {
+                let integers = vocab.or(largest as usize + 1);
                 Ok(Vocabulary::integers(integers, if with_end { &[END] } else { &[] }))
             }
-            Encoder::Symbols { ids: names } => {
+            Encoder::Symbols(names) => {
                 let mut sorted: Vec<(String, u32)> = names.into_iter().collect();
                 sorted.sort_unstable();
                 let mut places = vec![0; sorted.len()];
@@ -93,11 +81,9 @@ impl<'a> Encoder<'a> {
                 ids.replace(|id| places[id as usize]);
                 let mut symbols: Vec<String> = sorted.into_iter().map(|(symbol, _)| symbol).collect();
                 // A table may end its lines itself.
-                let mut end = symbols.iter().position(|symbol| symbol == END);
-                if with_end && end.is_none() {
-                    end = Some(symbols.len());
-                    symbols.push(END.to_string());
-                }
+                let end = symbols.iter().position(|symbol| symbol == END);
+                let end = end.or(with_end.then_some(symbols.len()));
+                symbols.resize(symbols.len().max(end.map_or(0, |end| end + 1)), END.to_string());
                 Vocabulary::symbols(symbols, end.map(|end| end as u32))
             }
             Encoder::Given(vocabulary) => Ok(vocabulary.clone()),
@@ -105,21 +91,18 @@ impl<'a> Encoder<'a> {
     }
 }
 
-fn integer(value: &str, vocab: usize, is_asked_for: bool) -> Result<u32, String> {
-    let last = vocab - 1;
-    let shown = excerpt(value);
-    match value.parse::<i128>() {
-        Ok(integer @ 0..) if integer <= last as i128 => Ok(integer as u32),
-        Ok(integer) if integer < 0 || !is_asked_for => Err(format!(
-            "`{shown}` is outside the vocabulary: ids run from 0 to {last}; \
-             set `data.values` = \"symbols\" to number the integers that there are"
-        )),
-        Ok(_) => Err(format!(
-            "`{shown}` is outside the vocabulary: ids run from 0 to {last}; \
-             raise `data.vocab` = {vocab}, or set it to \"auto\""
-        )),
-        Err(_) => Err(format!(
-            "`{shown}` is no integer; mend it, or set `data.values` = \"symbols\" to read each value as a name"
-        )),
-    }
+/// An integer below `vocab`.
+fn integer(value: &str, vocab: Count) -> Result<u32, String> {
+    let (shown, last) = (excerpt(value), vocab.or(LARGEST) - 1);
+    let remedy = match (value.parse::<i128>(), vocab) {
+        (Ok(integer), _) if (0..=last as i128).contains(&integer) => return Ok(integer as u32),
+        (Ok(0..), Count::Of(vocab)) => format!("raise `data.vocab` = {vocab}, or set it to \"auto\""),
+        (Ok(_), _) => "set `data.values` = \"symbols\" to number the integers that there are".to_string(),
+        (Err(_), _) => {
+            return Err(format!(
+                "`{shown}` is no integer; mend it, or set `data.values` = \"symbols\" to read each value as a name"
+            ));
+        }
+    };
+    Err(format!("`{shown}` is outside the vocabulary: ids run from 0 to {last}; {remedy}"))
 }

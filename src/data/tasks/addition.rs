@@ -21,44 +21,27 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
+use super::Fixed;
 use crate::data::config::{DataConfig, in_range};
-use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::Result;
 
 const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
 
-/// The task `addition`.
-#[derive(Debug, Clone)]
-pub struct Addition {
-    digits: usize,
-}
-
-impl Addition {
-    /// Numbers of `data.digits` digits.
-    ///
-    /// # Errors
-    /// When there are no digits, or more than 1000.
-    pub fn new(config: &DataConfig) -> Result<Self> {
-        in_range("data.digits", config.digits, 1, 1000)?;
-        Ok(Addition { digits: config.digits })
-    }
-}
-
-impl SequenceTask for Addition {
-    fn vocabulary(&self) -> Vocabulary {
-        let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
-        Vocabulary::symbols(symbols, None).expect("twelve different symbols")
-    }
-
-    fn tokens(&self) -> usize {
-        3 * self.digits + 3
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        let n = self.digits;
+/// The task `addition`: numbers of `data.digits` digits.
+///
+/// # Errors
+/// When there are no digits, or more than 1000.
+pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+    let n = config.digits;
+    in_range("data.digits", n, 1, 1000)?;
+    let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
+    // Target t is token t + 1: the first number without its first digit, and the second, are free.
+    let mut probabilities = vec![1.0; 3 * n + 2];
+    probabilities[..n - 1].fill(0.1);
+    probabilities[n..2 * n].fill(0.1);
+    Ok(Fixed::new(Vocabulary::symbols(symbols, None)?, probabilities, move |random, sample| {
         sample.fill_with(|| random.random_range(0..10));
         sample[n] = PLUS;
         sample[2 * n + 1] = EQUALS;
@@ -70,25 +53,18 @@ impl SequenceTask for Addition {
             carry = total / 10;
         }
         sum[n] = carry;
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        let n = self.digits;
-        probabilities.fill(1.0);
-        // Target t is token t + 1: the first number without its first digit, and the second.
-        probabilities[..n - 1].fill(0.1);
-        probabilities[n..2 * n].fill(0.1);
-    }
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::seed::{Purpose, generator};
+    use crate::data::tasks::SequenceTask;
     use crate::data::tasks::enumeration::agrees;
 
-    fn addition(digits: usize) -> Addition {
-        Addition::new(&DataConfig { digits, ..DataConfig::default() }).unwrap()
+    fn addition(digits: usize) -> Fixed {
+        task(&DataConfig { digits, ..DataConfig::default() }).unwrap()
     }
 
     #[test]
@@ -116,7 +92,7 @@ mod tests {
 
     #[test]
     fn numbers_without_digits_are_refused() {
-        let error = Addition::new(&DataConfig { digits: 0, ..DataConfig::default() }).unwrap_err();
+        let error = task(&DataConfig { digits: 0, ..DataConfig::default() }).err().unwrap();
         assert_eq!(error.to_string(), "`data.digits` = 0 must be from 1 to 1000");
     }
 }

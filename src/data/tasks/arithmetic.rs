@@ -18,48 +18,23 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
+use super::Fixed;
 use crate::data::config::DataConfig;
-use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
 
-/// The task `arithmetic`.
-#[derive(Debug, Clone)]
-pub struct Arithmetic {
-    vocab: usize,
-    length: usize,
-}
-
-impl Arithmetic {
-    /// `data.length` targets below `data.vocab`.
-    pub fn new(config: &DataConfig) -> Self {
-        Arithmetic { vocab: config.symbols(), length: config.length }
-    }
-}
-
-impl SequenceTask for Arithmetic {
-    fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::integers(self.vocab, &[])
-    }
-
-    fn tokens(&self) -> usize {
-        self.length + 1
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        let vocab = self.vocab as u32;
-        let mut x = random.random_range(0..vocab);
-        let step = random.random_range(1..vocab);
+/// The task `arithmetic`: `data.length` targets below `data.vocab`.
+pub(super) fn task(config: &DataConfig) -> Fixed {
+    let vocab = config.symbols();
+    let mut probabilities = vec![1.0; config.length];
+    probabilities[0] = 1.0 / (vocab as f64 - 1.0);
+    Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+        let mut x = random.random_range(0..vocab as u32);
+        let step = random.random_range(1..vocab as u32);
         for token in sample {
             *token = x;
-            x = (x + step) % vocab;
+            x = (x + step) % vocab as u32;
         }
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        probabilities.fill(1.0);
-        probabilities[0] = 1.0 / (self.vocab as f64 - 1.0);
-    }
+    })
 }
 
 #[cfg(test)]
@@ -79,7 +54,7 @@ mod tests {
                     all.push((sample, 1.0 / (vocab * (vocab - 1)) as f64));
                 }
             }
-            agrees(&Arithmetic::new(&config), &all);
+            agrees(&task(&config), &all);
         }
     }
 }

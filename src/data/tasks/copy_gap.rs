@@ -20,69 +20,37 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
-use crate::data::config::{Count, DataConfig};
-use crate::data::seed::ChaCha8Rng;
+use super::Fixed;
+use crate::data::config::DataConfig;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The task `copy_gap`.
-#[derive(Debug, Clone)]
-pub struct CopyGap {
-    vocab: usize,
-    length: usize,
-    gap: usize,
-}
-
-impl CopyGap {
-    /// `data.length` targets below `data.vocab`, each token again after `data.gap`.
-    ///
-    /// # Errors
-    /// When the gap is zero or longer than the sequence.
-    pub fn new(config: &DataConfig) -> Result<Self> {
-        let length = config.length;
-        let gap = match config.gap {
-            Count::Auto => (3 * length / 4).max(1),
-            Count::Of(gap) if (1..=length).contains(&gap) => gap,
-            Count::Of(gap) => {
-                return Err(Error::key(
-                    "data.gap",
-                    gap,
-                    format!("must be from 1 to `data.length` = {length}"),
-                ));
-            }
-        };
-        Ok(CopyGap { vocab: config.symbols(), length, gap })
+/// The task `copy_gap`: `data.length` targets below `data.vocab`, each token again after `data.gap`.
+///
+/// # Errors
+/// When the gap is zero or longer than the sequence.
+pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+    let (vocab, length) = (config.symbols(), config.length);
+    let gap = config.gap.or((3 * length / 4).max(1));
+    if !(1..=length).contains(&gap) {
+        let problem = format!("must be from 1 to `data.length` = {length}");
+        return Err(Error::key("data.gap", gap, problem));
     }
-}
-
-impl SequenceTask for CopyGap {
-    fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::integers(self.vocab, &[])
-    }
-
-    fn tokens(&self) -> usize {
-        self.length + 1
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        let (free, copies) = sample.split_at_mut(self.gap);
-        free.fill_with(|| random.random_range(0..self.vocab as u32));
+    let mut probabilities = vec![1.0; length];
+    probabilities[..gap - 1].fill(1.0 / vocab as f64);
+    Ok(Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+        let (free, copies) = sample.split_at_mut(gap);
+        free.fill_with(|| random.random_range(0..vocab as u32));
         for (copy, token) in copies.iter_mut().zip(free.iter().cycle()) {
             *copy = *token;
         }
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        let (free, copies) = probabilities.split_at_mut(self.gap - 1);
-        free.fill(1.0 / self.vocab as f64);
-        copies.fill(1.0);
-    }
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::config::Count;
     use crate::data::tasks::enumeration::{agrees, all_sequences};
 
     #[test]
@@ -94,14 +62,14 @@ mod tests {
                 .into_iter()
                 .map(|start| ((0..=length).map(|t| start[t % gap]).collect(), 3f64.powi(-(gap as i32))))
                 .collect();
-            agrees(&CopyGap::new(&config).unwrap(), &all);
+            agrees(&task(&config).unwrap(), &all);
         }
     }
 
     #[test]
     fn a_gap_that_does_not_fit_is_refused() {
         let config = DataConfig { gap: Count::Of(33), ..DataConfig::default() };
-        let error = CopyGap::new(&config).unwrap_err().to_string();
+        let error = task(&config).err().unwrap().to_string();
         assert_eq!(error, "`data.gap` = 33 must be from 1 to `data.length` = 32");
     }
 }

@@ -49,10 +49,20 @@ impl Markov {
     /// # Errors
     /// When the order is zero or above the length, or the matrix too large.
     pub fn new(config: &DataConfig, seed: u64) -> Result<Self> {
-        Self::check(config)?;
-        let (vocab, order) = (config.symbols(), config.order);
+        let (vocab, order, length) = (config.symbols(), config.order, config.length);
+        if order == 0 || order > length {
+            let problem = format!("must be from 1 to `data.length` = {length}");
+            return Err(Error::key("data.order", order, problem));
+        }
+        let entries = u32::try_from(order).ok().and_then(|order| vocab.checked_pow(order + 1));
+        let Some(entries @ ..=LARGEST) = entries else {
+            let problem = format!(
+                "with `data.vocab` = {vocab} needs a matrix of more than {LARGEST} entries; lower either"
+            );
+            return Err(Error::key("data.order", order, problem));
+        };
         let mut random = generator(seed, Purpose::Task, [0, 0]);
-        let mut cumulative = vec![0.0; vocab.pow(order as u32 + 1)];
+        let mut cumulative = vec![0.0; entries];
         for row in cumulative.chunks_exact_mut(vocab) {
             // Exponential variates over their sum are a flat Dirichlet.
             row.fill_with(|| -(1.0 - random.random::<f64>()).ln());
@@ -64,25 +74,7 @@ impl Markov {
             }
             row[vocab - 1] = 1.0;
         }
-        Ok(Markov { vocab, length: config.length, order, cumulative })
-    }
-
-    pub(super) fn check(config: &DataConfig) -> Result<()> {
-        let (vocab, order) = (config.symbols(), config.order);
-        if order == 0 || order > config.length {
-            let problem = format!("must be from 1 to `data.length` = {}", config.length);
-            return Err(Error::key("data.order", order, problem));
-        }
-        match u32::try_from(order).ok().and_then(|order| vocab.checked_pow(order + 1)) {
-            Some(..=LARGEST) => Ok(()),
-            _ => {
-                let problem = format!(
-                    "with `data.vocab` = {vocab} needs a matrix of more than {LARGEST} entries; \
-                     lower either"
-                );
-                Err(Error::key("data.order", order, problem))
-            }
-        }
+        Ok(Markov { vocab, length, order, cumulative })
     }
 
     /// The row of the matrix for a context of `order` tokens.
@@ -228,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_order_that_needs_too_large_a_matrix_is_refused() {
-        let refused = |config: DataConfig| Markov::check(&config).unwrap_err().to_string();
+        let refused = |config: DataConfig| Markov::new(&config, 0).unwrap_err().to_string();
         assert_eq!(refused(config(16, 8, 0)), "`data.order` = 0 must be from 1 to `data.length` = 8");
         assert_eq!(refused(config(16, 8, 9)), "`data.order` = 9 must be from 1 to `data.length` = 8");
         assert!(refused(config(1000, 8, 2)).starts_with("`data.order` = 2 with `data.vocab` = 1000 needs"));

@@ -15,41 +15,17 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
+use super::Fixed;
 use crate::data::config::DataConfig;
-use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
 
-/// The task `random`.
-#[derive(Debug, Clone)]
-pub struct Random {
-    vocab: usize,
-    length: usize,
-}
-
-impl Random {
-    /// `data.length` targets below `data.vocab`.
-    pub fn new(config: &DataConfig) -> Self {
-        Random { vocab: config.symbols(), length: config.length }
-    }
-}
-
-impl SequenceTask for Random {
-    fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::integers(self.vocab, &[])
-    }
-
-    fn tokens(&self) -> usize {
-        self.length + 1
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        sample.fill_with(|| random.random_range(0..self.vocab as u32));
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        probabilities.fill(1.0 / self.vocab as f64);
-    }
+/// The task `random`: `data.length` targets below `data.vocab`.
+pub(super) fn task(config: &DataConfig) -> Fixed {
+    let vocab = config.symbols();
+    let probabilities = vec![1.0 / vocab as f64; config.length];
+    Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+        sample.fill_with(|| random.random_range(0..vocab as u32));
+    })
 }
 
 #[cfg(test)]
@@ -63,6 +39,6 @@ mod tests {
         let config = DataConfig { vocab: Count::Of(3), length: 4, ..DataConfig::default() };
         let all = all_sequences(3, 5);
         let p = 1.0 / all.len() as f64;
-        agrees(&Random::new(&config), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
+        agrees(&task(&config), &all.into_iter().map(|x| (x, p)).collect::<Vec<_>>());
     }
 }

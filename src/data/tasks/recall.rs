@@ -22,78 +22,45 @@
 use rand::RngExt;
 use rand::seq::index;
 
-use super::SequenceTask;
+use super::Fixed;
 use crate::data::config::DataConfig;
-use crate::data::seed::ChaCha8Rng;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The task `recall`.
-#[derive(Debug, Clone)]
-pub struct Recall {
-    vocab: usize,
-    keys: usize,
-    pairs: usize,
-    tokens: usize,
-}
-
-impl Recall {
-    /// As many pairs as there are keys for, in at most half of `data.length + 1` tokens.
-    ///
-    /// # Errors
-    /// When the length has no room for a pair and a question.
-    pub fn new(config: &DataConfig) -> Result<Self> {
-        let (vocab, tokens) = (config.symbols(), config.length + 1);
-        if tokens < 4 {
-            return Err(Error::key(
-                "data.length",
-                config.length,
-                "must be 3 or above: a pair, a key, its value",
-            ));
-        }
-        let keys = vocab / 2;
-        Ok(Recall { vocab, keys, pairs: keys.min(tokens / 4), tokens })
+/// The task `recall`: as many pairs as there are keys for, in at most half of `data.length + 1` tokens.
+///
+/// # Errors
+/// When the length has no room for a pair and a question.
+pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+    if config.length < 3 {
+        let problem = "must be 3 or above: a pair, a key, its value";
+        return Err(Error::key("data.length", config.length, problem));
     }
-
-    fn values(&self) -> usize {
-        self.vocab - self.keys
-    }
-}
-
-impl SequenceTask for Recall {
-    fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::integers(self.vocab, &[])
-    }
-
-    fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        let (shown, asked) = sample.split_at_mut(2 * self.pairs);
-        let keys = index::sample(random, self.keys, self.pairs);
-        for (pair, key) in shown.chunks_exact_mut(2).zip(keys) {
+    let (vocab, keys) = (config.symbols(), config.symbols() / 2);
+    let pairs = keys.min((config.length + 1) / 4);
+    let probability = |position: usize| {
+        let is_key = position.is_multiple_of(2);
+        let choices = match position / 2 {
+            pair if pair < pairs && is_key => keys - pair,
+            pair if pair < pairs => vocab - keys,
+            _ if is_key => pairs,
+            _ => 1,
+        };
+        1.0 / choices as f64
+    };
+    let probabilities = (1..=config.length).map(probability).collect();
+    Ok(Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+        let (shown, asked) = sample.split_at_mut(2 * pairs);
+        let chosen = index::sample(random, keys, pairs);
+        for (pair, key) in shown.chunks_exact_mut(2).zip(chosen) {
             pair[0] = key as u32;
-            pair[1] = random.random_range(self.keys as u32..self.vocab as u32);
+            pair[1] = random.random_range(keys as u32..vocab as u32);
         }
         for question in asked.chunks_mut(2) {
-            let pair = 2 * random.random_range(0..self.pairs as u32) as usize;
+            let pair = 2 * random.random_range(0..pairs as u32) as usize;
             question.copy_from_slice(&shown[pair..pair + question.len()]);
         }
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        for (position, probability) in (1..).zip(probabilities) {
-            let is_key = position % 2 == 0;
-            let choices = match position / 2 {
-                pair if pair < self.pairs && is_key => self.keys - pair,
-                pair if pair < self.pairs => self.values(),
-                _ if is_key => self.pairs,
-                _ => 1,
-            };
-            *probability = 1.0 / choices as f64;
-        }
-    }
+    }))
 }
 
 #[cfg(test)]
@@ -125,15 +92,15 @@ mod tests {
         // Three keys for two pairs, an odd end; and as many pairs as keys, an even one.
         for (vocab, length, keys) in [(7, 8, 3), (5, 9, 2), (5, 10, 2)] {
             let config = DataConfig { vocab: Count::Of(vocab as usize), length, ..DataConfig::default() };
-            agrees(&Recall::new(&config).unwrap(), &two_pairs(keys, vocab, length + 1));
+            agrees(&task(&config).unwrap(), &two_pairs(keys, vocab, length + 1));
         }
     }
 
     #[test]
     fn a_single_key_can_be_asked_for() {
         let config = DataConfig { vocab: Count::Of(2), length: 3, ..DataConfig::default() };
-        agrees(&Recall::new(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
-        let error = Recall::new(&DataConfig { length: 2, ..config }).unwrap_err().to_string();
+        agrees(&task(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
+        let error = task(&DataConfig { length: 2, ..config }).err().unwrap().to_string();
         assert_eq!(error, "`data.length` = 2 must be 3 or above: a pair, a key, its value");
     }
 }

@@ -60,19 +60,14 @@ impl Repeat {
             Periods::Auto => [config.length.div_ceil(4), config.length.div_ceil(2)],
             Periods::Of(periods) => periods,
         };
-        let problem = if shortest == 0 {
-            Some("must start at 1 or above".to_string())
-        } else if shortest > longest {
-            Some("must name the shortest period, then the longest".to_string())
-        } else if longest > config.length {
-            Some(format!("must end at or below `data.length` = {}", config.length))
-        } else {
-            None
+        let (vocab, length) = (config.symbols(), config.length);
+        let problem = match () {
+            () if shortest == 0 => "must start at 1 or above".to_string(),
+            () if shortest > longest => "must name the shortest period, then the longest".to_string(),
+            () if longest > length => format!("must end at or below `data.length` = {length}"),
+            () => return Ok(Repeat { vocab, length, shortest, longest }),
         };
-        match problem {
-            Some(problem) => Err(Error::key("data.period", format!("[{shortest}, {longest}]"), problem)),
-            None => Ok(Repeat { vocab: config.symbols(), length: config.length, shortest, longest }),
-        }
+        Err(Error::key("data.period", format!("[{shortest}, {longest}]"), problem))
     }
 
     fn periods(&self) -> std::ops::RangeInclusive<usize> {

@@ -11,18 +11,6 @@
 //! Samples, the form for an encoder-decoder, and the **floor** are those of
 //! [`transduction`](super::transduction).
 
-use super::transduction::Transduction;
-use crate::data::config::DataConfig;
-use crate::error::Result;
-
-/// The task `reverse`.
-///
-/// # Errors
-/// As [`Transduction::new`].
-pub fn reverse(config: &DataConfig) -> Result<Transduction> {
-    Transduction::new(config, answer)
-}
-
 /// Turns a sequence round.
 pub(super) fn answer(sequence: &mut [u32]) {
     sequence.reverse();
@@ -31,8 +19,9 @@ pub(super) fn answer(sequence: &mut [u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
+    use crate::data::config::{Count, DataConfig};
     use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::transduction;
 
     #[test]
     fn the_floor_agrees_with_all_prefixes_written_out() {
@@ -46,13 +35,16 @@ mod tests {
                     (sample, f64::from(vocab).powi(-(prefix as i32)))
                 })
                 .collect();
-            agrees(&reverse(&config).unwrap(), &all);
+            agrees(&transduction::task(&config, answer).unwrap(), &all);
         }
     }
 
     #[test]
     fn a_length_without_room_for_an_answer_is_refused() {
-        let error = reverse(&DataConfig { length: 1, ..DataConfig::default() }).unwrap_err().to_string();
+        let error = transduction::task(&DataConfig { length: 1, ..DataConfig::default() }, answer)
+            .err()
+            .unwrap()
+            .to_string();
         assert_eq!(error, "`data.length` = 1 must be 2 or above: a prefix and its answer");
     }
 }

@@ -12,18 +12,6 @@
 //! Samples, the form for an encoder-decoder, and the **floor** are those of
 //! [`transduction`](super::transduction).
 
-use super::transduction::Transduction;
-use crate::data::config::DataConfig;
-use crate::error::Result;
-
-/// The task `sort`.
-///
-/// # Errors
-/// As [`Transduction::new`].
-pub fn sort(config: &DataConfig) -> Result<Transduction> {
-    Transduction::new(config, answer)
-}
-
 /// Sorts a sequence.
 pub(super) fn answer(sequence: &mut [u32]) {
     sequence.sort_unstable();
@@ -32,8 +20,9 @@ pub(super) fn answer(sequence: &mut [u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
+    use crate::data::config::{Count, DataConfig};
     use crate::data::tasks::enumeration::{agrees, all_sequences};
+    use crate::data::tasks::transduction;
 
     #[test]
     fn the_floor_agrees_with_all_prefixes_written_out() {
@@ -46,6 +35,6 @@ mod tests {
                 (sample, 1.0 / 81.0)
             })
             .collect();
-        agrees(&sort(&config).unwrap(), &all);
+        agrees(&transduction::task(&config, answer).unwrap(), &all);
     }
 }

@@ -24,64 +24,35 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
+use super::Fixed;
 use crate::data::batch::Role;
 use crate::data::config::DataConfig;
 use crate::data::dataset::{Dataset, Floor};
-use crate::data::seed::{ChaCha8Rng, Purpose, generator};
+use crate::data::seed::{Purpose, generator};
 use crate::data::sequences::{Rows, Sequences};
 use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::{Error, Result};
 
-/// Sequences and their answers.
-#[derive(Debug, Clone)]
-pub struct Transduction {
-    symbols: usize,
-    prefix: usize,
-    /// Turns a copy of the sequence into its answer.
-    answer: fn(&mut [u32]),
-}
-
-impl Transduction {
-    /// Prefixes of half of `data.length` integers below `data.vocab`, and what `answer` makes of
-    /// them.
-    ///
-    /// # Errors
-    /// When the length has no room for a prefix and its answer.
-    pub fn new(config: &DataConfig, answer: fn(&mut [u32])) -> Result<Self> {
-        if config.length < 2 {
-            return Err(Error::key(
-                "data.length",
-                config.length,
-                "must be 2 or above: a prefix and its answer",
-            ));
-        }
-        Ok(Transduction { symbols: config.symbols(), prefix: config.length / 2, answer })
+/// Prefixes of half of `data.length` integers below `data.vocab`, and what `answer` makes of them: it turns a
+/// copy of the sequence into its answer.
+///
+/// # Errors
+/// When the length has no room for a prefix and its answer.
+pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<Fixed> {
+    if config.length < 2 {
+        let problem = "must be 2 or above: a prefix and its answer";
+        return Err(Error::key("data.length", config.length, problem));
     }
-}
-
-impl SequenceTask for Transduction {
-    fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::integers(self.symbols, &["|"])
-    }
-
-    fn tokens(&self) -> usize {
-        2 * self.prefix + 1
-    }
-
-    fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]) {
-        let (prefix, rest) = sample.split_at_mut(self.prefix);
-        prefix.fill_with(|| random.random_range(0..self.symbols as u32));
-        rest[0] = self.symbols as u32;
+    let (symbols, length) = (config.symbols(), config.length / 2);
+    let mut probabilities = vec![1.0; 2 * length];
+    probabilities[..length - 1].fill(1.0 / symbols as f64);
+    Ok(Fixed::new(Vocabulary::integers(symbols, &["|"]), probabilities, move |random, sample| {
+        let (prefix, rest) = sample.split_at_mut(length);
+        prefix.fill_with(|| random.random_range(0..symbols as u32));
+        rest[0] = symbols as u32;
         rest[1..].copy_from_slice(prefix);
-        (self.answer)(&mut rest[1..]);
-    }
-
-    fn probabilities(&self, _sample: &[u32], probabilities: &mut [f64]) {
-        let (prefix, rest) = probabilities.split_at_mut(self.prefix - 1);
-        prefix.fill(1.0 / self.symbols as f64);
-        rest.fill(1.0);
-    }
+        answer(&mut rest[1..]);
+    }))
 }
 
 /// Draws the sets for an encoder-decoder: sources and what `answer` makes of them.

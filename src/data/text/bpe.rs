@@ -9,7 +9,7 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::{File, pieces};
+use super::File;
 use crate::error::{Error, Result};
 
 /// Stands between texts, in the vocabulary of GPT-2.
@@ -36,26 +36,32 @@ pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokeni
     Ok(tokenizer)
 }
 
-/// The first `bytes` of the files in pieces, or up to three fewer where a character would be cut.
-fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = &str> {
-    let mut left = bytes;
-    files.iter().flat_map(move |file| {
-        let part = &file.text[..file.text.floor_char_boundary(left)];
-        let closing = if left == 0 { "" } else { file.closing };
-        left = left.saturating_sub(file.text.len());
-        pieces(part).chain([closing])
+/// The first `bytes` of the files in pieces, or up to three fewer where a character would be cut. What cannot be
+/// read is left to be said where the tokens are read.
+fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = String> + Send {
+    let pieces = files.iter().filter_map(|file| file.text.pieces().ok()).flatten().map_while(Result::ok);
+    pieces.scan(bytes, |left, mut piece| {
+        let whole = piece.len();
+        piece.truncate(piece.floor_char_boundary(*left));
+        *left = left.saturating_sub(whole);
+        (!piece.is_empty()).then_some(piece)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::input::Text;
 
     #[test]
     fn the_beginning_of_files_is_cut_at_a_character() {
-        let file = |closing| File { path: "a".into(), text: "x€".into(), closing };
-        let files = [file("\n"), file("")];
+        let file = || File {
+            text: Text { path: "a".into(), stream: Some("x€".into()) },
+            bytes: 4,
+            is_closed: false,
+        };
+        let files = [file(), file()];
         let text = |bytes| beginning(&files, bytes).collect::<String>();
-        assert_eq!([0, 1, 3, 4, 5, 99].map(text), ["", "x\n", "x\n", "x€\n", "x€\nx", "x€\nx€"]);
+        assert_eq!([0, 1, 3, 4, 5, 99].map(text), ["", "x", "x", "x€", "x€x", "x€x€"]);
     }
 }

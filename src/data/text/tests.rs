@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::data::config::Source;
+use crate::data::config::{Count, Source};
 use crate::data::{Batch, Loader, Order, Sequences, load, load_with};
 
 /// Files in a folder that is removed with them, and the config that reads one.
@@ -161,23 +161,6 @@ fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
 }
 
 #[test]
-fn pieces_put_together_are_the_text_whatever_their_cuts() {
-    // No white space at all, with characters of three bytes that no piece ends at; then white
-    // space far apart.
-    for text in ["äß€".repeat(50_000), format!("{} \n", "word".repeat(1000)).repeat(100)] {
-        assert!(pieces(&text).count() > 3);
-        assert_eq!(pieces(&text).collect::<String>(), text);
-    }
-}
-
-#[test]
-fn a_piece_ends_before_white_space() {
-    for piece in pieces(&"one  two\n\n".repeat(20_000)) {
-        assert!(piece.ends_with("\n\n") || piece.ends_with("one") || piece.ends_with("two"));
-    }
-}
-
-#[test]
 fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
     let bytes = "ä b\n".repeat(50_000).into_bytes();
     // In the middle, and a character cut short at the very end.
@@ -200,12 +183,11 @@ fn a_folder_is_read_in_the_order_of_its_paths_without_hidden_files() {
     for name in ["c", "b/z", "a", ".hidden", "b/a"] {
         fs::write(folder.join(name), format!("\u{feff}{name}")).unwrap();
     }
-    let files = files(folder).unwrap();
+    let (files, characters) = files(folder).unwrap();
     assert_eq!(files.len(), 4);
-    assert_eq!(
-        files.iter().map(|file| file.text.clone() + file.closing).collect::<String>(),
-        "a\nb/a\nb/z\nc"
-    );
+    let read = |file: &File| file.pieces().unwrap().collect::<Result<String>>().unwrap();
+    assert_eq!(files.iter().map(read).collect::<String>(), "a\nb/a\nb/z\nc");
+    assert_eq!(characters.iter().collect::<String>(), "\n/abcz");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! From text to ids and back, and the labels that pictures put on axes.
 
-use super::tokenizer::{Dropped, bytes};
-use super::{Kind, NO_ID, Vocabulary};
+use super::{Kind, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 
@@ -13,7 +12,8 @@ impl Vocabulary {
     /// # Errors
     /// When something in it is not in the vocabulary: names it and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        if let Some((place, character)) = self.unknown().first(text) {
+        if let Some((byte, character)) = self.unknown(text) {
+            let place = text[..byte].chars().count();
             return Err(self.not_in(&character.to_string(), "character", place + 1));
         }
         let mut encoded = self.encode_all(&[text])?;
@@ -32,24 +32,27 @@ impl Vocabulary {
                 texts.map(|text| self.encode_words(text)).collect()
             }
             Kind::Characters { ids, .. } => {
-                let id = |character| ids.get(character as usize).copied().filter(|&id| id != NO_ID);
+                let id = |character| ids.get(character as usize).copied().flatten();
                 Ok(texts.map(|text: &str| text.chars().filter_map(id).collect()).collect())
             }
-            Kind::Tokenizer { tokenizer, .. } => match tokenizer.encode_batch_fast(texts.collect(), false) {
-                Ok(encoded) => Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect()),
-                Err(error) => Err(Error::Input(format!("the tokenizer cannot read the text: {error}"))),
-            },
+            Kind::Tokenizer(tokenizer) => {
+                let encoded = tokenizer.tokenizer.encode_batch_fast(texts.collect(), false);
+                let encoded = encoded
+                    .map_err(|error| Error::Input(format!("the tokenizer cannot read the text: {error}")))?;
+                Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
+            }
         }
     }
 
-    /// What finds the characters of a text that the vocabulary does not have.
-    pub(crate) fn unknown(&self) -> Unknown<'_> {
+    /// The first character of a text that the vocabulary does not have, and its byte; where ids stand for words,
+    /// these are found one by one.
+    pub(crate) fn unknown(&self, text: &str) -> Option<(usize, char)> {
         match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => Unknown::Nothing,
-            Kind::Characters { ids, .. } => Unknown::NoCharacter(ids),
-            Kind::Tokenizer { tokenizer, .. } => {
-                Dropped::new(tokenizer).map_or(Unknown::Nothing, Unknown::Dropped)
-            }
+            Kind::Integers { .. } | Kind::Symbols { .. } => None,
+            Kind::Characters { ids, .. } => text
+                .char_indices()
+                .find(|&(_, character)| ids.get(character as usize).is_none_or(Option::is_none)),
+            Kind::Tokenizer(tokenizer) => tokenizer.dropped(text),
         }
     }
 
@@ -61,22 +64,20 @@ impl Vocabulary {
                 None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
             },
             Kind::Symbols { ids, .. } => ids.get(word).copied(),
-            Kind::Characters { .. } | Kind::Tokenizer { .. } => None,
+            Kind::Characters { .. } | Kind::Tokenizer(_) => None,
         }
     }
 
     fn encode_words(&self, text: &str) -> Result<Vec<u32>> {
         let mut encoded = Vec::new();
         for (word, position) in text.split_whitespace().zip(1..) {
-            match self.word(word) {
-                Some(id) => encoded.push(id),
-                None if matches!(&*self.0, Kind::Symbols { .. }) => {
-                    let characters: Option<Vec<u32>> =
-                        word.chars().map(|character| self.word(character.encode_utf8(&mut [0; 4]))).collect();
-                    encoded.extend(characters.ok_or_else(|| self.not_in(word, "token", position))?);
-                }
-                None => return Err(self.not_in(word, "token", position)),
-            }
+            let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
+            let ids = match self.word(word) {
+                None if self.is_integers() => None,
+                None => word.chars().map(symbol).collect(),
+                Some(id) => Some(vec![id]),
+            };
+            encoded.extend(ids.ok_or_else(|| self.not_in(word, "token", position))?);
         }
         Ok(encoded)
     }
@@ -91,14 +92,14 @@ impl Vocabulary {
     /// # Errors
     /// Names the first id that is outside the vocabulary, and its position.
     pub fn check(&self, ids: &[u32]) -> Result<()> {
-        match ids.iter().zip(1..).find(|(id, _)| **id as usize >= self.size()) {
-            Some((id, position)) => {
-                let last = self.size().saturating_sub(1);
-                let problem =
-                    format!("`{id}` (token {position}) is outside the vocabulary: ids run from 0 to {last}");
-                Err(Error::Input(problem))
-            }
+        match ids.iter().position(|&id| id as usize >= self.size()) {
             None => Ok(()),
+            Some(at) => Err(Error::Input(format!(
+                "`{}` (token {}) is outside the vocabulary: ids run from 0 to {}",
+                ids[at],
+                at + 1,
+                self.size().saturating_sub(1)
+            ))),
         }
     }
 
@@ -114,7 +115,7 @@ impl Vocabulary {
                 let character = |id: &u32| characters.get(*id as usize).copied();
                 ids.iter().map(|id| character(id).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
             }
-            Kind::Tokenizer { tokenizer, .. } => tokenizer.decode(ids, false).unwrap_or_default(),
+            Kind::Tokenizer(tokenizer) => tokenizer.tokenizer.decode(ids, false).unwrap_or_default(),
         }
     }
 
@@ -129,11 +130,11 @@ impl Vocabulary {
             },
             Kind::Symbols { symbols, .. } => symbols.get(id as usize).cloned().unwrap_or_else(replacement),
             Kind::Characters { .. } => visible(&self.decode(&[id])),
-            Kind::Tokenizer { tokenizer, .. } => match self.decode(&[id]) {
+            Kind::Tokenizer(tokenizer) => match self.decode(&[id]) {
                 // A part of a character, or a token that decodes to nothing: its bytes, or its name.
                 text if text.is_empty() || text.contains(char::REPLACEMENT_CHARACTER) => {
-                    let name = tokenizer.id_to_token(id).unwrap_or_else(replacement);
-                    bytes(tokenizer, &name).map_or(name, |bytes| visible_bytes(&bytes))
+                    let name = tokenizer.tokenizer.id_to_token(id).unwrap_or_else(replacement);
+                    tokenizer.bytes(&name).map_or(name, |bytes| visible_bytes(&bytes))
                 }
                 text => visible(&text),
             },
@@ -141,53 +142,20 @@ impl Vocabulary {
     }
 }
 
-/// Finds the characters of texts that a vocabulary does not have.
-pub(crate) enum Unknown<'a> {
-    /// Those without an id in this table.
-    NoCharacter(&'a [u32]),
-    /// Those that a tokenizer leaves out without a word.
-    Dropped(Dropped<'a>),
-    /// The vocabulary has all, or its words are found one by one.
-    Nothing,
-}
-
-impl Unknown<'_> {
-    /// The first of them in a text, and its place, from 0.
-    pub(crate) fn first(&mut self, text: &str) -> Option<(usize, char)> {
-        let mut characters = text.char_indices().enumerate();
-        let found = match self {
-            Unknown::Nothing => None,
-            Unknown::NoCharacter(ids) => characters
-                .find(|&(_, (_, character))| ids.get(character as usize).is_none_or(|&id| id == NO_ID)),
-            Unknown::Dropped(dropped) => {
-                characters.find(|&(_, (byte, character))| dropped.is_dropped(text, byte, character))
-            }
-        };
-        found.map(|(place, (_, character))| (place, character))
-    }
-}
-
 /// The text with each space and control character as something that can be seen.
 fn visible(text: &str) -> String {
-    let mut label = String::new();
-    for character in text.chars() {
-        match character {
-            ' ' => label.push('␣'),
-            other if other.is_control() => label.extend(other.escape_default()),
-            other => label.push(other),
-        }
-    }
-    label
+    let seen = |character: char| match character {
+        ' ' => "␣".to_string(),
+        other if other.is_control() => other.escape_default().to_string(),
+        other => other.to_string(),
+    };
+    text.chars().map(seen).collect()
 }
 
 /// The same of bytes, as far as they are text; the others as `\xe2`.
 fn visible_bytes(bytes: &[u8]) -> String {
-    let mut label = String::new();
-    for chunk in bytes.utf8_chunks() {
-        label.push_str(&visible(chunk.valid()));
-        chunk.invalid().iter().for_each(|byte| label.push_str(&format!("\\x{byte:02x}")));
-    }
-    label
+    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+    bytes.utf8_chunks().map(|chunk| visible(chunk.valid()) + &hexadecimal(chunk.invalid())).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,18 +14,17 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::stored::Stored;
+use self::tokenizer::TextTokenizer;
 use super::excerpt::excerpt;
 use super::input;
 use crate::error::{Error, Result};
+use crate::terminal::counted;
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.
 ///
 /// It also stands before the first token of an answer, where a decoder needs something to start
 /// from: what ends one sequence begins the next (as in fairseq).
 pub const END: &str = "<end>";
-
-/// Names of the token that ends a text in common tokenizers.
-const TEXT_ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", END];
 
 /// What the ids below [`size`](Self::size) stand for. Cheap to clone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,24 +40,15 @@ enum Kind {
     /// Characters, and the id of each code point up to the largest of them.
     Characters {
         characters: Vec<char>,
-        ids: Vec<u32>,
+        ids: Vec<Option<u32>>,
     },
     Symbols {
         symbols: Vec<String>,
         ids: HashMap<String, u32>,
         end: Option<u32>,
     },
-    /// A tokenizer, and what stands in its file.
-    Tokenizer {
-        tokenizer: Box<Tokenizer>,
-        json: serde_json::Value,
-        size: usize,
-        end: Option<u32>,
-    },
+    Tokenizer(Box<TextTokenizer>),
 }
-
-/// In a table of ids, the code point of no character.
-const NO_ID: u32 = u32::MAX;
 
 /// How a prompt for the vocabulary is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +79,9 @@ impl Vocabulary {
         let Some(&last) = characters.last() else {
             return Err(Error::Input("a vocabulary needs at least one character".into()));
         };
-        let mut ids = vec![NO_ID; last as usize + 1];
+        let mut ids = vec![None; last as usize + 1];
         for (&character, id) in characters.iter().zip(0..) {
-            ids[character as usize] = id;
+            ids[character as usize] = Some(id);
         }
         Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids })))
     }
@@ -103,20 +94,16 @@ impl Vocabulary {
         let mut ids = HashMap::with_capacity(symbols.len());
         for (symbol, id) in symbols.iter().zip(0..) {
             if ids.insert(symbol.clone(), id).is_some() {
-                return Err(Error::Input(format!(
-                    "the symbol `{}` stands twice in the vocabulary",
-                    excerpt(symbol)
-                )));
+                let symbol = excerpt(symbol);
+                return Err(Error::Input(format!("the symbol `{symbol}` stands twice in the vocabulary")));
             }
         }
         if symbols.is_empty() {
             return Err(Error::Input("a vocabulary needs at least one symbol".into()));
         }
         if let Some(end) = end.filter(|&end| end as usize >= symbols.len()) {
-            return Err(Error::Input(format!(
-                "the end token {end} is outside the vocabulary of {} symbols",
-                symbols.len()
-            )));
+            let symbols = counted(symbols.len(), "symbol");
+            return Err(Error::Input(format!("the end token {end} is outside the vocabulary of {symbols}")));
         }
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
     }
@@ -127,21 +114,14 @@ impl Vocabulary {
     /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
         let bytes = input::read(path)?;
-        let json = serde_json::from_slice(&bytes).map_err(|error| {
-            let problem = format!("is no tokenizer: {error}; save it with the `tokenizers` library");
-            Error::file(path, Some(error.line()), Some(error.column()), problem)
-        })?;
-        Self::tokenizer_json(json).map_err(|error| Error::file(path, None, None, error.to_string()))
+        Self::parsed_tokenizer(|| serde_json::from_slice(&bytes))
+            .map_err(|error| Error::file(path, None, None, error.to_string()))
     }
 
-    /// The tokens of a tokenizer, given as the contents of its `tokenizer.json`.
-    ///
-    /// # Errors
-    /// When it is no tokenizer, or as [`tokenizer`](Self::tokenizer).
-    pub(crate) fn tokenizer_json(json: serde_json::Value) -> Result<Self> {
+    /// The tokens of a tokenizer that is parsed from the contents of a `tokenizer.json`.
+    fn parsed_tokenizer(parse: impl FnOnce() -> serde_json::Result<Tokenizer> + UnwindSafe) -> Result<Self> {
         // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
-        let parsed = std::panic::catch_unwind(|| serde_json::from_value(json));
-        let problem = match parsed {
+        let problem = match catch_unwind(parse) {
             Ok(Ok(tokenizer)) => return Self::tokenizer(tokenizer),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "a part of it is damaged".to_string(),
@@ -153,18 +133,8 @@ impl Vocabulary {
     ///
     /// # Errors
     /// When it has none, numbers them with large holes, or cannot be stored.
-    pub fn tokenizer(mut tokenizer: Tokenizer) -> Result<Self> {
-        tokenizer::prepare(&mut tokenizer)?;
-        let tokens = tokenizer.get_vocab(true);
-        let Some(&largest) = tokens.values().max() else {
-            return Err(Error::Input("the tokenizer has no tokens".into()));
-        };
-        // Before it is stored: the library goes through all ids there.
-        let size = tokenizer::size(tokens.len(), largest)?;
-        let json = serde_json::to_value(&tokenizer)
-            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
-        let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
-        Ok(Vocabulary(Arc::new(Kind::Tokenizer { tokenizer: Box::new(tokenizer), json, size, end })))
+    pub fn tokenizer(tokenizer: Tokenizer) -> Result<Self> {
+        Ok(Vocabulary(Arc::new(Kind::Tokenizer(Box::new(TextTokenizer::new(tokenizer)?)))))
     }
 
     /// Ids are below this number.
@@ -173,7 +143,7 @@ impl Vocabulary {
             Kind::Integers { integers, special } => integers + special.len(),
             Kind::Characters { characters, .. } => characters.len(),
             Kind::Symbols { symbols, .. } => symbols.len(),
-            Kind::Tokenizer { size, .. } => *size,
+            Kind::Tokenizer(tokenizer) => tokenizer.size,
         }
     }
 
@@ -185,7 +155,8 @@ impl Vocabulary {
                 special.iter().position(|name| name == END).map(|at| (integers + at) as u32)
             }
             Kind::Characters { .. } => None,
-            Kind::Symbols { end, .. } | Kind::Tokenizer { end, .. } => *end,
+            Kind::Symbols { end, .. } => *end,
+            Kind::Tokenizer(tokenizer) => tokenizer.end,
         }
     }
 
@@ -199,7 +170,7 @@ impl Vocabulary {
         match &*self.0 {
             Kind::Integers { .. } | Kind::Symbols { .. } => Notation::Words,
             Kind::Characters { .. } => Notation::Characters,
-            Kind::Tokenizer { .. } => Notation::Text,
+            Kind::Tokenizer(_) => Notation::Text,
         }
     }
 }
@@ -208,12 +179,12 @@ impl fmt::Display for Vocabulary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Kind::Integers { integers, special } => {
-                write!(f, "{integers} integers")?;
+                f.write_str(&counted(*integers, "integer"))?;
                 special.iter().try_for_each(|name| write!(f, " and `{name}`"))
             }
-            Kind::Characters { characters, .. } => write!(f, "{} characters", characters.len()),
-            Kind::Symbols { symbols, .. } => write!(f, "{} symbols", symbols.len()),
-            Kind::Tokenizer { size, .. } => write!(f, "{size} tokens"),
+            Kind::Characters { characters, .. } => f.write_str(&counted(characters.len(), "character")),
+            Kind::Symbols { symbols, .. } => f.write_str(&counted(symbols.len(), "symbol")),
+            Kind::Tokenizer(tokenizer) => f.write_str(&counted(tokenizer.size, "token")),
         }
     }
 }

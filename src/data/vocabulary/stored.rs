@@ -54,7 +54,7 @@ impl From<Vocabulary> for Stored {
                 Stored::Characters { characters: characters.iter().collect() }
             }
             Kind::Symbols { symbols, end, .. } => Stored::Symbols { symbols: symbols.clone(), end: *end },
-            Kind::Tokenizer { json, .. } => Stored::Tokenizer { tokenizer: json.clone() },
+            Kind::Tokenizer(tokenizer) => Stored::Tokenizer { tokenizer: tokenizer.json.clone() },
         }
     }
 }
@@ -73,7 +73,9 @@ impl TryFrom<Stored> for Vocabulary {
             }
             Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
             Stored::Symbols { symbols, end } => Vocabulary::symbols(symbols, end),
-            Stored::Tokenizer { tokenizer } => Vocabulary::tokenizer_json(tokenizer),
+            Stored::Tokenizer { tokenizer } => {
+                Vocabulary::parsed_tokenizer(|| serde_json::from_value(tokenizer))
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A tokenizer as a vocabulary needs it: the same ids each time, dense ones, and no character of a text
 //! left out without a word.
 
+use std::sync::{Mutex, PoisonError};
+
 use tokenizers::models::bpe::BPE;
 use tokenizers::{
     DecoderWrapper, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType,
@@ -8,103 +10,114 @@ use tokenizers::{
 };
 
 use crate::error::{Error, Result};
+use crate::terminal::counted;
 
-/// Takes from a tokenizer what belongs to the training of another model: padding, truncation, and the
-/// dropout of merges, by which a text would read differently each time.
-pub(super) fn prepare(tokenizer: &mut Tokenizer) -> Result<()> {
-    // Texts are read whole; how long a sequence is, the model says.
-    tokenizer.with_padding(None);
-    tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
-    if let ModelWrapper::BPE(model) = tokenizer.get_model()
-        && model.dropout.is_some()
-    {
-        let mut model = model.clone();
-        model.dropout = None;
-        tokenizer.with_model(model);
+/// Names of the token that ends a text in common tokenizers.
+const TEXT_ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", super::END];
+
+/// A tokenizer, and what stands in its file.
+#[derive(Debug)]
+pub(super) struct TextTokenizer {
+    pub tokenizer: Tokenizer,
+    pub json: serde_json::Value,
+    /// The number that all ids are below.
+    pub size: usize,
+    pub end: Option<u32>,
+    /// Whether a character, by its code point, is known to have tokens.
+    known: Mutex<Vec<bool>>,
+}
+
+impl TextTokenizer {
+    /// Takes from a tokenizer what belongs to the training of another model: padding, truncation, and the
+    /// dropout of merges, by which a text would read differently each time.
+    pub fn new(mut tokenizer: Tokenizer) -> Result<Self> {
+        // Texts are read whole; how long a sequence is, the model says.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
+        if let ModelWrapper::BPE(model) = tokenizer.get_model()
+            && model.dropout.is_some()
+        {
+            let mut model = model.clone();
+            model.dropout = None;
+            tokenizer.with_model(model);
+        }
+        let tokens = tokenizer.get_vocab(true);
+        let Some(&largest) = tokens.values().max() else {
+            return Err(Error::Input("the tokenizer has no tokens".into()));
+        };
+        // Some holes are usual, and a model has room for them. The library goes through all ids when it stores them.
+        let (count, size) = (tokens.len(), largest as usize + 1);
+        if size > 2 * count {
+            return Err(Error::Input(format!(
+                "the tokenizer numbers its {} up to {largest}: a model would have room for all that is between, \
+                 so number them from 0 without holes",
+                counted(count, "token")
+            )));
+        }
+        let json = serde_json::to_value(&tokenizer)
+            .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
+        let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
+        Ok(Self { tokenizer, json, size, end, known: Mutex::default() })
     }
-    Ok(())
-}
 
-/// The number that all ids are below, of a tokenizer with `count` tokens of which one has the id
-/// `largest`. Some holes are usual, and a model has room for them.
-pub(super) fn size(count: usize, largest: u32) -> Result<usize> {
-    let size = largest as usize + 1;
-    if size > 2 * count {
-        return Err(Error::Input(format!(
-            "the tokenizer numbers its {count} tokens up to {largest}: a model would have room for all that is between, so \
-             number them from 0 without holes"
-        )));
-    }
-    Ok(size)
-}
-
-/// Finds the characters that a tokenizer leaves out: byte pair encoding without a token for the unknown
-/// drops what it has no token for.
-pub(crate) struct Dropped<'a> {
-    tokenizer: &'a Tokenizer,
-    model: &'a BPE,
-    /// Whether a character, by its code point, is known not to be dropped.
-    known: Vec<bool>,
-    /// The texts of added tokens: these are found before the model reads what is between them.
-    added: Vec<String>,
-}
-
-impl<'a> Dropped<'a> {
-    /// None where nothing is ever dropped.
-    pub(super) fn new(tokenizer: &'a Tokenizer) -> Option<Self> {
-        let model = match tokenizer.get_model() {
+    /// The first character of a text that is left out, and its byte: byte pair encoding without a token for the
+    /// unknown drops what it has no token for.
+    pub fn dropped(&self, text: &str) -> Option<(usize, char)> {
+        let model = match self.tokenizer.get_model() {
             ModelWrapper::BPE(model) if model.unk_token.is_none() => model,
             _ => return None,
         };
-        let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
-        Some(Self { tokenizer, model, known: vec![false; char::MAX as usize + 1], added: added.collect() })
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.resize(char::MAX as usize + 1, false);
+        text.char_indices().find(|&(byte, character)| {
+            let is_known = &mut known[character as usize];
+            *is_known = *is_known || !self.is_without_token(model, character);
+            !*is_known && !self.is_of_added(text, byte, character)
+        })
     }
 
-    /// Whether the `character` at this byte of the text is left out.
-    pub(super) fn is_dropped(&mut self, text: &str, byte: usize, character: char) -> bool {
-        let place = character as usize;
-        self.known[place] = self.known[place] || !self.is_without_token(character);
-        !self.known[place] && !self.is_of_added(text, byte, character)
-    }
-
-    /// Whether the `character` at this byte of the text stands within an added token.
-    fn is_of_added(&self, text: &str, byte: usize, character: char) -> bool {
-        let stands = |token: &String, at: usize| {
-            byte.checked_sub(at)
-                .and_then(|start| text.get(start..))
-                .is_some_and(|text| text.starts_with(token))
-        };
-        self.added.iter().any(|token| token.match_indices(character).any(|(at, _)| stands(token, at)))
-    }
-
-    /// Whether the model has no token for something that normalizer and pre-tokenizer leave of it.
-    fn is_without_token(&self, character: char) -> bool {
-        let mut text = NormalizedString::from(character.to_string());
-        let normalizer = self.tokenizer.get_normalizer();
-        if normalizer.is_some_and(|normalizer| normalizer.normalize(&mut text).is_err()) {
-            return false;
-        }
-        let mut words = PreTokenizedString::from(text);
-        let cutter = self.tokenizer.get_pre_tokenizer();
-        if cutter.is_some_and(|cutter| cutter.pre_tokenize(&mut words).is_err()) {
-            return false;
-        }
-        let words = words.get_splits(OffsetReferential::Normalized, OffsetType::None);
+    /// Whether the model has no token for something that normalizer and pre-tokenizer leave of a character.
+    fn is_without_token(&self, model: &BPE, character: char) -> bool {
+        let Ok(words) = self.words(character) else { return false };
         // Three of them: as the beginning, the middle and the end of a word.
         let is_unknown = |part: char| {
             let word = part.to_string().repeat(3);
-            self.model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
+            model.tokenize(&word).is_ok_and(|tokens| tokens.is_empty())
         };
+        let words = words.get_splits(OffsetReferential::Normalized, OffsetType::None);
         words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
     }
-}
 
-/// The bytes that a byte-level tokenizer means by the name of a token, in which a printable character stands
-/// for each (as in GPT-2).
-pub(super) fn bytes(tokenizer: &Tokenizer, name: &str) -> Option<Vec<u8>> {
-    match tokenizer.get_decoder() {
-        Some(DecoderWrapper::ByteLevel(_)) => name.chars().map(byte).collect(),
-        _ => None,
+    /// What the model gets to read of a character.
+    fn words(&self, character: char) -> tokenizers::Result<PreTokenizedString> {
+        let mut text = NormalizedString::from(character.to_string());
+        if let Some(normalizer) = self.tokenizer.get_normalizer() {
+            normalizer.normalize(&mut text)?;
+        }
+        let mut words = PreTokenizedString::from(text);
+        if let Some(cutter) = self.tokenizer.get_pre_tokenizer() {
+            cutter.pre_tokenize(&mut words)?;
+        }
+        Ok(words)
+    }
+
+    /// Whether the character at a byte of a text stands within an added token: these are found before the model
+    /// reads what is between them.
+    fn is_of_added(&self, text: &str, byte: usize, character: char) -> bool {
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
+        added.map(|token| token.content.as_str()).any(|token| {
+            let mut starts = token.match_indices(character).filter_map(|(at, _)| byte.checked_sub(at));
+            starts.any(|start| text.get(start..).is_some_and(|text| text.starts_with(token)))
+        })
+    }
+
+    /// The bytes that a byte-level tokenizer means by the name of a token, in which a printable character
+    /// stands for each (as in GPT-2).
+    pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        match self.tokenizer.get_decoder() {
+            Some(DecoderWrapper::ByteLevel(_)) => name.chars().map(byte).collect(),
+            _ => None,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ fn prompt(tokens: &[u32]) -> Prompt {
 
 fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
     let vocabulary = Vocabulary::integers(11, &[]);
-    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_| Ok(()))
+    write((model, SIZES), &vocabulary, prompt, options, &Default::default(), |_, _| Ok(()))
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
         let model = model(&config);
         let source = (config.architecture == Architecture::EncoderDecoder).then(|| vec![5, 8, 2]);
         let prompt = Prompt { tokens: vec![3, 1, 4], source };
-        let options = Options { max_new: 29, samples: 2, alternatives: 3, ..Options::default() };
+        let options = Options { max_new: 29, samples: 2, alternatives: Some(3), ..Options::default() };
         for sampling in [Sampling::default(), Sampling::GREEDY] {
             let options = Options { sampling, ..options.clone() };
             let cached = continued(&model, &prompt, &options).unwrap();
@@ -51,7 +51,7 @@ fn with_and_without_cache_the_same_is_written_also_beyond_the_context() {
 #[test]
 fn greedy_takes_the_first_alternative_and_samples_differ_by_seed_and_number() {
     let model = model(&config(PositionScheme::Learned));
-    let options = Options { max_new: 19, samples: 2, alternatives: 4, ..Options::default() };
+    let options = Options { max_new: 19, samples: 2, alternatives: Some(4), ..Options::default() };
     let write = |sampling, seed| {
         continued(&model, &prompt(&[3]), &Options { sampling, seed, ..options.clone() }).unwrap()
     };
@@ -81,7 +81,7 @@ fn a_sample_does_not_depend_on_the_others_beside_it() {
 #[test]
 fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
     let model = model(&config(PositionScheme::Learned));
-    let options = Options { max_new: 40, samples: 3, ..Options::default() };
+    let options = Options { max_new: 40, samples: 3, alternatives: Some(0), ..Options::default() };
     let free = continued(&model, &prompt(&[3]), &options).unwrap();
     let stopping = Options { stop_tokens: vec![7, 2], ..options };
     let stopped = continued(&model, &prompt(&[3]), &stopping).unwrap();
@@ -95,16 +95,13 @@ fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
 }
 
 #[test]
-fn the_text_streams_in_pieces_and_the_slide_is_told() {
+fn the_text_streams_in_pieces_beyond_the_context() {
     let model = model(&config(PositionScheme::Learned));
     let vocabulary = Vocabulary::characters("abcdefghijk".chars()).unwrap();
     let options = Options { max_new: 12, stop_strings: vec!["zz".into()], samples: 2, ..Options::default() };
-    let (mut texts, mut slides) = ([String::new(), String::new()], Vec::new());
-    let watch = |event: Event| {
-        match event {
-            Event::Text { sample, text } => texts[sample].push_str(text),
-            Event::Slide { context, kept } => slides.push((context, kept)),
-        }
+    let mut texts = [String::new(), String::new()];
+    let watch = |sample: usize, text: &str| {
+        texts[sample].push_str(text);
         Ok(())
     };
     let written = write((&model, SIZES), &vocabulary, &prompt(&[3, 1]), &options, &Default::default(), watch);
@@ -112,15 +109,16 @@ fn the_text_streams_in_pieces_and_the_slide_is_told() {
     assert_eq!(texts[0], written[0].text);
     assert_eq!(texts[1], written[1].text);
     assert_eq!(vocabulary.encode(&texts[1]).unwrap(), written[1].tokens);
-    // After 2 + 5 tokens the context is full: 4 stay, and again after 4 more.
-    assert_eq!(slides, [(7, 4), (7, 4)]);
+    // After 2 + 5 tokens the context is full: 4 stay.
+    assert_eq!(window(SIZES, &prompt(&[3, 1])), [7, 4]);
+    assert_eq!(window(SIZES, &prompt(&[3; 9])), [9, 4], "a longer prompt is read whole");
 }
 
 #[test]
 fn whoever_watches_ends_the_writing_by_an_error() {
     let model = model(&config(PositionScheme::Learned));
     let mut pieces = 0;
-    let watch = |_: Event| {
+    let watch = |_, _: &str| {
         pieces += 1;
         if pieces == 3 { Err(Error::Failed("the card is gone".into())) } else { Ok(()) }
     };
@@ -135,9 +133,9 @@ fn whoever_watches_ends_the_writing_by_an_error() {
 fn tokens_that_the_vocabulary_lacks_are_never_written() {
     let model = model(&config(PositionScheme::Learned));
     let vocabulary = Vocabulary::integers(2, &[]);
-    let options = Options { max_new: 50, alternatives: 9, ..Options::default() };
+    let options = Options { max_new: 50, alternatives: Some(9), ..Options::default() };
     let written =
-        write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_| Ok(()));
+        write((&model, SIZES), &vocabulary, &prompt(&[1]), &options, &Default::default(), |_, _| Ok(()));
     let written = &written.unwrap()[0];
     assert!(written.tokens.iter().all(|&token| token < 2));
     assert!(written.alternatives.iter().all(|step| step.len() == 2));
@@ -150,7 +148,6 @@ fn what_cannot_be_continued_is_refused() {
     for (tokens, options, message) in [
         (vec![], default(), "the prompt is empty"),
         (vec![3, 11], default(), "`11` (token 2) is outside the vocabulary"),
-        (vec![1; 8], default(), "a prompt of 8 tokens is longer than the context of 7"),
         (vec![1], Options { samples: 0, ..default() }, "--samples 0"),
         (vec![1], Options { stop_strings: vec![String::new()], ..default() }, "--stop \"\""),
         (vec![1], Options { stop_tokens: vec![12], ..default() }, "`12`"),
@@ -164,7 +161,11 @@ fn what_cannot_be_continued_is_refused() {
         assert!(error.to_string().starts_with(message), "{error}");
         assert_eq!(error.exit_code(), 2);
     }
-    assert!(continued(&decoder, &prompt(&[1; 7]), &default()).is_ok(), "a full context is not too long");
+    assert!(continued(&decoder, &prompt(&[1; 8]), &default()).is_ok(), "rotary positions carry on");
+    let learned = model(&config(PositionScheme::Learned));
+    assert!(continued(&learned, &prompt(&[1; 7]), &default()).is_ok(), "a full context is not too long");
+    let error = continued(&learned, &prompt(&[1; 8]), &default()).unwrap_err().to_string();
+    assert!(error.contains("8 tokens is longer than the context of 7"), "{error}");
     let answers = ModelConfig { architecture: Architecture::EncoderDecoder, ..ModelConfig::default() };
     let answers = model(&answers);
     let answer = |source: &[u32]| {
@@ -172,6 +173,6 @@ fn what_cannot_be_continued_is_refused() {
         continued(&answers, &prompt, &Options { max_new: 3, ..Options::default() })
     };
     assert!(answer(&[1; 5]).is_ok());
-    assert!(answer(&[1; 6]).unwrap_err().to_string().contains("longer than 5"));
+    assert!(answer(&[1; 6]).unwrap_err().to_string().contains("longer than the context of 5"));
     assert!(answer(&[]).unwrap_err().to_string().contains("empty"));
 }

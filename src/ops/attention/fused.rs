@@ -1,191 +1,154 @@
 //! Attention by the kernels, forward and backward.
 
+use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Bool, Shape, Tensor};
 
-use super::{AttentionOptions, ScorePosition};
+use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels::attention::rotary::Rotary;
-use crate::kernels::attention::{Attention as Kernel, Gradients, Inputs, Saved, backward, forward};
-use crate::kernels::{dropout::Dropout, pool};
-use crate::ops::host::tensor;
+use crate::kernels::attention::{self as kernel, Attention as Kernel};
+use crate::kernels::dropout::Dropout;
+use crate::kernels::pool::{self, Buffer};
+use crate::ops::dropout::draw;
+use crate::ops::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use crate::ops::precision::{Precision, precision};
-use crate::ops::{Backend, Floats, HostAccess, IntoFloat, Mask, Operation};
+use crate::ops::{Backend, Floats, HostAccess};
 
-/// Attention of all heads.
+/// Attention by the kernels; none where these do not serve it.
+pub fn attention<B: Backend>(
+    projections: &Projections<B>,
+    options: &AttentionOptions<B>,
+) -> Option<Tensor<B, 3>> {
+    if precision() != Precision::F32 {
+        return None;
+    }
+    let (query, key, value) = match projections {
+        Projections::Packed(packed) => (packed, None, None),
+        Projections::Separate([query, key, value]) => (query, key.input(), value.input()),
+    };
+    let (bias, cosine, sine) = match &options.position {
+        ScorePosition::None => (None, None, None),
+        ScorePosition::Rotation { cosine, sine } => (None, cosine.input(), sine.input()),
+        ScorePosition::Bias(bias) => (bias.input(), None, None),
+    };
+    let [batch, query_time, _] = query.dims();
+    fused([query.input(), key, value, bias, cosine, sine], |inputs| {
+        let mut key_padding = None;
+        if let Some(part) = &options.mask.keys {
+            let [_, key_time] = part.dims();
+            key_padding = Some(B::Host::bools(&part.clone().expand([batch, key_time]).into_primitive())?);
+        }
+        let key_time = inputs.values[1].as_ref().map_or(query_time, |key| key.shape()[1]);
+        let pairs = match options.mask.pairs(batch, query_time, key_time) {
+            Some(pairs) => Some(B::Host::bools(&pairs.into_primitive())?),
+            None => None,
+        };
+        let mut bias = inputs.slice(3).map(<[f32]>::to_vec);
+        reverse_rows(bias.as_deref_mut(), options.heads);
+        Some(Attention {
+            heads: options.heads,
+            key_value_heads: options.key_value_heads,
+            causal: options.mask.causal,
+            key_padding,
+            pairs,
+            bias,
+            dropout: draw::<B>(options.dropout, &query.device()),
+        })
+    })
+}
+
+/// Attention of all heads. Its inputs are query, key and value, or the packed projection and two that are
+/// absent; then the bias by distance, cosines and sines.
 #[derive(Debug, Clone)]
-pub struct Attention<B: HostAccess> {
-    /// Query, key and value, or one tensor of all three.
-    projections: Vec<Floats<B>>,
-    sizes: Sizes,
+struct Attention {
+    heads: usize,
+    key_value_heads: usize,
     causal: bool,
     /// Hidden keys, `[batch, key_time]`.
     key_padding: Option<Vec<u8>>,
     /// Hidden pairs, `[batch, query_time, key_time]`.
     pairs: Option<Vec<u8>>,
-    /// Cosines and sines.
-    rotation: Option<[Floats<B>; 2]>,
     /// The bias by distance in the kernel's order, which is the other way round.
     bias: Option<Vec<f32>>,
     /// Dropout of the weights.
-    pub dropout: Option<Dropout>,
-    /// Context and log-sum-exp.
-    saved: Option<[Floats<B>; 2]>,
+    dropout: Option<Dropout>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes {
-    pub batch: usize,
-    pub query_time: usize,
-    pub key_time: usize,
-    pub heads: usize,
-    pub key_value_heads: usize,
-    pub d_head: usize,
-}
-
-/// The operation without dropout, from three projections or a packed one; none where the kernels do not serve
-/// it. A rotation that is learned has no fused gradient.
-pub fn attention<'a, A: Backend>(
-    projections: impl Iterator<Item = &'a FloatTensor<A>>,
-    sizes: Sizes,
-    options: &AttentionOptions<A>,
-) -> Option<Attention<A::Host>> {
-    if precision() != Precision::F32 {
-        return None;
-    }
-    let projections = projections.map(|part| Floats::new(A::host(part))).collect::<Option<Vec<_>>>()?;
-    let (mut rotation, mut bias) = (None, None);
-    match &options.position {
-        ScorePosition::None => {}
-        ScorePosition::Rotation { cosine, sine } => {
-            let table = |table: &Tensor<A, 2>| {
-                let table = table.clone().into_float();
-                if A::is_tracked(&table) { None } else { Floats::new(A::host(&table)) }
-            };
-            rotation = Some([table(cosine)?, table(sine)?]);
-        }
-        ScorePosition::Bias(by_distance) => {
-            let by_distance = Floats::<A::Host>::new(A::host(&by_distance.clone().into_float()))?;
-            bias = Some(each_row_reversed(by_distance.slice(), by_distance.width()));
-        }
-    }
-    let Mask { causal, queries, keys, pairs } = &options.mask;
-    let queries = read::<A, 2>(queries, sizes.batch)?;
-    let keys = read::<A, 2>(keys, sizes.batch)?;
-    let pairs = read::<A, 3>(pairs, sizes.batch)?;
-    let pairs = match queries {
-        Some(queries) => Some(with_queries(&queries, pairs, &sizes)),
-        None => pairs,
-    };
-    let (causal, dropout, saved) = (*causal, None, None);
-    Some(Attention { projections, sizes, causal, key_padding: keys, pairs, rotation, bias, dropout, saved })
-}
-
-/// A part of a mask; none where the kernels do not serve it. One mask for all sequences is spread by the
-/// composed operation.
-#[expect(clippy::option_option, reason = "a part may be absent, and one that is there may not be served")]
-fn read<A: Backend, const D: usize>(
-    part: &Option<Tensor<A, D, Bool>>,
-    batch: usize,
-) -> Option<Option<Vec<u8>>> {
-    let Some(part) = part else { return Some(None) };
-    if part.dims()[0] != batch {
-        return None;
-    }
-    A::Host::bools(&part.clone().into_primitive()).map(Some)
-}
-
-impl<B: HostAccess> Attention<B> {
-    fn kernel(&self) -> Kernel<'_> {
-        let Sizes { batch, query_time, key_time, heads, key_value_heads, d_head } = self.sizes;
+impl Attention {
+    fn kernel<'a, B: HostAccess>(&'a self, inputs: &'a Inputs<B, 6>) -> Kernel<'a> {
+        let [batch, query_time, width] = inputs[0].shape().dims();
+        let (key_time, heads_side_by_side) = match &inputs.values[1] {
+            Some(key) => (key.shape()[1], self.heads),
+            None => (query_time, self.heads + 2 * self.key_value_heads),
+        };
+        let rotary = inputs.slice(4).zip(inputs.slice(5));
         Kernel {
-            key_value_heads,
+            key_value_heads: self.key_value_heads,
             first_query: key_time.saturating_sub(query_time),
             causal: self.causal,
             key_padding: self.key_padding.as_deref(),
             mask: self.pairs.as_deref(),
             bias: self.bias.as_deref(),
-            rotary: self
-                .rotation
-                .as_ref()
-                .map(|[cosines, sines]| Rotary { cosines: cosines.slice(), sines: sines.slice() }),
+            rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines }),
             dropout: self.dropout,
-            ..Kernel::new(batch, query_time, key_time, heads, d_head)
-        }
-    }
-
-    fn inputs(&self, kernel: &Kernel) -> Inputs<'_> {
-        match self.projections.as_slice() {
-            [packed] => Inputs::packed(kernel, packed.slice()),
-            [query, key, value] => Inputs::separate(kernel, query.slice(), key.slice(), value.slice()),
-            _ => unreachable!("projections are packed or three"),
+            ..Kernel::new(batch, query_time, key_time, self.heads, width / heads_side_by_side)
         }
     }
 }
 
-impl<B: HostAccess> Operation<B> for Attention<B> {
-    fn forward(&mut self, keep: bool) -> FloatTensor<B> {
-        let Sizes { batch, query_time, heads, d_head, .. } = self.sizes;
-        let mut context = pool::take(batch * query_time * heads * d_head);
-        let mut log_sum_exp = pool::take(batch * heads * query_time);
-        let kernel = self.kernel();
-        forward(&kernel, self.inputs(&kernel), &mut context, &mut log_sum_exp);
-        let beside = &self.projections[0];
-        let context = beside.keep(context, Shape::from([batch, query_time, heads * d_head]));
-        let output = context.tensor();
-        if keep {
-            self.saved = Some([beside.keep(log_sum_exp, [batch * heads * query_time]), context]);
-        }
-        output
+fn parts<'a, B: HostAccess>(attention: &Kernel, inputs: &'a Inputs<B, 6>) -> kernel::Inputs<'a> {
+    match (inputs.slice(1), inputs.slice(2)) {
+        (Some(key), Some(value)) => kernel::Inputs::separate(attention, inputs[0].slice(), key, value),
+        _ => kernel::Inputs::packed(attention, inputs[0].slice()),
+    }
+}
+
+impl<B: HostAccess> Operation<B, 6> for Attention {
+    /// Context and log-sum-exp.
+    type Saved = (Floats<B>, Buffer);
+
+    const READS: usize = 6;
+
+    fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Self::Saved) {
+        let attention = self.kernel(inputs);
+        let shape = [attention.batch, attention.query_time, attention.heads * attention.d_head];
+        let mut context = pool::take(shape.iter().product());
+        let mut log_sum_exp = pool::take(attention.batch * attention.heads * attention.query_time);
+        kernel::forward(&attention, parts(&attention, inputs), &mut context, &mut log_sum_exp);
+        let context = inputs[0].place(context, shape);
+        (context.clone(), (Floats::contiguous(context), log_sum_exp))
     }
 
-    fn backward(self, gradient: &Floats<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let [log_sum_exp, context] = self.saved.as_ref().expect("forward has run");
-        let kernel = self.kernel();
-        let parts = &self.projections;
-        let mut buffers: Vec<_> = parts.iter().map(|part| pool::take(part.slice().len())).collect();
-        let bias_is_wanted = wanted.get(parts.len()).is_some_and(|&wanted| wanted);
-        let mut for_bias = self.bias.as_ref().filter(|_| bias_is_wanted).map(|bias| pool::take(bias.len()));
-        let gradients = match buffers.as_mut_slice() {
-            [packed] => Gradients::packed(&kernel, packed, for_bias.as_deref_mut()),
-            [query, key, value] => Gradients::separate(&kernel, query, key, value, for_bias.as_deref_mut()),
-            _ => unreachable!("projections are packed or three"),
+    fn backward(
+        &self,
+        inputs: &Inputs<B, 6>,
+        (context, log_sum_exp): Self::Saved,
+        gradient: &Floats<B>,
+    ) -> Gradients<B, 6> {
+        let [_, _, _, is_bias_wanted, is_cosine_wanted, is_sine_wanted] = inputs.wanted;
+        assert!(!is_cosine_wanted && !is_sine_wanted, "the angles of a rotation are constants");
+        let attention = self.kernel(inputs);
+        let mut buffers = inputs.buffers();
+        let [query, key, value, bias, _, _] = buffers.each_mut().map(|buffer| buffer.as_deref_mut());
+        let bias = bias.filter(|_| is_bias_wanted);
+        let query = query.expect("query or packed projection is never absent");
+        let gradients = match (key, value) {
+            (Some(key), Some(value)) => kernel::Gradients::separate(&attention, query, key, value, bias),
+            _ => kernel::Gradients::packed(&attention, query, bias),
         };
-        let saved = Saved {
+        let saved = kernel::Saved {
             context: context.slice(),
-            log_sum_exp: log_sum_exp.slice(),
+            log_sum_exp: &log_sum_exp,
             context_gradient: gradient.slice(),
         };
-        backward(&kernel, self.inputs(&kernel), saved, gradients);
-
-        let mut gradients: Vec<_> = (parts.iter().zip(buffers))
-            .map(|(part, values)| Some(part.place(values, part.shape())))
-            .collect();
-        if self.bias.is_some() {
-            let heads = self.sizes.heads;
-            gradients.push(for_bias.map(|values| {
-                let distances = values.len() / heads;
-                let by_distance = each_row_reversed(&values, distances);
-                tensor::<B>(by_distance, [heads, distances], &B::float_device(&parts[0].tensor()))
-            }));
-        }
-        self.saved.into_iter().flatten().for_each(Floats::recycle);
-        self.projections.into_iter().for_each(Floats::recycle);
-        gradients
+        kernel::backward(&attention, parts(&attention, inputs), saved, gradients);
+        context.recycle();
+        reverse_rows(buffers[3].as_deref_mut(), self.heads);
+        inputs.gradients(buffers)
     }
 }
 
-fn each_row_reversed(values: &[f32], width: usize) -> Vec<f32> {
-    values.chunks_exact(width).flat_map(|row| row.iter().rev()).copied().collect()
-}
-
-/// Hides all pairs of the hidden queries.
-fn with_queries(queries: &[u8], pairs: Option<Vec<u8>>, sizes: &Sizes) -> Vec<u8> {
-    let Sizes { batch, query_time, key_time, .. } = *sizes;
-    let mut pairs = pairs.unwrap_or_else(|| vec![0; batch * query_time * key_time]);
-    for (row, hidden) in pairs.chunks_exact_mut(key_time).zip(queries) {
-        if *hidden != 0 {
-            row.fill(1);
-        }
+fn reverse_rows(bias: Option<&mut [f32]>, rows: usize) {
+    if let Some(bias) = bias {
+        bias.chunks_exact_mut(bias.len() / rows).for_each(<[f32]>::reverse);
     }
-    pairs
 }

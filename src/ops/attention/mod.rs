@@ -5,12 +5,10 @@
 mod agreement;
 mod fused;
 
-use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, backend};
 
-use super::dropout::{self, draw};
 use super::precision::matmul;
-use super::{Backend, IntoFloat, Mask, float, masked_softmax};
+use super::{Backend, Mask, dropout, masked_softmax};
 use crate::{Error, Result};
 
 /// What an attention operation is told besides its tensors.
@@ -37,9 +35,9 @@ pub enum ScorePosition<B: backend::Backend> {
     /// Queries and keys are rotated by their position before they meet; see [`rotate`]. With
     /// fewer queries than keys, the queries are the last ones.
     Rotation {
-        /// Cosines of the angles, `[key_time, d_head / 2]`.
+        /// Cosines of the angles, `[key_time, d_head / 2]`: constants, which have no gradient.
         cosine: Tensor<B, 2>,
-        /// Sines of the angles, `[key_time, d_head / 2]`.
+        /// Their sines, as `cosine`.
         sine: Tensor<B, 2>,
     },
     /// A number is added to each score that depends on the head and on how far the key lies
@@ -75,98 +73,52 @@ impl<B: backend::Backend> ScorePosition<B> {
     }
 }
 
-/// Attention of queries over keys and values, all heads side by side on the last axis.
+/// Queries, keys and values, the heads of each side by side on the last axis.
+#[derive(Debug, Clone)]
+pub enum Projections<B: backend::Backend> {
+    /// All three side by side, as one projection makes them of one sequence:
+    /// `[batch, time, (heads + 2 * key_value_heads) * d_head]`.
+    Packed(Tensor<B, 3>),
+    /// Queries `[batch, query_time, heads * d_head]`, then keys and values
+    /// `[batch, key_time, key_value_heads * d_head]`.
+    Separate([Tensor<B, 3>; 3]),
+}
+
+impl<B: backend::Backend> Projections<B> {
+    /// Queries, keys and values apart; see [`Projections::Separate`].
+    pub fn split(self, options: &AttentionOptions<B>) -> [Tensor<B, 3>; 3] {
+        let packed = match self {
+            Projections::Packed(packed) => packed,
+            Projections::Separate(projections) => return projections,
+        };
+        let [_, _, width] = packed.dims();
+        let d_head = width / (options.heads + 2 * options.key_value_heads);
+        let (query, key_value) = (options.heads * d_head, options.key_value_heads * d_head);
+        let part = |start: usize, width: usize| packed.clone().narrow(2, start, width);
+        [part(0, query), part(query, key_value), part(query + key_value, key_value)]
+    }
+}
+
+/// Attention of queries over keys and values. The weights as they were applied, after dropout, are added to
+/// `maps` where asked for.
 ///
 /// # Shapes
-/// `query` `[batch, query_time, heads * d_head]`, `key` and `value`
-/// `[batch, key_time, key_value_heads * d_head]`; the result is that of `query`.
+/// The result is `[batch, query_time, heads * d_head]`, a map `[batch, heads, query_time, key_time]`.
 pub fn attention<B: Backend>(
-    query: Tensor<B, 3>,
-    key: Tensor<B, 3>,
-    value: Tensor<B, 3>,
+    projections: Projections<B>,
     options: AttentionOptions<B>,
+    maps: Option<&mut Vec<Tensor<B, 4>>>,
 ) -> Tensor<B, 3> {
-    let [batch, query_time, width] = query.dims();
-    let [_, key_time, _] = key.dims();
-    let AttentionOptions { heads, key_value_heads, .. } = options;
-    let sizes = fused::Sizes { batch, query_time, key_time, heads, key_value_heads, d_head: width / heads };
-    let parts = [query, key, value].map(IntoFloat::into_float);
-    match fused::attention::<B>(parts.iter(), sizes, &options) {
-        Some(operation) => run(operation, parts, options),
-        None => composed(parts.map(float), options).0,
+    if maps.is_none()
+        && let Some(context) = fused::attention(&projections, &options)
+    {
+        return context;
     }
-}
-
-/// [`attention`], with the weights as they were applied (after dropout).
-///
-/// # Shapes
-/// The weights are `[batch, heads, query_time, key_time]`.
-pub fn attention_with_weights<B: Backend>(
-    query: Tensor<B, 3>,
-    key: Tensor<B, 3>,
-    value: Tensor<B, 3>,
-    options: AttentionOptions<B>,
-) -> (Tensor<B, 3>, Tensor<B, 4>) {
-    composed([query, key, value], options)
-}
-
-/// Self-attention from queries, keys and values that lie side by side, as one projection makes them.
-///
-/// # Shapes
-/// `query_key_value` `[batch, time, (heads + 2 * key_value_heads) * d_head]`; the result is
-/// `[batch, time, heads * d_head]`.
-pub fn packed_attention<B: Backend>(
-    query_key_value: Tensor<B, 3>,
-    options: AttentionOptions<B>,
-) -> Tensor<B, 3> {
-    let [batch, time, width] = query_key_value.dims();
-    let AttentionOptions { heads, key_value_heads, .. } = options;
-    let d_head = width / (heads + 2 * key_value_heads);
-    let sizes = fused::Sizes { batch, query_time: time, key_time: time, heads, key_value_heads, d_head };
-    let packed = query_key_value.into_float();
-    match fused::attention::<B>([&packed].into_iter(), sizes, &options) {
-        Some(operation) => run(operation, [packed], options),
-        None => packed_attention_with_weights(float(packed), options).0,
+    let (context, weights) = composed(projections.split(&options), options);
+    if let Some(maps) = maps {
+        maps.push(weights);
     }
-}
-
-/// [`packed_attention`], with the weights `[batch, heads, time, time]` as they were applied.
-pub fn packed_attention_with_weights<B: Backend>(
-    query_key_value: Tensor<B, 3>,
-    options: AttentionOptions<B>,
-) -> (Tensor<B, 3>, Tensor<B, 4>) {
-    composed(split_packed(query_key_value, &options), options)
-}
-
-/// The three parts of a packed projection.
-///
-/// # Shapes
-/// `[batch, time, (heads + 2 * key_value_heads) * d_head]` to
-/// `[batch, time, heads * d_head]` and twice `[batch, time, key_value_heads * d_head]`.
-pub fn split_packed<B: backend::Backend>(
-    query_key_value: Tensor<B, 3>,
-    options: &AttentionOptions<B>,
-) -> [Tensor<B, 3>; 3] {
-    let [_, _, width] = query_key_value.dims();
-    let d_head = width / (options.heads + 2 * options.key_value_heads);
-    let (query, key_value) = (options.heads * d_head, options.key_value_heads * d_head);
-    let part = |start: usize, width: usize| query_key_value.clone().narrow(2, start, width);
-    [part(0, query), part(query, key_value), part(query + key_value, key_value)]
-}
-
-/// Runs the fused form. The inputs of its gradient are the projections, and the bias if there is one.
-fn run<B: Backend, const N: usize>(
-    mut operation: fused::Attention<B::Host>,
-    projections: [FloatTensor<B>; N],
-    options: AttentionOptions<B>,
-) -> Tensor<B, 3> {
-    operation.dropout = draw::<B>(options.dropout, &B::float_device(&projections[0]));
-    let bias = match options.position {
-        ScorePosition::Bias(bias) => Some(bias.into_float()),
-        ScorePosition::None | ScorePosition::Rotation { .. } => None,
-    };
-    let inputs: Vec<_> = projections.into_iter().map(Some).chain([bias]).collect();
-    float(B::run(operation, &inputs))
+    context
 }
 
 fn composed<B: Backend>(
@@ -178,10 +130,7 @@ fn composed<B: Backend>(
     let [_, key_time, _] = key.dims();
     let d_head = width / heads;
 
-    let mut query = split_heads(query, heads); // [batch, heads, query_time, d_head]
-    let mut key = split_heads(key, key_value_heads); // [batch, key_value_heads, key_time, d_head]
-    let value = repeat_heads(split_heads(value, key_value_heads), heads);
-    let mut bias = None;
+    let (mut query, mut key, mut bias) = (query, key, None);
     match position {
         ScorePosition::None => {}
         ScorePosition::Rotation { cosine, sine } => {
@@ -191,7 +140,8 @@ fn composed<B: Backend>(
         }
         ScorePosition::Bias(by_distance) => bias = Some(spread_bias(by_distance, query_time, key_time)),
     }
-    let key = repeat_heads(key, heads);
+    let query = split_heads(query, heads); // [batch, heads, query_time, d_head]
+    let [key, value] = [key, value].map(|part| repeat_heads(split_heads(part, key_value_heads), heads));
 
     // Scaling the queries costs less than scaling the scores and gives the same.
     let scores = matmul(query * (d_head as f64).powf(-0.5), key.swap_dims(2, 3));
@@ -200,7 +150,7 @@ fn composed<B: Backend>(
         None => scores,
     };
     let weights = masked_softmax(scores, &mask); // [batch, heads, query_time, key_time]
-    let weights = float::<B, 4>(dropout::run::<B>(weights.into_float(), dropout));
+    let weights = dropout::run(weights, dropout);
     let context = matmul(weights.clone(), value); // [batch, heads, query_time, d_head]
     (context.swap_dims(1, 2).reshape([batch, query_time, width]), weights)
 }
@@ -209,21 +159,21 @@ fn composed<B: Backend>(
 /// `2i + 1` of each head are one point in the plane, turned by the angle of time and pair.
 ///
 /// # Shapes
-/// `input` and the result `[batch, heads, time, d_head]`, tables `[time, d_head / 2]`.
+/// `input` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
 pub fn rotate<B: backend::Backend>(
-    input: Tensor<B, 4>,
+    input: Tensor<B, 3>,
     cosine: Tensor<B, 2>,
     sine: Tensor<B, 2>,
-) -> Tensor<B, 4> {
-    let [batch, heads, time, d_head] = input.dims();
-    let pairs = input.reshape([batch, heads, time, d_head / 2, 2]);
-    let table = |table: Tensor<B, 2>| table.reshape([1, 1, time, d_head / 2, 1]);
+) -> Tensor<B, 3> {
+    let ([batch, time, width], [_, pairs]) = (input.dims(), cosine.dims());
+    let points = input.reshape([batch, time, width / (2 * pairs), pairs, 2]);
+    let table = |table: Tensor<B, 2>| table.reshape([1, time, 1, pairs, 1]);
     let (cosine, sine) = (table(cosine), table(sine));
-    let x = pairs.clone().narrow(4, 0, 1); // [batch, heads, time, d_head / 2, 1]
-    let y = pairs.narrow(4, 1, 1);
+    let x = points.clone().narrow(4, 0, 1); // [batch, time, heads, d_head / 2, 1]
+    let y = points.narrow(4, 1, 1);
     let turned =
         Tensor::cat(vec![x.clone() * cosine.clone() - y.clone() * sine.clone(), x * sine + y * cosine], 4);
-    turned.reshape([batch, heads, time, d_head])
+    turned.reshape([batch, time, width])
 }
 
 /// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
@@ -282,12 +232,14 @@ mod tests {
         let (query_time, key_time) = (2, 5);
         let bias = random([3, query_time + key_time - 1]);
         // Without queries the scores are the bias alone.
-        let (_, weights) = attention_with_weights(
-            Tensor::zeros([1, query_time, 12], &Default::default()),
-            random([1, key_time, 12]),
-            random([1, key_time, 12]),
+        let query = Tensor::zeros([1, query_time, 12], &Default::default());
+        let mut maps = Vec::new();
+        attention(
+            Projections::Separate([query, random([1, key_time, 12]), random([1, key_time, 12])]),
             options(Mask::none(), ScorePosition::Bias(bias.clone())),
+            Some(&mut maps),
         );
+        let weights = maps.remove(0);
         let bias: Vec<f32> = bias.into_data().to_vec().unwrap();
         let mut expected = Vec::new();
         for head in 0..3 {
@@ -312,7 +264,8 @@ mod tests {
         let shorter = ScorePosition::Bias(bias.clone().narrow(1, time - last, time + last - 1));
         for (all, few) in [(rotation.clone(), rotation), (ScorePosition::Bias(bias), shorter)] {
             let attend = |query, position| {
-                attention(query, key.clone(), value.clone(), options(Mask::causal(), position))
+                let projections = Projections::Separate([query, key.clone(), value.clone()]);
+                attention(projections, options(Mask::causal(), position), None)
             };
             let all = attend(query.clone(), all).narrow(1, time - last, last);
             let few = attend(query.clone().narrow(1, time - last, last), few);

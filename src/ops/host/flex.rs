@@ -3,7 +3,7 @@
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn_flex::Flex;
 
-use super::{HostAccess, Integers};
+use super::HostAccess;
 
 impl HostAccess for Flex {
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
@@ -21,8 +21,10 @@ impl HostAccess for Flex {
         Ok(tensor.into_data().into_vec().expect("a slice of this precision was there"))
     }
 
-    fn integers(tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
-        tensor.as_slice().map(Integers::I32).or_else(|| tensor.as_slice().map(Integers::I64))
+    fn integers(tensor: &IntTensor<Self>) -> Option<Vec<i64>> {
+        let narrow =
+            tensor.as_slice::<i32>().map(|values| values.iter().map(|&value| value.into()).collect());
+        narrow.or_else(|| tensor.as_slice::<i64>().map(<[i64]>::to_vec))
     }
 
     fn bools(tensor: &BoolTensor<Self>) -> Option<Vec<u8>> {

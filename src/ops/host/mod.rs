@@ -35,8 +35,8 @@ pub trait HostAccess: backend::Backend {
         Err(tensor)
     }
 
-    /// The numbers of a tensor of tokens in the host's memory.
-    fn integers(_tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
+    /// The numbers of a tensor of tokens in the host's memory, row by row.
+    fn integers(_tensor: &IntTensor<Self>) -> Option<Vec<i64>> {
         None
     }
 
@@ -52,25 +52,6 @@ impl HostAccess for burn_wgpu::Wgpu {}
 #[cfg(feature = "cuda")]
 impl HostAccess for burn_cuda::Cuda {}
 
-/// Whole numbers in the host's memory.
-#[derive(Debug, Clone, Copy)]
-pub enum Integers<'a> {
-    /// Of 32 bits.
-    I32(&'a [i32]),
-    /// Of 64 bits.
-    I64(&'a [i64]),
-}
-
-impl Integers<'_> {
-    /// The numbers, widened.
-    pub fn widened(self) -> Vec<i64> {
-        match self {
-            Self::I32(numbers) => numbers.iter().map(|&number| number.into()).collect(),
-            Self::I64(numbers) => numbers.to_vec(),
-        }
-    }
-}
-
 /// A float tensor that the kernels can read.
 #[derive(Debug, Clone)]
 pub struct Floats<B: HostAccess>(FloatTensor<B>);
@@ -78,35 +59,21 @@ pub struct Floats<B: HostAccess>(FloatTensor<B>);
 impl<B: HostAccess> Floats<B> {
     /// The tensor, rearranged if it must be; none where the kernels do not serve it or are not wanted.
     pub fn new(tensor: &FloatTensor<B>) -> Option<Self> {
-        if kernels() == Kernels::Composed || tensor.shape().num_elements() == 0 {
-            return None;
-        }
-        if B::floats(tensor).is_some() {
-            return Some(Self(tensor.clone()));
-        }
-        let tensor = B::row_major(tensor.clone());
-        B::floats(&tensor).is_some().then(|| Self(tensor))
+        let is_wanted = kernels() == Kernels::Fused && tensor.shape().num_elements() > 0;
+        is_wanted.then(|| Self::read(tensor.clone()))?
     }
 
-    /// As [`Self::new`], for an input that may be absent: none only where there is one that is not served.
-    pub fn optional(tensor: Option<&FloatTensor<B>>) -> Option<Option<Self>> {
-        match tensor {
-            Some(tensor) => Self::new(tensor).map(Some),
-            None => Some(None),
-        }
-    }
-
-    /// A gradient of what the kernels made.
+    /// A tensor that the kernels made, or its gradient.
     ///
     /// # Panics
     /// If it has another precision than that, which no backend gives it.
-    pub fn contiguous(gradient: FloatTensor<B>) -> Self {
-        let gradient = match B::floats(&gradient) {
-            Some(_) => gradient,
-            None => B::row_major(gradient),
-        };
-        assert!(B::floats(&gradient).is_some(), "a gradient has the precision of its tensor");
-        Self(gradient)
+    pub fn contiguous(tensor: FloatTensor<B>) -> Self {
+        Self::read(tensor).expect("a gradient has the precision of its tensor")
+    }
+
+    fn read(tensor: FloatTensor<B>) -> Option<Self> {
+        let tensor = if B::floats(&tensor).is_some() { tensor } else { B::row_major(tensor) };
+        B::floats(&tensor).is_some().then(|| Self(tensor))
     }
 
     /// The numbers, row by row.
@@ -133,11 +100,6 @@ impl<B: HostAccess> Floats<B> {
     /// A tensor of these numbers, where this one lies.
     pub fn place(&self, values: pool::Buffer, shape: impl Into<Shape>) -> FloatTensor<B> {
         tensor::<B>(values.into_vec(), shape, &B::float_device(&self.0))
-    }
-
-    /// Numbers kept for the gradient, as a tensor beside this one.
-    pub fn keep(&self, values: pool::Buffer, shape: impl Into<Shape>) -> Self {
-        Self(self.place(values, shape))
     }
 
     /// The numbers, without a copy where nobody else shares them.

@@ -3,7 +3,7 @@
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn_ndarray::{NdArray, NdArrayTensor};
 
-use super::{HostAccess, Integers};
+use super::HostAccess;
 
 impl HostAccess for NdArray<f32> {
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
@@ -39,10 +39,10 @@ impl HostAccess for NdArray<f32> {
         Ok(if values.len() == length { values } else { values[start..start + length].to_vec() })
     }
 
-    fn integers(tensor: &IntTensor<Self>) -> Option<Integers<'_>> {
+    fn integers(tensor: &IntTensor<Self>) -> Option<Vec<i64>> {
         match tensor {
-            NdArrayTensor::I32(storage) => storage.view().to_slice().map(Integers::I32),
-            NdArrayTensor::I64(storage) => storage.view().to_slice().map(Integers::I64),
+            NdArrayTensor::I32(storage) => Some(storage.view().iter().map(|&value| value.into()).collect()),
+            NdArrayTensor::I64(storage) => Some(storage.view().iter().copied().collect()),
             _ => None,
         }
     }

@@ -1,15 +1,12 @@
 //! The pictures of a run's course, and of what it writes.
 
-use super::drawn;
+use image::RgbImage;
+
+use super::{Pixels, drawn};
 use crate::analysis::{Analysis, FreeRunning};
 use crate::data::Vocabulary;
-use crate::report::color;
-use crate::report::generated::generated;
-use crate::report::gradients::gradients;
-use crate::report::picture::Picture;
-use crate::report::positions::positions;
-use crate::report::render::Raster;
-use crate::report::token_strip::{Outcome, tint};
+use crate::report::draw::{Outcome, Picture, color, tint};
+use crate::report::{generated, gradients, positions};
 use crate::training::{Row, Split};
 
 fn analysis(losses: Vec<Option<f64>>, floor: bool) -> Analysis {
@@ -32,7 +29,7 @@ fn by_position(length: usize) -> Vec<Option<f64>> {
 }
 
 fn picture(losses: Vec<Option<f64>>, floor: bool) -> Picture {
-    positions("golden", &analysis(losses, floor)).unwrap()
+    positions::picture("golden", &analysis(losses, floor)).unwrap()
 }
 
 #[test]
@@ -78,9 +75,9 @@ fn half_clipped() -> Vec<Row> {
 
 #[test]
 fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
-    let raster = drawn(&gradients("golden", &half_clipped(), 1.0).unwrap());
+    let raster = drawn(&gradients::picture("golden", &half_clipped(), 1.0).unwrap());
     // Rows of the norms' area.
-    let rows = |raster: &Raster, color, x: usize| -> Vec<usize> {
+    let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
     };
     let limit: Vec<usize> = (80..880).flat_map(|x| rows(&raster, color::VERMILION, x)).collect();
@@ -91,9 +88,9 @@ fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
     let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
     let [left, _, right, _] = raster.bounds(columns).unwrap();
     assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are cut: {left} to {right}");
-    let free = drawn(&gradients("golden", &half_clipped(), 0.0).unwrap());
+    let free = drawn(&gradients::picture("golden", &half_clipped(), 0.0).unwrap());
     assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
-    assert!(free.height < raster.height);
+    assert!(free.height() < raster.height());
 }
 
 #[test]
@@ -102,14 +99,14 @@ fn norms_that_vanish_or_overflow_are_drawn_around() {
     for (row, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
         rows[row].gradient_norm = Some(norm);
     }
-    drawn(&gradients("golden", &rows, 1.0).unwrap());
-    drawn(&gradients("golden", &rows[3..4], 1.0).unwrap());
-    assert!(gradients("golden", &[], 1.0).is_none());
+    drawn(&gradients::picture("golden", &rows, 1.0).unwrap());
+    drawn(&gradients::picture("golden", &rows[3..4], 1.0).unwrap());
+    assert!(gradients::picture("golden", &[], 1.0).is_none());
 }
 
 fn continuation(vocabulary: &Vocabulary, written: &[u32], truth: &[u32]) -> Picture {
     let free = FreeRunning { prompt: vec![3, 5, 1], generated: written.to_vec(), truth: truth.to_vec() };
-    generated("golden", "validation sequence 0", &free, vocabulary).unwrap()
+    generated::picture("golden", "validation sequence 0", &free, vocabulary).unwrap()
 }
 
 #[test]
@@ -134,6 +131,6 @@ fn the_prompt_is_shaded_and_what_differs_from_the_truth_is_marked() {
 #[test]
 fn what_holds_nothing_has_no_picture() {
     let nothing = FreeRunning { prompt: vec![1], generated: Vec::new(), truth: Vec::new() };
-    assert!(generated("golden", "", &nothing, &Vocabulary::integers(3, &[])).is_none());
-    assert!(positions("golden", &analysis(Vec::new(), false)).is_none());
+    assert!(generated::picture("golden", "", &nothing, &Vocabulary::integers(3, &[])).is_none());
+    assert!(positions::picture("golden", &analysis(Vec::new(), false)).is_none());
 }

@@ -1,12 +1,9 @@
 //! The pictures of all heads.
 
-use super::{drawn, identity, loss, reading};
+use super::{Pixels, drawn, identity, loss, reading};
 use crate::analysis::{HeadScores, Score, ScoredStep};
-use crate::report::color;
-use crate::report::formation::formation;
-use crate::report::head_scores::head_scores;
-use crate::report::heads::heads;
-use crate::report::picture::Picture;
+use crate::report::draw::{Picture, color};
+use crate::report::{formation, head_scores, heads};
 
 fn uniform(time: usize) -> Vec<f32> {
     (0..time * time).map(|i| if i % time <= i / time { 1.0 / (i / time + 1) as f32 } else { 0.0 }).collect()
@@ -19,7 +16,7 @@ fn scores(values: &[&[Option<f64>]], score: Score) -> Vec<Vec<HeadScores>> {
 }
 
 fn panel(values: &[&[Option<f64>]], score: Score) -> Picture {
-    head_scores("golden", "128 validation sequences", &scores(values, score)).unwrap()
+    head_scores::picture("golden", "128 validation sequences", &scores(values, score)).unwrap()
 }
 
 #[test]
@@ -36,15 +33,15 @@ fn every_grid_of_heads_is_drawn_within_its_pictures() {
         (48, 25, 9),
     ] {
         let all = reading(time, vec![vec![uniform(time); heads_per_layer]; layers]);
-        assert!(drawn(&heads("golden", &all)).count(color::INK) > 100);
+        assert!(drawn(&heads::picture("golden", &all)).count(color::INK) > 100);
         let value = |layer: usize, head: usize| (layer * heads_per_layer + head) as f64;
         let head = |layer, head| HeadScores::new(|_| Some(value(layer, head) / value(layers, 0)));
         let scores: Vec<Vec<HeadScores>> =
             (0..layers).map(|layer| (0..heads_per_layer).map(|i| head(layer, i)).collect()).collect();
-        let panels = head_scores("golden", "128 validation sequences", &scores).unwrap();
+        let panels = head_scores::picture("golden", "128 validation sequences", &scores).unwrap();
         assert!(drawn(&panels).count(color::INK) > 100);
         let steps = [1, 100, 200, 300, 500].map(|step| ScoredStep { step, heads: scores.clone() });
-        assert!(drawn(&formation(&loss(Some(0.5)), &steps).unwrap()).count(color::INK) > 100);
+        assert!(drawn(&formation::picture(&loss(Some(0.5)), &steps).unwrap()).count(color::INK) > 100);
     }
 }
 
@@ -54,12 +51,12 @@ fn thumbnails_stand_layer_by_head_on_one_scale() {
     let time = 7;
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
-    let raster = drawn(&heads("golden", &reading(time, all)));
+    let raster = drawn(&heads::picture("golden", &reading(time, all)));
     // The brightest colour also stands at the top of the colour bar, right of all maps.
     let bright = color::color(1.0);
     let within = |x: usize, y: usize| raster.pixel(x, y);
     let rows: Vec<usize> =
-        (64..raster.height as usize).filter(|&y| (90..814).any(|x| within(x, y) == bright)).collect();
+        (64..raster.height() as usize).filter(|&y| (90..814).any(|x| within(x, y) == bright)).collect();
     let (top, bottom) = (rows[0], rows[rows.len() - 1]);
     let columns: Vec<usize> = (90..814).filter(|&x| within(x, bottom - 2) == bright).collect();
     let (left, right) = (columns[0], columns[columns.len() - 1]);
@@ -98,7 +95,7 @@ fn the_moment_a_head_forms_is_marked_below_the_falling_loss() {
             step: now,
             heads: scores(&[&[value(now, 0), value(now, 1)]], Score::Induction),
         });
-        drawn(&formation(&loss(Some(0.5)), &scored.collect::<Vec<_>>()).unwrap())
+        drawn(&formation::picture(&loss(Some(0.5)), &scored.collect::<Vec<_>>()).unwrap())
     };
     // The mark crosses the loss, where nothing else is drawn in the colour of a layer.
     let mark = |step: usize| {
@@ -117,10 +114,10 @@ fn the_moment_a_head_forms_is_marked_below_the_falling_loss() {
 #[test]
 fn a_score_that_says_nothing_has_no_picture() {
     let nothing = scores(&[&[None, None]], Score::Induction);
-    assert!(head_scores("golden", "", &nothing).is_none());
+    assert!(head_scores::picture("golden", "", &nothing).is_none());
     let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });
-    assert!(formation(&loss(None), &steps).is_none());
-    assert!(formation(&loss(None), &[]).is_none());
+    assert!(formation::picture(&loss(None), &steps).is_none());
+    assert!(formation::picture(&loss(None), &[]).is_none());
 }
 
 #[test]

@@ -4,18 +4,19 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::Page;
+use super::{Page, colors};
 use crate::analysis::{AttentionKind, HeadScores, Score};
 use crate::error::{Error, Result};
-use crate::report::color::CONTROL_POINTS;
+use crate::report::draw::{Bins, HeatMap, extremes};
 use crate::report::reading::Reading;
 use crate::report::series::{Point, smooth};
 
 /// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
 /// sequence has many of, and large ones are off by 0.004 at most.
-const STEPS: f32 = 255.0;
-/// So many bytes of weights are kept of the first sequence, and of all others together.
+const STEPS: f64 = 255.0;
+/// So many bytes of weights are kept of the sequence that is shown first, and of all others together.
 const MOST_BYTES: usize = 1 << 20;
 /// Maps whose bins would hold more positions than this are left out.
 const WIDEST_BIN: usize = 16;
@@ -31,40 +32,8 @@ const MOST_PREDICTIONS: usize = 10_000;
 struct Embedded<'a> {
     #[serde(flatten)]
     page: Page<'a>,
-    colors: Vec<String>,
-    scores: Vec<About>,
-    loss_range: [f64; 2],
-    smoothed: Vec<Point>,
-    /// The steps over which the loss is smoothed.
-    window: u64,
-    layers: Vec<usize>,
-    /// `[sample][kind]`.
-    maps: Vec<Vec<Packed>>,
-    /// Sequences that are left out.
-    left_out: usize,
-}
-
-/// What a score is.
-#[derive(Serialize)]
-struct About {
-    key: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    meaning: &'static str,
-    digits: usize,
-    is_weight: bool,
-}
-
-/// Where the maps of one kind lie among the bytes.
-#[derive(Serialize)]
-struct Packed {
-    kind: AttentionKind,
-    /// The first byte.
-    start: usize,
-    /// Positions in a bin of either axis; 0 where the maps are left out.
-    bin: usize,
-    /// Whether only keys up to the query are kept.
-    causal: bool,
+    #[serde(flatten)]
+    derived: Value,
 }
 
 /// The data as base64.
@@ -83,54 +52,49 @@ pub(super) fn data(mut page: Page) -> Result<String> {
         *sum += reading.inputs.len();
         Some(*sum)
     });
-    page.readings = &page.readings[..positions.position(|sum| sum > MOST_PREDICTIONS).unwrap_or(all).max(1)];
+    let kept = positions.position(|sum| sum > MOST_PREDICTIONS).unwrap_or(all).max(page.sample + 1);
+    page.readings = &page.readings[..kept];
     let mut bytes = Vec::new();
     let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
     for (index, reading) in page.readings.iter().enumerate() {
-        maps.push(pack(reading, &layers, if index == 0 { MOST_BYTES } else { others }, &mut bytes)?);
+        let most = if index == page.sample { MOST_BYTES } else { others };
+        maps.push(pack(reading, &layers, most, &mut bytes)?);
     }
-    let range = page.loss.losses();
-    let smoothed = smooth(&page.loss.training, range.end);
-    let (window, smoothed) =
-        smoothed.map_or((0, Vec::new()), |smoothed| (smoothed.window, thinned(&smoothed.points)));
+    let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
+    let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
     for curve in [&mut page.loss.training, &mut page.loss.validation, &mut page.loss.learning_rate] {
         *curve = thinned(curve);
     }
     thin_history(&mut page);
     let is_known = |score: &Score| page.heads.iter().flatten().any(|head| head[*score].is_some());
-    let about = |score: Score| About {
-        key: score.key(),
-        name: score.name(),
-        unit: score.unit(),
-        meaning: score.meaning(),
-        digits: score.digits(),
-        is_weight: score.is_weight(),
+    let about = |score: Score| {
+        json!({
+            "key": score.key(), "name": score.name(), "unit": score.unit(), "meaning": score.meaning(),
+            "digits": score.digits(), "is_weight": score.is_weight(),
+        })
     };
-    let embedded = Embedded {
-        colors: CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec(),
-        scores: Score::ALL.into_iter().filter(is_known).map(about).collect(),
-        loss_range: [range.start, range.end],
-        smoothed,
-        window,
-        layers,
-        maps,
-        left_out: all - page.readings.len(),
-        page,
-    };
-    let json = serde_json::to_vec(&embedded)
-        .map_err(|error| Error::Failed(format!("cannot write the data of the page: {error}")))?;
+    let scores: Vec<Value> = Score::ALL.into_iter().filter(is_known).map(about).collect();
+    // The smoothed loss and the steps over which it is smoothed; heads by layer; where the maps of a sample and a
+    // kind of attention lie among the bytes; sequences that are left out.
+    let derived = json!({
+        "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
+        "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
+        "left_out": all - page.readings.len(),
+    });
+    let json = serde_json::to_vec(&Embedded { page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
     Ok(STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6)))
 }
 
-/// Adds the maps of a reading to `bytes`, no more than `most` of them.
-fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -> Result<Vec<Packed>> {
+/// Adds the maps of a reading to `bytes`, no more than `most` of them, and says where those of each kind lie:
+/// their first byte, the positions in a bin of either axis, 0 where they are left out, and whether only keys up
+/// to the query are kept.
+fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -> Result<Vec<Value>> {
     let kinds: Vec<AttentionKind> = reading.kinds().collect();
     let mut packed = Vec::new();
     for &kind in &kinds {
-        let sides = kind.tokens(&reading.inputs, reading.source()).map(<[String]>::len);
-        let [queries, keys] = sides;
+        let [queries, keys] = kind.tokens(&reading.inputs, reading.source()).map(<[String]>::len);
         let weights = reading.view.maps(kind);
         let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
         let fit = maps.iter().all(|map| map.len() == queries * keys) && keys > 0;
@@ -142,11 +106,21 @@ fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -
             )));
         }
         let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
-        let fits = |bin: &usize| maps.len() * cells(sides, *bin, causal) <= most / kinds.len();
-        let bin = (1..=WIDEST_BIN).find(fits);
-        packed.push(Packed { kind, start: bytes.len(), bin: bin.unwrap_or(0), causal });
-        if let Some(bin) = bin {
-            maps.iter().for_each(|map| pack_map(map, sides, bin, causal, bytes));
+        let cells = |bin: usize| match [queries, keys].map(|side| side.div_ceil(bin)) {
+            [queries, _] if causal => queries * (queries + 1) / 2,
+            [queries, keys] => queries * keys,
+        };
+        let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
+        packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "causal": causal}));
+        let Some(size) = bin else { continue };
+        let [queries, keys] = [queries, keys].map(|positions| Bins { positions, size });
+        for map in maps {
+            let binned = HeatMap::of_weights(map, queries, keys, causal);
+            for (query, row) in binned.values.chunks(keys.count()).enumerate() {
+                let seen = if causal { &row[..=query] } else { row };
+                let weights = seen.iter().map(|weight| weight.unwrap_or(0.0).clamp(0.0, 1.0));
+                bytes.extend(weights.map(|weight| (weight.sqrt() * STEPS).round() as u8));
+            }
         }
     }
     Ok(packed)
@@ -158,48 +132,18 @@ fn is_causal(map: &[f32], keys: usize) -> bool {
     rows.all(|(query, row)| row.iter().skip(query + 1).all(|&weight| weight == 0.0))
 }
 
-/// The cells of a binned map.
-fn cells(sides: [usize; 2], bin: usize, causal: bool) -> usize {
-    let [queries, keys] = sides.map(|side| side.div_ceil(bin));
-    if causal { queries * (queries + 1) / 2 } else { queries * keys }
-}
-
-/// Bins a map and writes it row by row: the weight that a query of a bin puts on all keys of a bin, in
-/// the mean of its queries.
-fn pack_map(map: &[f32], [queries, keys]: [usize; 2], bin: usize, causal: bool, bytes: &mut Vec<u8>) {
-    for (row, rows) in map.chunks(keys * bin).enumerate() {
-        let mut sums = vec![0.0; keys.div_ceil(bin)];
-        for (place, &weight) in rows.iter().enumerate() {
-            sums[place % keys / bin] += weight;
-        }
-        let together = bin.min(queries - row * bin) as f32;
-        let seen = if causal { row + 1 } else { sums.len() };
-        let byte = |sum: &f32| ((sum / together).clamp(0.0, 1.0).sqrt() * STEPS).round() as u8;
-        bytes.extend(sums[..seen].iter().map(byte));
-    }
-}
-
 /// A number with seven digits that count; none where it is not finite.
 fn rounded(value: f64) -> Option<f64> {
     format!("{value:.6e}").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// The points of a curve; of many in a row the first, the lowest and the highest.
+/// The points of a curve; of many in a row the first, the lowest, the highest and the last.
 fn thinned(points: &[Point]) -> Vec<Point> {
-    if points.len() <= MOST_POINTS {
-        return points.to_vec();
+    let together = points.len().div_ceil(MOST_POINTS / 4);
+    match points.len() <= MOST_POINTS {
+        true => points.to_vec(),
+        false => points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect(),
     }
-    let mut kept = Vec::new();
-    for group in points.chunks(points.len().div_ceil(MOST_POINTS / 3)) {
-        let by_value = |a: &&Point, b: &&Point| a.value.total_cmp(&b.value);
-        let chosen = [group.first(), group.iter().min_by(by_value), group.iter().max_by(by_value)];
-        let mut chosen: Vec<Point> = chosen.into_iter().flatten().copied().collect();
-        chosen.sort_by_key(|point| point.step);
-        chosen.dedup_by_key(|point| point.step);
-        kept.extend(chosen);
-    }
-    kept.extend(points.last().filter(|last| kept.last().is_some_and(|point| point.step < last.step)));
-    kept
 }
 
 /// Keeps the scores of every so many steps, and of the last.

@@ -7,14 +7,16 @@
 
 mod embedded;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::draw::color::CONTROL_POINTS;
 use super::loss::LossCurve;
 use super::reading::Reading;
 use super::run_data::RunData;
-use crate::analysis::{HeadScores, ScoredStep, View, shown_head};
+use crate::analysis::{AttentionKind, HeadScores, ScoredStep, View};
 use crate::config::Config;
 use crate::error::Result;
 use crate::files::write_atomically;
@@ -27,21 +29,23 @@ pub struct Page<'a> {
     /// The run's name.
     run: String,
     /// How the run ended, as names and values to be shown as they are.
-    summary: Vec<(String, String)>,
+    summary: Vec<(&'static str, String)>,
     /// The run's `config.toml`.
     config: String,
     /// The loss along the run.
     loss: LossCurve,
     /// Sequences and what was predicted along them; at least one.
     readings: &'a [Reading],
+    /// The sequence that is shown first.
+    sample: usize,
     /// What every head attended to, of as many sequences.
     views: Vec<&'a View>,
     /// What the scores were taken on, as "512 validation sequences".
     measured_on: String,
     /// The scores of all heads, `[layer][head]`.
     heads: &'a [Vec<HeadScores>],
-    /// The head of each layer that is shown first.
-    shown: Vec<usize>,
+    /// The head of each layer that is shown first, for each kind of attention.
+    shown: BTreeMap<AttentionKind, Vec<usize>>,
     /// The scores along the run, in the order of steps; may be empty.
     history: Vec<ScoredStep>,
 }
@@ -65,14 +69,16 @@ const SCRIPTS: [&str; 10] = [
 impl<'a> Page<'a> {
     /// The page of a whole run.
     pub fn of_run(run: &'a RunData) -> Self {
+        let head = run.config.analysis.head;
         Self {
             summary: summary(&run.summary),
             loss: run.loss(),
             readings: &run.readings,
+            sample: run.shown,
             views: run.readings.iter().map(|reading| &reading.view).collect(),
             measured_on: run.measured_on.clone(),
             history: run.history.steps().to_vec(),
-            ..Self::of_heads(run.folder.name(), &run.heads, run.config.analysis.head, &run.config)
+            ..Self::of_reading(&run.folder.name(), &run.readings[run.shown], &run.heads, head, &run.config)
         }
     }
 
@@ -80,21 +86,20 @@ impl<'a> Page<'a> {
     pub fn of_reading(
         run: &str,
         reading: &'a Reading,
-        scores: &'a [Vec<HeadScores>],
+        heads: &'a [Vec<HeadScores>],
         head: Option<usize>,
         config: &Config,
     ) -> Self {
         Self {
+            run: run.to_string(),
+            config: config.to_toml(),
             readings: std::slice::from_ref(reading),
             views: vec![&reading.view],
             measured_on: reading.sequence.clone(),
-            ..Self::of_heads(run.to_string(), scores, head, config)
+            shown: reading.kinds().map(|kind| (kind, reading.shown_heads(kind, heads, head))).collect(),
+            heads,
+            ..Self::default()
         }
-    }
-
-    fn of_heads(run: String, heads: &'a [Vec<HeadScores>], head: Option<usize>, config: &Config) -> Self {
-        let shown = heads.iter().map(|layer| head.unwrap_or_else(|| shown_head(layer))).collect();
-        Self { run, heads, shown, config: config.to_toml(), ..Self::default() }
     }
 
     /// Writes the page to `path`, whose folder exists.
@@ -112,7 +117,7 @@ impl<'a> Page<'a> {
     }
 }
 
-fn summary(summary: &Summary) -> Vec<(String, String)> {
+fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
     let nats = |loss: f64| format!("{loss:.4} nats");
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let mut lines = vec![("ended", summary.ended.describe().to_string())];
@@ -132,26 +137,18 @@ fn summary(summary: &Summary) -> Vec<(String, String)> {
         ("device", summary.device.clone()),
         ("seed", summary.seed.to_string()),
     ]);
-    lines.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    lines
 }
 
-/// A template with its title, style, data and script.
+/// A template with what its marks stand for: title, style, data and script, in this order. Nothing that is filled
+/// in is searched for a mark.
 pub(super) fn filled(template: &str, title: &str, data: String, script: String) -> String {
-    let mut page = String::with_capacity(template.len() + STYLE.len() + script.len() + data.len());
-    let mut rest = template;
-    // In the order of the template, so that nothing filled in is ever searched for a mark.
-    for (mark, text) in [
-        ("{{title}}", escaped(title)),
-        ("{{style}}", STYLE.to_string()),
-        ("{{data}}", data),
-        ("{{script}}", script),
-    ] {
-        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
-        page.push_str(before);
-        page.push_str(&text);
-        rest = after;
+    let mut pieces = template.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_string();
+    for (piece, text) in pieces.zip([escaped(title), STYLE.to_string(), data, script]) {
+        page += &text;
+        page += piece.split_once("}}").map_or(piece, |(_, after)| after);
     }
-    page.push_str(rest);
     page
 }
 
@@ -159,6 +156,11 @@ pub(super) fn filled(template: &str, title: &str, data: String, script: String) 
 /// `<` there is neither.
 pub(super) fn harmless(json: String) -> String {
     json.replace('<', "\\u003c")
+}
+
+/// The colours of attention weights, as CSS writes them.
+pub(super) fn colors() -> Vec<String> {
+    CONTROL_POINTS.map(|point| format!("#{point:06x}")).to_vec()
 }
 
 /// Text as HTML shows it.

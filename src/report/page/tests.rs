@@ -62,16 +62,17 @@ impl Shown {
     pub fn page(&self) -> Page<'_> {
         Page {
             run: "golden".to_string(),
-            summary: vec![("loss".to_string(), "0.5 nats".to_string())],
+            summary: vec![("loss", "0.5 nats".to_string())],
             config: "[run]\nname = \"golden\"\n".to_string(),
             loss: LossCurve {
                 training: (1..=100).map(|step| Point { step, value: 1.0 / step as f64 }).collect(),
                 ..LossCurve::default()
             },
             readings: &self.readings,
+            sample: 0,
             views: self.readings.iter().map(|reading| &reading.view).collect(),
             measured_on: "3 sequences".to_string(),
-            shown: vec![0; self.heads.len()],
+            shown: [(AttentionKind::Decoder, vec![0; self.heads.len()])].into(),
             history: self.history.clone(),
             heads: &self.heads,
         }

@@ -1,45 +1,35 @@
 //! `cost`: the accuracy of each trial against what its training cost.
 
-use super::{best_in_words, log_range, mark, marks, widened};
-use crate::report::axis::{Axis, wide_area};
-use crate::report::color::GREEN;
-use crate::report::line_chart::{Entry, LineChart, Mark, Series, Sign, legend};
-use crate::report::picture::{HEADING, Picture};
-use crate::report::range::{Range, tick_labels};
+use super::{best_in_words, legend_of, log_range, marks};
+use crate::report::draw::color::GREEN;
+use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series, tick_labels};
 use crate::tuning::Findings;
 
-const HEIGHT: f64 = 400.0;
-
 /// Accuracy over the operations of training, and the line of those that nothing cheaper beats.
-pub fn cost(findings: &Findings) -> Picture {
+pub fn picture(findings: &Findings) -> Picture {
     let title = format!("{}: accuracy by cost", findings.study);
-    let mut picture = Picture::new("cost", HEIGHT, &title, &best_in_words(findings));
+    let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(findings));
     let accuracies = || findings.trials.iter().filter_map(|trial| trial.accuracy);
     let range = Range::new(accuracies().fold(1.0, f64::min), accuracies().fold(0.0, f64::max));
-    let range = widened(range, 0.06);
+    let range = range.padded(0.06, 0.06);
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
     let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
     let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));
-    let y = Axis::labelled("accuracy", range, labels.collect());
+    let y = Axis::new("accuracy", range, Scale::Labelled(labels.collect()));
     let costs = log_range(findings.trials.iter().map(|trial| trial.operations));
-    let x = Axis::logarithmic("floating-point operations of the training", costs);
-    let area = wide_area(HEADING + 30.0, HEIGHT - HEADING - 82.0, &y, None);
+    let x = Axis::new("floating-point operations of the training", costs, Scale::Logarithmic);
+    let mut chart = LineChart::filling(&picture, x, y);
+    let marks =
+        marks(findings, &chart, |_, trial| trial.accuracy.map(|accuracy| (trial.operations, Some(accuracy))));
     let front = front(findings);
     let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     let line = steps.chain(front.last().copied());
-    let mut chart = LineChart { area, x, y, series: vec![Series::new("", GREEN, Mark::Line(1.5), line)] };
-    for (rank, trial) in findings.trials.iter().enumerate().rev() {
-        if trial.accuracy.is_some() {
-            mark(&mut chart, trial, trial.operations, trial.accuracy, rank == 0);
-        }
-    }
-    chart.draw(&mut picture.canvas);
-    let mut entries = marks(findings);
+    let line = Series::new("the best for so much", GREEN, Mark::Line(1.5), line);
     // One trial alone makes no line.
-    if front.len() > 1 {
-        entries.push(Entry::new(Sign::Line, GREEN, "the best for so much"));
-    }
-    legend(&mut picture.canvas, (area.left, HEADING + 8.0), &entries);
+    let others = if front.len() > 1 { std::slice::from_ref(&line) } else { &[] };
+    legend_of(&mut picture, chart.area.left, &marks, others);
+    chart.series = std::iter::once(line).chain(marks).collect();
+    chart.draw(&mut picture);
     picture
 }
 

@@ -1,27 +1,33 @@
 //! A study's trials as pictures and as a page.
 
 mod cost;
-mod curves;
 mod effects;
 mod learning_rate;
-mod page;
-mod sweep;
+mod rate_finder;
+mod trials;
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use plotters::style::RGBColor;
+use serde_json::json;
 
-use super::axis::Axis;
-use super::color::{BLUE, MUTED, VERMILION, pale};
-use super::line_chart::{Entry, LineChart, Mark, Series, Sign};
-use super::picture::Style;
-use super::range::{Range, log_ticks, significant};
+use super::draw::color::{BLUE, MUTED, VERMILION, pale};
+use super::draw::{
+    Axis, HEADING, LineChart, Mark, Picture, Range, Scale, Series, Style, legend, log_ticks, scientific,
+    significant,
+};
+use super::loss::above_floor;
+use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
 use super::series::quantile;
 use crate::error::Result;
-use crate::tuning::{Findings, Study, Trial, TrialEnd};
+use crate::files::write_atomically;
+use crate::terminal::{clock, thousands};
+use crate::tuning::{Findings, Study, Trial, TrialEnd, best};
 
-pub use sweep::rate_finder;
+pub use rate_finder::rate_finder;
 
 /// Draws a study into its `plots/`, writes its `report.html`, and says where the pictures are; none are drawn
 /// where no trial has a loss yet.
@@ -30,19 +36,58 @@ pub use sweep::rate_finder;
 /// If they cannot be written.
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(findings) = study.findings() else { return Ok(Vec::new()) };
-    let mut pictures = vec![curves::trials(&findings), effects::effects(&findings), cost::cost(&findings)];
-    pictures.extend(learning_rate::learning_rate(&findings));
-    let drawn = save_all(&pictures, &study.folder().plots(), style)?;
-    let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let page = page::StudyPage {
-        summary: page::summary(&findings),
-        config: text(study.folder().config()),
-        best: text(study.folder().best()),
-        pages: findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect(),
-        result: findings,
-    };
-    page.write(&study.folder().report())?;
+    let pictures = [trials::picture(&findings), effects::picture(&findings), cost::picture(&findings)];
+    let drawn = save_all(
+        pictures.into_iter().chain(learning_rate::picture(&findings)),
+        &study.folder.plots(),
+        style,
+    )?;
+    let texts = [study.folder.config(), best(&study.folder)];
+    let texts = texts.map(|path| fs::read_to_string(path).unwrap_or_default());
+    let pages = findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect();
+    write_atomically(&study.folder.report(), page(findings, texts, &pages).as_bytes())?;
     Ok(drawn)
+}
+
+const TEMPLATE: &str = include_str!("../../../assets/report/study.html");
+/// In the order in which they read; the first three are those of a run's page.
+const SCRIPTS: [&str; 4] = [
+    include_str!("../../../assets/report/data.js"),
+    include_str!("../../../assets/report/color.js"),
+    include_str!("../../../assets/report/chart.js"),
+    include_str!("../../../assets/report/study.js"),
+];
+
+/// The page of a study: its table, to be sorted, and its trials as curves and dots that light up together.
+/// `config` and `best` are the texts of its config and of its best setting; `pages` are those of its trials,
+/// relative to the study's folder.
+fn page(mut findings: Findings, [config, best]: [String; 2], pages: &BTreeMap<usize, String>) -> String {
+    let summary = summary(&findings);
+    findings.trials.iter_mut().skip(trials::MOST_DRAWN).for_each(|trial| trial.curve.clear());
+    let data = json!({
+        "result": findings, "summary": summary, "config": config, "best": best, "pages": pages,
+        "strong": trials::strong(&findings), "drawn": trials::MOST_DRAWN, "colors": colors(),
+    });
+    filled(TEMPLATE, &findings.study, harmless(data.to_string()), SCRIPTS.join("\n"))
+}
+
+/// How a study went.
+fn summary(findings: &Findings) -> Vec<(String, String)> {
+    let trials = &findings.trials;
+    let mut lines = Vec::new();
+    if let Some(best) = trials.first() {
+        lines.push(("best trial", format!("{:03}", best.trial)));
+        lines.extend(best.loss.map(|loss| ("its loss", format!("{loss:.4} nats"))));
+        lines.extend(best.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
+        lines.extend(best.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))));
+    }
+    for ended in TrialEnd::ALL {
+        let count = trials.iter().filter(|trial| trial.ended == ended).count();
+        lines.extend((count > 0).then(|| (ended.name(), thousands(count as f64))));
+    }
+    lines.push(("steps", thousands(trials.iter().map(|trial| trial.steps).sum::<usize>() as f64)));
+    lines.push(("time of training", clock(trials.iter().map(|trial| trial.seconds).sum())));
+    lines.into_iter().map(|(name, value)| (name.replace('_', " "), value)).collect()
 }
 
 /// The best trial in words.
@@ -50,115 +95,39 @@ fn best_in_words(findings: &Findings) -> String {
     let Some((best, loss)) = findings.trials.first().and_then(|best| Some((best, best.loss?))) else {
         return String::new();
     };
-    let gap = findings
-        .floor
-        .map_or_else(String::new, |floor| format!(", {:.4} above the floor", loss - floor).replace('-', "−"));
+    let gap = findings.floor.map_or_else(String::new, |floor| format!(", {}", above_floor(loss - floor)));
     format!("best: trial {:03} with {loss:.4} nats per token{gap}", best.trial)
 }
 
-/// The colour of a trial's marks: the best one stands out, what was given up stands back.
-fn color(trial: &Trial, best: bool) -> RGBColor {
+/// How a trial is marked, and what a legend says of it: the best one stands out, what was given up stands back.
+fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
-        _ if best => VERMILION,
-        TrialEnd::Completed | TrialEnd::EarlyStopped => BLUE,
-        TrialEnd::Pruned | TrialEnd::Unfinished => pale(BLUE),
-        TrialEnd::Diverged | TrialEnd::Failed => MUTED,
+        _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
+        TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "trained to the end"),
+        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned, as it stood then"),
+        TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "not finished yet"),
+        TrialEnd::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
+        TrialEnd::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),
     }
 }
 
-/// The y axis of losses: above the floor on a logarithmic scale, so that what is near it can be told apart;
-/// where no floor is known, as they are.
-#[derive(Debug, Clone, Copy)]
-struct LossScale {
-    floor: Option<f64>,
-    range: Range,
-}
-
-/// Nearer to the floor than this, losses are drawn as if they were here.
-const NEAREST: f64 = 1e-4;
-
-impl LossScale {
-    fn new(floor: Option<f64>, losses: impl Iterator<Item = f64>) -> Self {
-        let scale = Self { floor, range: Range { start: 0.0, end: 1.0 } };
-        let place = |loss: f64| if floor.is_some() { scale.value(loss).log10() } else { loss };
-        let mut places: Vec<f64> = losses.filter(|loss| loss.is_finite()).map(place).collect();
-        places.sort_by(f64::total_cmp);
-        let low = places.first().copied().unwrap_or(0.0);
-        let high = quantile(&places, 0.98).unwrap_or(1.0);
-        Self { range: widened(Range::new(low, high), 0.06), ..scale }
-    }
-
-    /// What is drawn of a loss: its distance from the floor, where that is known.
-    fn value(&self, loss: f64) -> f64 {
-        self.floor.map_or(loss, |floor| (loss - floor).max(NEAREST))
-    }
-
-    fn axis(&self) -> Axis {
-        match self.floor {
-            Some(_) => Axis::logarithmic("loss above the floor (nats)", self.range),
-            None => Axis::new("validation loss (nats)", self.range),
-        }
-    }
-}
-
-/// A range with so large a share of its length more on both sides.
-fn widened(range: Range, share: f64) -> Range {
-    Range { start: range.start - share * range.length(), end: range.end + share * range.length() }
-}
-
-/// The range of the decimal logarithms of positive values.
-fn log_range(values: impl Iterator<Item = f64>) -> Range {
-    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for value in values.filter(|value| *value > 0.0 && value.is_finite()) {
-        (low, high) = (low.min(value.log10()), high.max(value.log10()));
-    }
-    if low > high {
-        return Range { start: 0.0, end: 1.0 };
-    }
-    // A single value stands in the middle of its decade.
-    let single = Range { start: low - 0.5, end: high + 0.5 };
-    widened(if high - low < 1e-9 { single } else { Range::new(low, high) }, 0.05)
-}
-
-/// A logarithmic axis whose labels have one format; what is drawn along it is drawn by its decimal logarithm.
-fn log_axis(title: &str, values: impl Iterator<Item = f64>) -> Axis {
-    let range = log_range(values);
-    let ticks = log_ticks(range);
-    Axis::labelled(title, range, ticks.iter().map(|tick| tick.log10()).zip(labels(&ticks)).collect())
-}
-
-/// Labels of values of one key, all in one format.
-fn labels(values: &[f64]) -> Vec<String> {
-    let is_plain = |value: &f64| *value == 0.0 || (1e-2..1e6).contains(&value.abs());
-    let scientific = |value: f64| {
-        let text = format!("{value:.2e}");
-        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-        let digits = digits.trim_end_matches('0').trim_end_matches('.');
-        format!("{digits}e{power}")
-    };
-    match values.iter().all(is_plain) {
-        true => values.iter().map(|&value| plain(value)).collect(),
-        false => values.iter().map(|&value| scientific(value)).collect(),
-    }
-}
-
-fn plain(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value}") } else { significant(value) }
-}
-
-/// Adds a trial's mark at `x`: a dot, a ring where it was given up, a cross at the top where it has no loss.
-fn mark(chart: &mut LineChart, trial: &Trial, x: f64, y: Option<f64>, best: bool) {
-    let mark = match trial.ended {
-        ended if ended.is_lost() || y.is_none() => Mark::Cross(4.0, 1.75),
-        TrialEnd::Pruned | TrialEnd::Unfinished => Mark::Ring(3.5, 1.5),
-        _ => Mark::Dot(if best { 5.5 } else { 4.0 }),
-    };
-    // A cross stands below the upper edge, what lies beyond an edge on it.
-    let y = match mark {
-        Mark::Cross(..) => below_the_edge(chart, 7.0),
-        _ => y.map_or(f64::NAN, |y| chart.y.clamped(y)),
-    };
-    chart.series.push(Series::new("", color(trial, best), mark, [(x, y)]));
+/// The marks of all trials in a chart, each at the `place` that it has: the best is the last, above all others.
+/// What lies beyond an edge stands on it, and a cross for what has no value below the upper one.
+fn marks(
+    findings: &Findings,
+    chart: &LineChart,
+    place: impl Fn(usize, &Trial) -> Option<(f64, Option<f64>)>,
+) -> Vec<Series> {
+    let marks = findings.trials.iter().enumerate().rev().filter_map(|(rank, trial)| {
+        let (x, y) = place(rank, trial)?;
+        let (color, mark, name) = look(trial, rank == 0);
+        let (mark, y) = match y {
+            Some(y) if !trial.ended.is_lost() => (mark, chart.y.clamped(y)),
+            _ => (Mark::Cross(4.0, 1.75), below_the_edge(chart, 7.0)),
+        };
+        Some(Series::new(name, color, mark, [(x, y)]))
+    });
+    marks.collect()
 }
 
 /// The value so many pixels below the upper edge of a chart.
@@ -166,33 +135,73 @@ fn below_the_edge(chart: &LineChart, pixels: f64) -> f64 {
     chart.y.value_at(1.0 - pixels / chart.area.height)
 }
 
-/// What a legend says of these marks, as far as there are any.
-fn marks(findings: &Findings) -> Vec<Entry> {
-    let any = |ended: TrialEnd| findings.trials.iter().any(|trial| trial.ended == ended);
-    let mut entries = vec![Entry::new(Sign::Dot, VERMILION, "best")];
-    if findings.trials.iter().skip(1).any(|trial| trial.ended.is_finished()) {
-        entries.push(Entry::new(Sign::Dot, BLUE, "trained to the end"));
+/// Draws a legend that names the series of trials, each kind of them once, and what else there is after them.
+fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Series]) {
+    let mut kinds: Vec<&Series> = Vec::new();
+    for series in trials.iter().rev().filter(|series| !series.name.is_empty()) {
+        if kinds.iter().all(|kind| kind.name != series.name) {
+            kinds.push(series);
+        }
     }
-    if any(TrialEnd::Pruned) {
-        entries.push(Entry::new(Sign::Ring, pale(BLUE), "pruned, as it stood then"));
-    }
-    if any(TrialEnd::Unfinished) {
-        entries.push(Entry::new(Sign::Ring, pale(BLUE), "not finished yet"));
-    }
-    entries.extend(lost(findings));
-    entries
+    legend(picture, (left, HEADING + 8.0), kinds.into_iter().chain(others));
 }
 
-/// What a legend says of trials that have no loss.
-fn lost(findings: &Findings) -> Option<Entry> {
-    let any = |ended: TrialEnd| findings.trials.iter().any(|trial| trial.ended == ended);
-    let text = match (any(TrialEnd::Diverged), any(TrialEnd::Failed)) {
-        (true, true) => "diverged or failed",
-        (true, false) => "diverged",
-        (false, true) => "failed",
-        (false, false) => return None,
+/// What is drawn of a loss: its distance from the floor, where that is known. Nearer to it than a ten-thousandth,
+/// losses are drawn as if they were there.
+fn drawn(findings: &Findings, loss: f64) -> f64 {
+    findings.floor.map_or(loss, |floor| (loss - floor).max(1e-4))
+}
+
+/// The y axis of losses: above the floor on a logarithmic scale, so that what is near it can be told apart;
+/// where no floor is known, as they are.
+fn loss_axis(findings: &Findings, losses: impl Iterator<Item = f64>) -> Axis {
+    let (title, scale) = match findings.floor {
+        Some(_) => ("loss above the floor (nats)", Scale::Logarithmic),
+        None => ("validation loss (nats)", Scale::Linear),
     };
-    Some(Entry::new(Sign::Cross, MUTED, text))
+    let losses = losses.filter(|loss| loss.is_finite()).map(|loss| drawn(findings, loss));
+    let mut places: Vec<f64> =
+        losses.map(|loss| if findings.floor.is_some() { loss.log10() } else { loss }).collect();
+    places.sort_by(f64::total_cmp);
+    let low = places.first().copied().unwrap_or(0.0);
+    let high = quantile(&places, 0.98).unwrap_or(1.0);
+    Axis::new(title, Range::new(low, high).padded(0.06, 0.06), scale)
+}
+
+/// The axis of the final losses of all trials.
+fn final_losses(findings: &Findings) -> Axis {
+    loss_axis(findings, findings.trials.iter().filter_map(|trial| trial.loss))
+}
+
+/// The range of the decimal logarithms of positive values.
+fn log_range(values: impl Iterator<Item = f64>) -> Range {
+    let mut logarithms: Vec<f64> = values.map(f64::log10).filter(|value| value.is_finite()).collect();
+    logarithms.sort_by(f64::total_cmp);
+    match logarithms[..] {
+        [] => Range { start: 0.0, end: 1.0 },
+        // A single value stands in the middle of its decade.
+        [low, .., high] if high - low > 1e-9 => Range::new(low, high).padded(0.05, 0.05),
+        [low, ..] => Range { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
+    }
+}
+
+/// A logarithmic axis whose labels have one format; what is drawn along it is drawn by its decimal logarithm.
+fn log_axis(title: &str, values: impl Iterator<Item = f64>) -> Axis {
+    let range = log_range(values);
+    let ticks = log_ticks(range);
+    let labels = ticks.iter().map(|tick| tick.log10()).zip(labels(&ticks)).collect();
+    Axis::new(title, range, Scale::Labelled(labels))
+}
+
+/// Labels of values of one key, all in one format.
+fn labels(values: &[f64]) -> Vec<String> {
+    let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
+    let label = |&value: &f64| match value {
+        value if !are_plain => scientific(value),
+        whole if whole.fract() == 0.0 => whole.to_string(),
+        value => significant(value),
+    };
+    values.iter().map(label).collect()
 }
 
 #[cfg(test)]

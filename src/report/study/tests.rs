@@ -1,13 +1,8 @@
 //! The pictures and the page of a study: what they show.
 
-use super::cost::cost;
-use super::curves::trials;
-use super::effects::effects;
-use super::learning_rate::learning_rate;
-use super::page::{StudyPage, summary};
 use super::*;
-use crate::report::picture::Picture;
-use crate::report::render;
+use crate::report::draw::color::{BACKGROUND, mix};
+use crate::report::draw::render;
 use crate::tuning::{RatePoint, RateSweep, Verdict};
 
 pub(crate) fn study(floor: Option<f64>) -> Findings {
@@ -51,17 +46,16 @@ pub(crate) fn study(floor: Option<f64>) -> Findings {
 }
 
 fn vector(picture: &Picture) -> String {
-    render::vector(&picture.canvas, picture.size()).unwrap()
+    render::vector(picture).unwrap()
 }
 
 fn pixels(picture: &Picture, color: RGBColor) -> usize {
-    let raster = render::raster(&picture.canvas, picture.size(), 1).unwrap();
-    let (width, height) = (raster.width as usize, raster.height as usize);
-    let at = |x: usize, y: usize| &raster.rgb[(y * width + x) * 3..][..3];
-    let clear = |x, y| at(x, y) == [255, 255, 255];
+    let raster = render::raster(picture, 1).unwrap();
+    let (width, height) = raster.dimensions();
+    let clear = |x, y| raster.get_pixel(x, y).0 == [255; 3];
     assert!((0..width).all(|x| clear(x, 0) && clear(x, height - 1)), "{} runs over its edge", picture.name);
     assert!((0..height).all(|y| clear(0, y) && clear(width - 1, y)), "{} runs over its edge", picture.name);
-    raster.rgb.chunks_exact(3).filter(|pixel| *pixel == [color.0, color.1, color.2]).count()
+    raster.pixels().filter(|pixel| pixel.0 == [color.0, color.1, color.2]).count()
 }
 
 #[test]
@@ -70,17 +64,18 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
         let study = study(floor);
         let counts = |color| {
             [
-                pixels(&trials(&study), color),
-                pixels(&effects(&study), color),
-                pixels(&learning_rate(&study).unwrap(), color),
-                pixels(&cost(&study), color),
+                pixels(&trials::picture(&study), color),
+                pixels(&effects::picture(&study), color),
+                pixels(&learning_rate::picture(&study).unwrap(), color),
+                pixels(&cost::picture(&study), color),
             ]
         };
         assert!(counts(VERMILION).into_iter().all(|count| count > 40), "{:?}", counts(VERMILION));
         assert!(counts(pale(BLUE)).into_iter().all(|count| count > 5), "{:?}", counts(pale(BLUE)));
         let mut without = study.clone();
         without.trials.truncate(2);
-        let (few, many) = (pixels(&trials(&without), pale(BLUE)), pixels(&trials(&study), pale(BLUE)));
+        let (few, many) =
+            (pixels(&trials::picture(&without), pale(BLUE)), pixels(&trials::picture(&study), pale(BLUE)));
         // The edges of other colours have a few pixels of it.
         assert!(8 * few < many, "nothing was pruned: {few} of {many}");
     }
@@ -98,7 +93,7 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
         let drawn = |curve: &[(f64, f64)]| {
             let mut study = study.clone();
             study.trials[1].curve = curve.to_vec();
-            pixels(&trials(&study), pale(BLUE))
+            pixels(&trials::picture(&study), pale(BLUE))
         };
         let none = drawn(&[]);
         let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
@@ -107,9 +102,42 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
 }
 
 #[test]
+fn of_many_trials_the_best_stand_out_and_no_more_than_can_be_seen_are_drawn() {
+    let mut study = study(None);
+    let (finished, grey) = (mix(BLUE, pale(BLUE), 0.25), mix(MUTED, BACKGROUND, 0.6));
+    let worse = &study.trials[1].clone();
+    let copies = |count: usize| {
+        (0..count).map(move |i| Trial {
+            trial: 10 + i,
+            curve: shifted(worse, i as f64 * 0.01),
+            ..worse.clone()
+        })
+    };
+    study.trials.truncate(1);
+    study.trials.extend(copies(38));
+    assert!(pixels(&trials::picture(&study), grey) < 20, "the edges of other colours alone");
+    study.trials.push(worse.clone());
+    assert!(pixels(&trials::picture(&study), grey) > 500);
+    let strong = pixels(&trials::picture(&study), finished);
+    study.trials.extend(copies(5_000));
+    let picture = trials::picture(&study);
+    assert!(pixels(&picture, VERMILION) > 500 && pixels(&picture, finished) > strong / 2);
+    let svg = vector(&picture);
+    assert!(svg.contains("of 5,040 trials") && svg.contains("the curves of the best 400 are drawn"));
+    assert!(svg.contains("the others") && svg.matches("<polyline").count() < 700);
+    let html = page(study.clone(), Default::default(), &BTreeMap::new());
+    assert!(html.contains("\"strong\":8") && html.contains("\"curve\":[]"));
+}
+
+/// A trial's curve, so much higher.
+fn shifted(trial: &Trial, by: f64) -> Vec<(f64, f64)> {
+    trial.curve.iter().map(|&(tokens, loss)| (tokens, loss + by)).collect()
+}
+
+#[test]
 fn curves_of_several_seeds_say_whose_they_are() {
     let mut study = study(None);
-    let says = |study: &Findings| vector(&trials(study)).contains("of the first seed");
+    let says = |study: &Findings| vector(&trials::picture(study)).contains("of the first seed");
     assert!(!says(&study));
     study.seeds = 3;
     assert!(says(&study));
@@ -118,21 +146,21 @@ fn curves_of_several_seeds_say_whose_they_are() {
 #[test]
 fn pictures_say_in_text_what_they_show() {
     let mut study = study(Some(0.5));
-    let svg = vector(&effects(&study));
+    let svg = vector(&effects::picture(&study));
     for text in
         ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"]
     {
         assert!(svg.contains(text), "{text}");
     }
-    let svg = vector(&learning_rate(&study).unwrap());
+    let svg = vector(&learning_rate::picture(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
-    let says = |study: &Findings| vector(&cost(study)).contains("the best for so much");
+    let says = |study: &Findings| vector(&cost::picture(study)).contains("the best for so much");
     assert!(says(&study));
     study.trials.truncate(1);
     assert!(!says(&study), "one trial makes no line");
     let points = (0..50).map(|step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 });
     let verdict = Verdict::Minimum { rate: 1e-3, suggested: 1e-4 };
-    let sweep = RateSweep { points: points.collect(), verdict, weights: String::new() };
+    let sweep = RateSweep { points: points.collect(), verdict };
     let svg = vector(&rate_finder("golden", &sweep).unwrap());
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
 }
@@ -142,7 +170,7 @@ fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
     let mut study = study(None);
     study.trials[2].ended = TrialEnd::Unfinished;
     study.trials[3].ended = TrialEnd::Failed;
-    for svg in [vector(&trials(&study)), vector(&effects(&study))] {
+    for svg in [vector(&trials::picture(&study)), vector(&effects::picture(&study))] {
         assert!(svg.contains("not finished yet") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
     }
@@ -152,21 +180,15 @@ fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
 fn a_study_of_one_rate_has_no_picture_of_rates() {
     let mut study = study(None);
     study.trials.truncate(1);
-    assert!(learning_rate(&study).is_none());
+    assert!(learning_rate::picture(&study).is_none());
 }
 
 #[test]
 fn the_page_loads_nothing_links_the_pages_of_its_trials_and_text_of_a_study_is_data() {
     let mut result = study(Some(0.5));
     result.study = "</title><script>alert(1)</script>{{data}}".into();
-    let page = StudyPage {
-        summary: summary(&result),
-        result,
-        config: "# </script><img src=x>".into(),
-        best: String::new(),
-        pages: [(2, "trials/002/report.html".to_string())].into(),
-    };
-    let html = page.html().unwrap();
+    let texts = ["# </script><img src=x>".to_string(), String::new()];
+    let html = page(result, texts.clone(), &[(2, "trials/002/report.html".to_string())].into());
     assert!(html.contains("default-src 'none'"));
     assert_eq!(html.matches("://").count(), html.matches("http://www.w3.org/2000/svg").count());
     assert!(html.contains("<title>&lt;/title&gt;&lt;script&gt;alert(1)") && !html.contains("<img"));
@@ -175,6 +197,6 @@ fn the_page_loads_nothing_links_the_pages_of_its_trials_and_text_of_a_study_is_d
     assert_eq!(data["result"]["trials"][1]["setting"]["model.position"], "<b>");
     assert_eq!(
         (&data["pages"]["2"], &data["config"]),
-        (&"trials/002/report.html".into(), &page.config.into())
+        (&"trials/002/report.html".into(), &texts[0].as_str().into())
     );
 }

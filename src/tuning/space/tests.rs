@@ -26,8 +26,8 @@ fn a_grid_holds_every_combination_that_the_config_lets_pass() {
         (setting["model.d_model"].as_integer().unwrap(), setting["model.heads"].as_integer().unwrap())
     });
     assert_eq!(pairs.collect::<Vec<_>>(), [(15, 3), (15, 5), (24, 2), (24, 3)]);
-    assert_eq!(grid.left_out, 2);
-    assert!(grid.reason.unwrap().contains("must divide"));
+    assert_eq!(grid.refused.len(), 2);
+    assert!(grid.refused[0].contains("must divide"));
 }
 
 #[test]
@@ -81,7 +81,8 @@ fn lists_are_drawn_without_repetition_to_their_end() {
 fn the_end_of_a_schedule_is_no_higher_than_the_rate_that_is_tried() {
     let space = space("\"training.learning_rate\" = [1e-5, 1e-3]").unwrap();
     let least = space.grid().unwrap().settings;
-    let least = least.iter().map(|setting| space.config(setting).unwrap().training.min_learning_rate);
+    let least =
+        least.iter().map(|setting| configured(&space.base, setting).unwrap().training.min_learning_rate);
     assert_eq!(least.collect::<Vec<_>>(), [1e-5, 1e-4]);
 }
 
@@ -99,9 +100,9 @@ fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
         ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be at least 1"),
         ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
         ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),
-        ("\"model.dropout\" = { min = 0.3 }", "lacks `max`"),
+        ("\"model.dropout\" = { min = 0.3 }", "missing field `max`"),
         ("\"model.dropout\" = { min = 0, max = 0.5, scale = \"log\" }", "logarithmic scale over `min` = 0"),
-        ("\"model.dropout\" = { min = 0, max = 0.5, sacle = \"log\" }", "has a `sacle`"),
+        ("\"model.dropout\" = { min = 0, max = 0.5, sacle = \"log\" }", "unknown field `sacle`"),
         ("\"training.steps\" = [10, 20]", "`tune.steps`"),
         ("\"run.seed\" = [1, 2]", "`tune.seeds`"),
         ("\"data.length\" = [8, 16]", "validation set"),

@@ -17,8 +17,7 @@ use crate::weights::native::Description;
 
 /// The keys of transformers' `GPT2Config` and of nanoGPT's `model_args` that decide what a model
 /// computes; others are allowed.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Config {
     model_type: Option<String>,
     n_embd: Option<usize>,
@@ -42,16 +41,11 @@ struct Config {
 pub(super) fn read(
     tensors: &BTreeMap<String, TensorData>,
     layout: Layout,
-    config: Option<(&Value, &Path)>,
-    origin: &Path,
+    (config, place): (Value, &Path),
 ) -> Result<Description> {
-    let place = config.map_or(origin, |(_, path)| path);
     let refused = |problem: String| Error::file(place, None, None, problem);
-    let config: Config = match config {
-        Some((json, _)) => serde_json::from_value(json.clone())
-            .map_err(|error| refused(format!("is no config of a GPT-2: {error}")))?,
-        None => Config::default(),
-    };
+    let config: Config = serde_json::from_value(config)
+        .map_err(|error| refused(format!("is no config of a GPT-2: {error}")))?;
     if let Some(other) = config.model_type.as_deref().filter(|name| *name != "gpt2") {
         return Err(refused(format!("`model_type` is \"{other}\", and only \"gpt2\" can be imported")));
     }
@@ -75,30 +69,22 @@ pub(super) fn read(
     let context = size("n_positions", config.n_positions, axis("wpe.weight", 0))?;
     let blocks = tensors.keys().filter_map(|name| name.strip_prefix("h.")?.split('.').next()?.parse().ok());
     let layers = size("n_layer", config.n_layer, blocks.max().map(|last: usize| last.saturating_add(1)))?;
-    let heads = match config.n_head {
-        Some(heads) => heads,
-        None => {
-            return Err(refused(
-                "no config says how many heads the model has: give it by --config config.json".into(),
-            ));
-        }
-    };
-    let inner = match layout {
-        Layout::InputOutput => axis("h.0.mlp.c_fc.weight", 1),
-        Layout::OutputInput => axis("h.0.mlp.c_fc.weight", 0),
-    };
+    let heads = config.n_head.ok_or_else(|| {
+        refused("no config says how many heads the model has: give it by --config config.json".into())
+    })?;
+    let inner = axis("h.0.mlp.c_fc.weight", if layout == Layout::InputOutput { 1 } else { 0 });
     let inner = size("n_inner", config.n_inner, inner.or(Some(4 * d_model)))?;
     if !inner.is_multiple_of(d_model) {
         return Err(refused(format!("the inner width {inner} is no multiple of the width {d_model}")));
     }
-    let gelu = match (config.activation_function.as_deref(), layout) {
-        (Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast"), _) | (None, Layout::InputOutput) => Gelu::Tanh,
-        // nanoGPT calls `nn.GELU()`.
-        (Some("gelu"), _) | (None, Layout::OutputInput) => Gelu::Erf,
-        (Some(other), _) => {
-            return Err(refused(format!(
-                "`activation_function` is \"{other}\": gelu_new, gelu_pytorch_tanh, gelu_fast and gelu are known"
-            )));
+    // nanoGPT calls `nn.GELU()`.
+    let usual = if layout == Layout::InputOutput { "gelu_new" } else { "gelu" };
+    let gelu = match config.activation_function.as_deref().unwrap_or(usual) {
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Gelu::Tanh,
+        "gelu" => Gelu::Erf,
+        other => {
+            let known = "gelu_new, gelu_pytorch_tanh, gelu_fast and gelu are known";
+            return Err(refused(format!("`activation_function` is \"{other}\": {known}")));
         }
     };
     let head_differs = tensors.get("lm_head.weight").is_some_and(|head| {

@@ -20,8 +20,8 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use serde_json::{Value, json};
 
+use super::mapping::{self, Entry};
 use super::native::{Description, Tensors};
-use super::{listed, transposed};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, NormPlacement, Sizes};
@@ -36,62 +36,49 @@ pub enum Layout {
     OutputInput,
 }
 
-/// What a tensor is, which says how it lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// The same everywhere.
-    Plain,
-    /// The weight of a linear layer.
-    Linear,
-    /// The head, `[vocab, d_model]` in both.
-    Head,
-}
-
-/// One tensor: their name, ours, and its shape here.
-struct Entry {
-    theirs: String,
-    ours: String,
-    kind: Kind,
-    shape: Vec<usize>,
-}
-
 /// All tensors of a model. A config without biases has none of theirs either.
-fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
+fn entries(model: &ModelConfig, sizes: Sizes, layout: Layout) -> Vec<Entry> {
     let (d_model, inner) = (model.d_model, model.d_model * model.feed_forward);
-    let entry = |theirs: &str, ours: &str, kind, shape: &[usize]| Entry {
-        theirs: theirs.to_string(),
-        ours: ours.to_string(),
-        kind,
+    let entry = |theirs: String, ours: String, shape: &[usize], is_transposed| Entry {
+        theirs,
+        ours,
         shape: shape.to_vec(),
+        is_transposed,
     };
-    let mut entries = vec![
-        entry("wte.weight", "embedding.token.weight", Kind::Plain, &[sizes.vocab, d_model]),
-        entry("wpe.weight", "position.weight", Kind::Plain, &[sizes.context, d_model]),
-    ];
-    // A norm or a linear layer: a weight, and a bias as wide as its output.
-    let mut module = |theirs: String, ours: String, kind: Kind, shape: &[usize]| {
-        let (weight, bias) = if kind == Kind::Linear { ("weight", "bias") } else { ("gamma", "beta") };
-        entries.push(entry(&format!("{theirs}.weight"), &format!("{ours}.{weight}"), kind, shape));
+    // A norm, or a linear layer, which has a matrix: a weight, and a bias as wide as its output.
+    let module = |theirs: String, ours: String, shape: &[usize]| {
+        let is_linear = shape.len() == 2;
+        let [weight, bias] = if is_linear { ["weight", "bias"] } else { ["gamma", "beta"] };
+        let is_transposed = is_linear && layout == Layout::OutputInput;
+        let mut entries =
+            vec![entry(format!("{theirs}.weight"), format!("{ours}.{weight}"), shape, is_transposed)];
         if model.bias {
-            let shape = &shape[shape.len() - 1..];
-            entries.push(entry(&format!("{theirs}.bias"), &format!("{ours}.{bias}"), Kind::Plain, shape));
+            let width = &shape[shape.len() - 1..];
+            entries.push(entry(format!("{theirs}.bias"), format!("{ours}.{bias}"), width, false));
         }
+        entries
     };
+    let table = |theirs: &str, ours: &str, rows| entry(theirs.into(), ours.into(), &[rows, d_model], false);
+    let mut entries = vec![
+        table("wte.weight", "embedding.token.weight", sizes.vocab),
+        table("wpe.weight", "position.weight", sizes.context),
+    ];
     for layer in 0..model.layers {
-        for (theirs, ours, kind, shape) in [
-            ("ln_1", "attention_norm", Kind::Plain, &[d_model][..]),
-            ("attn.c_attn", "attention.qkv", Kind::Linear, &[d_model, 3 * d_model]),
-            ("attn.c_proj", "attention.output", Kind::Linear, &[d_model, d_model]),
-            ("ln_2", "feed_forward_norm", Kind::Plain, &[d_model]),
-            ("mlp.c_fc", "feed_forward.up", Kind::Linear, &[d_model, inner]),
-            ("mlp.c_proj", "feed_forward.down", Kind::Linear, &[inner, d_model]),
+        for (theirs, ours, shape) in [
+            ("ln_1", "attention_norm", &[d_model][..]),
+            ("attn.c_attn", "attention.qkv", &[d_model, 3 * d_model]),
+            ("attn.c_proj", "attention.output", &[d_model, d_model]),
+            ("ln_2", "feed_forward_norm", &[d_model]),
+            ("mlp.c_fc", "feed_forward.up", &[d_model, inner]),
+            ("mlp.c_proj", "feed_forward.down", &[inner, d_model]),
         ] {
-            module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), kind, shape);
+            entries.extend(module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), shape));
         }
     }
-    module("ln_f".to_string(), "norm".to_string(), Kind::Plain, &[d_model]);
+    entries.extend(module("ln_f".into(), "norm".into(), &[d_model]));
     if !model.tie_embeddings {
-        entries.push(entry("lm_head.weight", "head.weight", Kind::Head, &[d_model, sizes.vocab]));
+        // `[vocab, d_model]` in both layouts.
+        entries.push(entry("lm_head.weight".into(), "head.weight".into(), &[d_model, sizes.vocab], true));
     }
     entries
 }
@@ -102,57 +89,31 @@ pub fn is_mask(name: &str) -> bool {
 }
 
 /// A name without what wrappers put before it: `torch.compile`, data parallelism, the model's head.
-pub fn bare(name: &str) -> &str {
-    let mut bare = name;
-    for prefix in ["_orig_mod.", "module.", "transformer."] {
-        bare = bare.strip_prefix(prefix).unwrap_or(bare);
-    }
-    bare
+fn bare(name: &str) -> String {
+    let prefixes = ["_orig_mod.", "module.", "transformer."];
+    prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
 }
 
 /// A model in this naming, made ours. `config` is the contents of a `config.json` or nanoGPT's
-/// `model_args`, `origin` the file that errors about tensors name.
+/// `model_args`, and where it stands; `origin` the file that errors about tensors name.
 ///
 /// # Errors
-/// Where the config asks for what this decoder does not do; and one that lists up to 32 tensors that are
-/// missing, left over or of another shape.
+/// Where the config asks for what this decoder does not do; and those of [`mapping::import`].
 pub fn import(
     tensors: BTreeMap<String, TensorData>,
     layout: Layout,
-    config: Option<(&Value, &Path)>,
+    config: (Value, &Path),
     origin: &Path,
-) -> Result<(Description, Tensors)> {
+) -> Result<(Tensors, Description)> {
     let mut tensors: BTreeMap<String, TensorData> =
-        tensors.into_iter().map(|(name, data)| (bare(&name).to_string(), data)).collect();
-    let description = config::read(&tensors, layout, config, origin)?;
+        tensors.into_iter().map(|(name, data)| (bare(&name), data)).collect();
+    let description = config::read(&tensors, layout, config)?;
     // Theirs may store a tied head once more.
     if description.model.tie_embeddings {
         tensors.remove("lm_head.weight");
     }
-
-    let mut ours = Vec::new();
-    let mut problems = Vec::new();
-    for Entry { theirs, ours: name, kind, shape } in entries(&description.model, description.sizes) {
-        let Some(data) = tensors.remove(&theirs) else {
-            problems.push(format!("`{theirs}` is missing"));
-            continue;
-        };
-        let is_turned = kind == Kind::Head || kind == Kind::Linear && layout == Layout::OutputInput;
-        let found = data.shape.to_vec();
-        let expected = if is_turned { shape.iter().rev().copied().collect() } else { shape };
-        match found == expected {
-            true => ours.push((name, if is_turned { transposed(data) } else { data })),
-            false => problems.push(format!("`{theirs}` is {found:?}, not {expected:?}")),
-        }
-    }
-    problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
-    match problems.is_empty() {
-        true => Ok((description, ours)),
-        false => {
-            let problem = format!("holds no such GPT-2: {}", listed(&problems));
-            Err(Error::file(origin, None, None, problem))
-        }
-    }
+    let entries = entries(&description.model, description.sizes, layout);
+    Ok((mapping::import(entries, tensors, "GPT-2", origin)?, description))
 }
 
 /// A model in transformers' naming and layout, with the contents of its `config.json`.
@@ -164,52 +125,25 @@ pub fn export(
     tensors: Tensors,
     vocabulary: &Vocabulary,
 ) -> Result<(Tensors, Value)> {
-    let (model, sizes) = (&description.model, description.sizes);
-    let other = |key: &str, value: Value, gpt2: &str| {
+    let model = &description.model;
+    let differences = [
+        ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
+        ("position", model.position != PositionScheme::Learned, "\"learned\""),
+        ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
+        ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "as many as heads"),
+        ("embedding_norm", model.embedding_norm, "no norm there"),
+        ("head_bias", model.head_bias && !model.tie_embeddings, "a head without bias"),
+    ];
+    if let Some((key, _, gpt2)) = differences.into_iter().find(|(_, differs, _)| *differs) {
         let problem = format!(
             "is not what GPT-2 has, which is {gpt2}: export --format safetensors or pytorch-names instead"
         );
-        Err(Error::key(key, value, problem))
-    };
-    let word = |variant: Result<Value, serde_json::Error>| variant.unwrap_or_default();
-    match model {
-        ModelConfig { architecture: Architecture::OneLayer | Architecture::EncoderDecoder, .. } => {
-            return other(
-                "model.architecture",
-                word(serde_json::to_value(model.architecture)),
-                "\"decoder\"",
-            );
-        }
-        ModelConfig { position, .. } if *position != PositionScheme::Learned => {
-            return other("model.position", word(serde_json::to_value(position)), "\"learned\"");
-        }
-        ModelConfig { norm: NormPlacement::Post, .. } => {
-            return other("model.norm", word(serde_json::to_value(model.norm)), "\"pre\"");
-        }
-        ModelConfig { key_value_heads, heads, .. } if ![0, *heads].contains(key_value_heads) => {
-            return other("model.key_value_heads", json!(key_value_heads), "as many as heads");
-        }
-        ModelConfig { embedding_norm: true, .. } => {
-            return other("model.embedding_norm", json!(true), "no norm there");
-        }
-        ModelConfig { head_bias: true, tie_embeddings: false, .. } => {
-            return other("model.head_bias", json!(true), "a head without bias");
-        }
-        _ => {}
+        return Err(Error::key(format!("model.{key}"), &json!(model)[key], problem));
     }
-    let mut ours: BTreeMap<String, TensorData> = tensors.into_iter().collect();
-    // What has no biases computes as what has zeros for them.
     let with_biases = ModelConfig { bias: true, ..model.clone() };
-    let mut theirs = Vec::new();
-    for entry in entries(&with_biases, sizes) {
-        let data = match ours.remove(&entry.ours) {
-            Some(data) if entry.kind == Kind::Head => transposed(data),
-            Some(data) => data,
-            None if entry.shape.len() == 1 && !model.bias => TensorData::zeros::<f32, _>(entry.shape),
-            None => return Err(Error::Failed(format!("the weights lack `{}`", entry.ours))),
-        };
-        let is_head = entry.kind == Kind::Head;
-        theirs.push((if is_head { entry.theirs } else { format!("transformer.{}", entry.theirs) }, data));
+    let mut entries = entries(&with_biases, description.sizes, Layout::InputOutput);
+    for entry in entries.iter_mut().filter(|entry| entry.theirs != "lm_head.weight") {
+        entry.theirs.insert_str(0, "transformer.");
     }
-    Ok((theirs, config::write(description, vocabulary)))
+    Ok((mapping::export(entries, tensors, model.bias)?, config::write(description, vocabulary)))
 }

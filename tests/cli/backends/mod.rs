@@ -146,7 +146,6 @@ fn every_backend_computes_right() {
             let parts = device["check"]["parts"].as_array().unwrap();
             assert!(parts.iter().all(|part| part["what"] != "dropout"), "{device}");
             assert!(device["check"]["dropout"]["difference"].as_f64().unwrap() < 0.0102, "{device}");
-            assert!(device["check"]["milliseconds"].as_f64().unwrap() > 0.0);
             checked += 1;
         }
     }

@@ -1,15 +1,9 @@
 //! `rate_finder`: the loss along a sweep over learning rates.
 
-use super::{log_range, widened};
-use crate::report::axis::{Axis, LABEL, wide_area};
-use crate::report::color::{BLUE, GREEN, VERMILION, pale};
-use crate::report::line_chart::{LineChart, Mark, Series, legend};
-use crate::report::picture::{HEADING, Picture};
-use crate::report::range::Range;
-use crate::report::text::Text;
+use super::log_range;
+use crate::report::draw::color::{BLUE, GREEN, VERMILION, pale};
+use crate::report::draw::{Axis, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text};
 use crate::tuning::{RatePoint, RateSweep, Verdict};
-
-const HEIGHT: f64 = 400.0;
 
 /// The sweep over learning rates of the config that is called `name`; none where nothing was swept.
 pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
@@ -19,14 +13,15 @@ pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
     // What follows the blow-up would squash the fall.
     let first = points.first()?.loss;
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
-    let range = widened(Range::new(low, high), 0.06);
+    let range = Range::new(low, high).padded(0.06, 0.06);
     let title = format!("{name}: sweep over learning rates");
-    let mut picture = Picture::new("rate_finder", HEIGHT, &title, &sweep.verdict.finding());
-    let y = Axis::new("training loss (nats per token)", range);
+    let mut picture = Picture::new("rate_finder", 400.0, &title, &sweep.verdict.describe());
     let rates = log_range(points.iter().map(|point| point.rate));
-    let area = wide_area(HEADING + 30.0, HEIGHT - HEADING - 82.0, &y, None);
+    let x = Axis::new("learning rate", rates, Scale::Logarithmic);
+    let y = Axis::new("training loss (nats per token)", range, Scale::Linear);
+    let mut chart = LineChart::filling(&picture, x, y);
     let curve = |value: fn(&RatePoint) -> f64| points.iter().map(move |point| (point.rate, value(point)));
-    let mut series = vec![
+    chart.series = vec![
         Series::new("single steps", pale(BLUE), Mark::Line(1.0), curve(|point| point.loss)),
         Series::new("smoothed", BLUE, Mark::Line(2.25), curve(|point| point.smoothed)),
     ];
@@ -38,15 +33,13 @@ pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
     };
     for &(rate, color, name) in &marked {
         let line = [(rate, range.start), (rate, range.end)];
-        series.push(Series::new(name, color, Mark::Dashed(1.5), line));
+        chart.series.push(Series::new(name, color, Mark::Dashed(1.5), line));
     }
-    let chart = LineChart { area, x: Axis::logarithmic("learning rate", rates), y, series };
-    chart.draw(&mut picture.canvas);
+    chart.draw_with_legend(&mut picture);
     for (rate, color, _) in marked {
-        let (x, _) = chart.place(rate, range.start);
+        let (x, bottom) = chart.place(rate, range.start);
         let look = Text::new(LABEL).color(color).right();
-        picture.canvas.text(&format!("{rate:.1e}"), (x - 5.0, area.bottom() - 10.0), &look);
+        picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &look);
     }
-    legend(&mut picture.canvas, (area.left, HEADING + 8.0), &chart.entries());
     Some(picture)
 }

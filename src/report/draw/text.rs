@@ -69,17 +69,14 @@ impl Text {
     }
 }
 
-static REGULAR: LazyLock<FontRef<'static>> = LazyLock::new(|| embedded(dejavu::sans::regular()));
-static BOLD: LazyLock<FontRef<'static>> = LazyLock::new(|| embedded(dejavu::sans::bold()));
-
-/// # Panics
-/// Where the bytes are no font, which would be an error in the crate that embeds them.
-fn embedded(bytes: &'static [u8]) -> FontRef<'static> {
-    FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid")
-}
+/// The regular font and the bold one. Where they were no fonts, it would be an error in the crate that has them.
+static FONTS: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {
+    let font = |bytes| FontRef::try_from_slice(bytes).expect("the embedded DejaVu fonts are valid");
+    [font(dejavu::sans::regular()), font(dejavu::sans::bold())]
+});
 
 pub(super) fn font(bold: bool) -> &'static FontRef<'static> {
-    if bold { &BOLD } else { &REGULAR }
+    &FONTS[usize::from(bold)]
 }
 
 /// Whether the font has the character.

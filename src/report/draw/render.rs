@@ -5,15 +5,15 @@
 
 use ab_glyph::{Font, point};
 use image::codecs::png::PngEncoder;
-use image::{ColorType, ImageEncoder};
+use image::{Rgb, RgbImage};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
     Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
 };
 
-use super::canvas::{Canvas, Place, Rect, Shape};
-use super::color;
+use super::color::BACKGROUND;
+use super::picture::{Picture, Place, Rect, Shape};
 use super::text::{Text, font, set};
 use crate::error::{Error, Result};
 
@@ -27,68 +27,56 @@ const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.
 const VECTOR_UNIT: u32 = 4;
 
-/// Pixels, three bytes each, row by row.
-pub(crate) struct Raster {
-    pub width: u32,
-    pub height: u32,
-    pub rgb: Vec<u8>,
-}
-
-impl Raster {
-    /// The bytes of a PNG.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        let mut png = Vec::new();
-        PngEncoder::new(&mut png)
-            .write_image(&self.rgb, self.width, self.height, ColorType::Rgb8)
-            .map_err(failed)?;
-        Ok(png)
-    }
-}
-
 fn failed(error: impl std::fmt::Display) -> Error {
     Error::Failed(format!("cannot draw: {error}"))
 }
 
+/// The bytes of a PNG with `scale` pixels for each logical one.
+pub(crate) fn png(picture: &Picture, scale: u32) -> Result<Vec<u8>> {
+    let mut png = Vec::new();
+    raster(picture, scale)?.write_with_encoder(PngEncoder::new(&mut png)).map_err(failed)?;
+    Ok(png)
+}
+
 /// Draws twice as fine as asked and averages the pixels: plotters places everything on whole pixels, and
-/// this smooths edges and letter spacing. `scale` is the pixels of a logical one.
-pub(crate) fn raster(canvas: &Canvas, (width, height): (u32, u32), scale: u32) -> Result<Raster> {
+/// this smooths edges and letter spacing.
+pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
+    let (width, height) = picture.size();
     let (width, height) = (width * scale, height * scale);
     let fine = if u64::from(width) * u64::from(height) * 4 <= MAX_FINE_PIXELS { 2 } else { 1 };
     let size = (width * fine, height * fine);
-    let mut drawn = vec![255; size.0 as usize * size.1 as usize * 3];
+    let mut drawn = RgbImage::from_pixel(size.0, size.1, Rgb([255; 3]));
     let backend = BitMapBackend::with_buffer(&mut drawn, size);
-    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine) }.draw(canvas)?;
-    let rgb = if fine == 1 { drawn } else { halve(&drawn, width as usize, height as usize) };
-    Ok(Raster { width, height, rgb })
-}
-
-/// The mean of each two by two pixels; `width` and `height` are those of the result.
-fn halve(fine: &[u8], width: usize, height: usize) -> Vec<u8> {
-    let row = width * 2 * 3;
-    let mut rgb = Vec::with_capacity(width * height * 3);
-    for y in 0..height {
-        let (upper, lower) = fine[2 * y * row..][..2 * row].split_at(row);
-        for (upper, lower) in upper.chunks_exact(6).zip(lower.chunks_exact(6)) {
-            for channel in 0..3 {
-                let four = [upper[channel], upper[channel + 3], lower[channel], lower[channel + 3]];
-                let sum: u16 = four.into_iter().map(u16::from).sum();
-                rgb.push(((sum + 2) / 4) as u8);
+    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine) }.draw(picture)?;
+    if fine == 1 {
+        return Ok(drawn);
+    }
+    // Each pixel is the mean of four, in plain loops over bytes: a picture has millions of them.
+    let row = 3 * size.0 as usize;
+    let mut means = Vec::with_capacity(drawn.len() / 4);
+    for rows in drawn.as_raw().chunks_exact(2 * row) {
+        let (above, below) = rows.split_at(row);
+        for (a, b) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
+            for k in 0..3 {
+                let sum = u16::from(a[k]) + u16::from(a[k + 3]) + u16::from(b[k]) + u16::from(b[k + 3]);
+                means.push(((sum + 2) / 4) as u8);
             }
         }
     }
-    rgb
+    RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
 }
 
 /// Draws the text of an SVG.
-pub(crate) fn vector(canvas: &Canvas, (width, height): (u32, u32)) -> Result<String> {
+pub(crate) fn vector(picture: &Picture) -> Result<String> {
+    let (width, height) = picture.size();
     let (fine_width, fine_height) = (width * VECTOR_UNIT, height * VECTOR_UNIT);
     let mut svg = String::new();
     {
         let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
         let mut surface = Surface { backend, is_bitmap: false, unit: f64::from(VECTOR_UNIT) };
-        let all = Rect { left: 0.0, top: 0.0, width: f64::from(width), height: f64::from(height) };
-        surface.shape(&Shape::Rect { rect: all, color: color::BACKGROUND })?;
-        surface.draw(canvas)?;
+        let paper = Rect { left: 0.0, top: 0.0, width: f64::from(width), height: f64::from(height) };
+        surface.shape(&Shape::Rect { rect: paper, color: BACKGROUND })?;
+        surface.draw(picture)?;
         surface.backend.present().map_err(failed)?;
     }
     // The view box stays fine; the size at which the picture is shown is the logical one. plotters
@@ -106,19 +94,22 @@ struct Surface<B> {
 }
 
 impl<B: DrawingBackend> Surface<B> {
-    fn draw(&mut self, canvas: &Canvas) -> Result<()> {
-        canvas.shapes.iter().try_for_each(|shape| self.shape(shape))
+    fn draw(&mut self, picture: &Picture) -> Result<()> {
+        picture.shapes.iter().try_for_each(|shape| self.shape(shape))
     }
 
     fn device(&self, (x, y): Place) -> (i32, i32) {
         ((x * self.unit).round() as i32, (y * self.unit).round() as i32)
     }
 
+    fn corners(&self, rect: Rect) -> [(i32, i32); 2] {
+        [(rect.left, rect.top), (rect.right(), rect.bottom())].map(|corner| self.device(corner))
+    }
+
     fn shape(&mut self, shape: &Shape) -> Result<()> {
         match shape {
             Shape::Rect { rect, color } => {
-                let from = self.device((rect.left, rect.top));
-                let to = self.device((rect.right(), rect.bottom()));
+                let [from, to] = self.corners(*rect);
                 self.backend.draw_rect(from, to, &color.filled(), true).map_err(failed)
             }
             Shape::Line { places, color, width } => self.line(places, *color, *width),
@@ -206,8 +197,7 @@ impl<B: DrawingBackend> Surface<B> {
     }
 
     fn image(&mut self, rect: Rect, pixels: &dyn Fn(f64, f64) -> RGBColor) -> Result<()> {
-        let from = self.device((rect.left, rect.top));
-        let to = self.device((rect.right(), rect.bottom()));
+        let [from, to] = self.corners(rect);
         let (width, height) = ((to.0 - from.0).max(1) as usize, (to.1 - from.1).max(1) as usize);
         let mut rgb = Vec::with_capacity(width * height * 3);
         for y in 0..height {

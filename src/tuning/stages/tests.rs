@@ -1,6 +1,5 @@
 //! Studies played with made-up losses: who goes on, and that nothing is asked for twice.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,28 +8,28 @@ use super::*;
 /// A study whose trials' losses are a function of their settings, and what it did.
 struct Played {
     /// Every wave of what was due together.
-    waves: Vec<Vec<Due>>,
+    waves: Vec<Vec<usize>>,
     trials: Vec<Proposed>,
 }
 
-fn proposer(text: &str, steps: usize) -> Proposer {
-    let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
-    let tune = config.tune.clone().unwrap_or_default();
-    Proposer::new(&tune, &Space::new(&config).unwrap(), 5, steps).unwrap()
+fn stages(text: &str, steps: usize) -> Stages {
+    let mut config = Config::parse(text, Path::new("study.toml"), &["run.seed=5".into()]).unwrap();
+    let tune = config.tune.take().unwrap_or_default();
+    Stages::new(&tune, &config, steps).unwrap()
 }
 
 /// Plays a study to its end.
-fn play(proposer: &Proposer, loss: impl Fn(&Setting, usize) -> f64) -> Played {
-    let known = RefCell::new(BTreeMap::new());
+fn play(stages: &Stages, loss: impl Fn(&Setting, usize) -> f64) -> Played {
+    let mut known = BTreeMap::new();
     let mut waves = Vec::new();
     loop {
-        let agenda = proposer.agenda(|_, due| known.borrow().get(&(due.trial, due.rung)).copied());
+        let agenda = stages.agenda(|trial, rung| known.get(&(trial, rung)).copied());
         if agenda.due.is_empty() {
             return Played { waves, trials: agenda.trials };
         }
-        for due in &agenda.due {
-            let standing = loss(&agenda.trials[due.trial].setting, due.rung);
-            let before = known.borrow_mut().insert((due.trial, due.rung), standing);
+        for &trial in &agenda.due {
+            let Proposed { setting, rung, .. } = &agenda.trials[trial];
+            let before = known.insert((trial, *rung), loss(setting, *rung));
             assert_eq!(before, None, "nothing is due twice");
         }
         waves.push(agenda.due);
@@ -48,72 +47,77 @@ fn bowl(setting: &Setting, _: usize) -> f64 {
 
 #[test]
 fn a_race_leaves_one_in_three_at_each_rung_and_the_best_at_the_end() {
-    let played = play(&proposer(SPACE, 1_000), bowl);
+    let played = play(&stages(SPACE, 1_000), bowl);
     assert_eq!(played.waves.iter().map(Vec::len).collect::<Vec<_>>(), [27, 9, 3, 1]);
     let loss = |trial: usize| bowl(&played.trials[trial].setting, 0);
-    let winner = played.waves[3][0].trial;
+    let winner = played.waves[3][0];
     assert!((0..27).all(|trial| loss(trial) >= loss(winner)));
 }
 
 #[test]
 fn short_trials_race_in_fewer_rungs() {
-    assert_eq!(proposer(SPACE, 100).rungs, 3, "11 steps to the first rung; 3 would be too few");
-    assert_eq!(proposer(SPACE, 29).rungs, 1);
+    assert_eq!(stages(SPACE, 100).rungs, 3, "11 steps to the first rung; 3 would be too few");
+    assert_eq!(stages(SPACE, 29).rungs, 1);
     assert_eq!(most_rungs(1, 1_000, 3), 1, "alone, there is nobody to race with");
 }
 
 #[test]
 fn what_diverges_never_goes_on_and_a_study_of_such_ends() {
-    let played = play(&proposer(SPACE, 1_000), |setting, rung| match bowl(setting, rung) {
+    let played = play(&stages(SPACE, 1_000), |setting, rung| match bowl(setting, rung) {
         loss if loss > 1.0 => f64::INFINITY,
         loss => loss,
     });
-    for due in played.waves[1..].iter().flatten() {
-        assert_ne!(bowl(&played.trials[due.trial].setting, 0), f64::INFINITY);
+    for &trial in played.waves[1..].iter().flatten() {
+        assert!(bowl(&played.trials[trial].setting, 0) <= 1.0);
     }
-    let played = play(&proposer(SPACE, 1_000), |_, _| f64::INFINITY);
+    let played = play(&stages(SPACE, 1_000), |_, _| f64::INFINITY);
     assert_eq!(played.waves.len(), 1);
-    let played = play(&proposer("", 1_000), |_, _| f64::INFINITY);
+    let played = play(&stages("", 1_000), |_, _| f64::INFINITY);
     assert_eq!(played.waves.len(), 4, "each stage of the recipe is tried around the config's own values");
 }
 
 #[test]
 fn results_in_hand_are_never_asked_for_again_whatever_else_is_known() {
-    let proposer = proposer(SPACE, 1_000);
-    let whole = play(&proposer, bowl);
+    let stages = stages(SPACE, 1_000);
+    let whole = play(&stages, bowl);
     // Of the second wave every other trial is known: as after a kill in its middle.
-    let known = |due: Due| due.rung == 0 || due.rung == 1 && due.trial.is_multiple_of(2);
-    let agenda =
-        proposer.agenda(|trials, due| known(due).then(|| bowl(&trials[due.trial].setting, due.rung)));
-    let rest = whole.waves[1].iter().copied().filter(|due| !known(*due)).collect::<Vec<_>>();
-    assert_eq!((agenda.due, agenda.trials), (rest, whole.trials));
+    let known = |trial: usize, rung| rung == 0 || rung == 1 && trial.is_multiple_of(2);
+    let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
+    let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
+    let rest = whole.waves[1].iter().copied().filter(|&trial| !known(trial, 1)).collect::<Vec<_>>();
+    let settings = |trials: Vec<Proposed>| trials.into_iter().map(|trial| trial.setting).collect::<Vec<_>>();
+    assert_eq!((agenda.due, settings(agenda.trials)), (rest, settings(whole.trials)));
 }
 
 #[test]
 fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
-    let proposer = proposer(SPACE, 1_000);
-    let whole = play(&proposer, bowl);
-    // As after a kill in the middle of the third wave.
-    let known = |due: Due| due.rung < 2 || due == whole.waves[2][0];
-    let told = |proposer: &Proposer, loss: &dyn Fn(&Setting, usize) -> f64, known: &dyn Fn(Due) -> bool| {
-        proposer.agenda(|trials, due| known(due).then(|| loss(&trials[due.trial].setting, due.rung)))
+    let stages = self::stages(SPACE, 1_000);
+    let whole = play(&stages, bowl);
+    let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
+    let racing = |agenda: &Agenda| {
+        (0..agenda.trials.len()).filter(|&trial| agenda.trials[trial].races).collect::<Vec<_>>()
     };
-    let agenda = told(&proposer, &bowl, &known);
-    let wave = |wave: usize| whole.waves[wave].iter().map(|due| due.trial).collect::<Vec<_>>();
-    assert_eq!(agenda.racing, wave(2), "one of them is there already, and may yet go on");
+    // As after a kill in the middle of the third wave.
+    let known = |trial, rung| rung < 2 || (trial, rung) == (whole.waves[2][0], 2);
+    let agenda = stages.agenda(|trial, rung| known(trial, rung).then(|| loss(trial, rung)));
+    assert_eq!(racing(&agenda), whole.waves[2], "one of them is there already, and may yet go on");
     for trial in 0..27 {
-        let furthest = (0..3).rev().find(|&rung| wave(rung).contains(&trial));
-        assert_eq!(Some(agenda.rungs[trial]), furthest, "{trial}");
+        let furthest = (0..3).rev().find(|&rung| whole.waves[rung].contains(&trial));
+        assert_eq!(Some(agenda.trials[trial].rung), furthest, "{trial}");
     }
-    assert_eq!(told(&proposer, &bowl, &|_| true).racing, [0; 0], "the study is complete");
+    assert_eq!(
+        racing(&stages.agenda(|trial, rung| Some(loss(trial, rung)))),
+        [0; 0],
+        "the study is complete"
+    );
 
     // In the recipe the best so far races on in every stage, and who was beaten in an earlier one does not.
-    let recipe = self::proposer("", 1_000);
-    let own = recipe.settings()[0].clone();
-    let best_first = |setting: &Setting, _: usize| f64::from(u8::from(*setting != own));
-    let agenda = told(&recipe, &best_first, &|due| due.trial < 3);
-    assert_eq!(agenda.racing, [0, 3, 4, 5]);
-    assert!(agenda.due.iter().all(|due| due.rung == 0 && due.trial >= 3));
+    let recipe = self::stages("", 1_000);
+    let best_first = |trial: usize, _| (trial < 3).then(|| f64::from(u8::from(trial > 0)));
+    let agenda = recipe.agenda(best_first);
+    assert_eq!(racing(&agenda), [0, 3, 4, 5]);
+    assert_eq!(agenda.due, [3, 4, 5]);
+    assert!(agenda.due.iter().all(|&trial| agenda.trials[trial].rung == 0));
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
             + (number("model.heads") - 8.0).abs() / 8.0
             + (number("model.dropout") - 0.1).abs()
     };
-    let played = play(&proposer("", 1_000), loss);
+    let played = play(&stages("", 1_000), loss);
     let best = played.trials.iter().min_by(|a, b| loss(&a.setting, 0).total_cmp(&loss(&b.setting, 0)));
     let best = &best.unwrap().setting;
     let expected: toml::Table = "\"training.batch_size\" = 16\n\"training.learning_rate\" = 5e-4\n\
@@ -142,14 +146,14 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
     order.dedup();
     assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
     assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
-    assert_eq!(proposer("", 1_000).trials(), played.trials.len(), "as announced");
+    assert_eq!(stages("", 1_000).races().iter().sum::<usize>(), played.trials.len(), "as announced");
 }
 
 #[test]
 fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
     // The config's own values begin worst of all and end best.
-    let proposer = proposer("", 1_000);
-    let own = proposer.settings()[0].clone();
+    let stages = stages("", 1_000);
+    let own = stages.settings()[0].clone();
     let loss = |setting: &Setting, rung: usize| {
         let values = setting.values().map(|value| value.to_string()).collect::<String>();
         let other = 2.0 + values.bytes().map(f64::from).sum::<f64>() / 1e5;
@@ -159,8 +163,8 @@ fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
             (false, _) => other,
         }
     };
-    let played = play(&proposer, loss);
-    let ended = |stage: usize| played.waves[2 * stage + 1].iter().map(|due| due.trial).collect::<Vec<_>>();
+    let played = play(&stages, loss);
+    let ended = |stage: usize| played.waves[2 * stage + 1].clone();
     assert_eq!(ended(0).len(), 3, "two of three, and the config's own");
     assert!(ended(0).contains(&0) && played.trials[0].setting == own);
     assert!((1..4).all(|stage| !ended(stage).contains(&0)), "its result is known from the first stage");
@@ -170,7 +174,7 @@ fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
         played.trials.iter().all(|trial| far(&trial.setting) <= 2),
         "only heads and width change together"
     );
-    let (races, spared) = proposer.races();
+    let (races, spared) = (stages.races(), stages.spared());
     for (stage, trials) in races.into_iter().enumerate() {
         let (begun, ended) = (played.waves[2 * stage].len(), ended(stage).len());
         assert!(begun <= trials && ended <= begun.div_ceil(2) + spared, "{stage}: {begun}, {ended}");

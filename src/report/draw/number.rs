@@ -24,22 +24,17 @@ impl Range {
         self.end - self.start
     }
 
+    /// The range with more at its ends, in shares of its length.
+    pub fn padded(&self, below: f64, above: f64) -> Self {
+        Range { start: self.start - below * self.length(), end: self.end + above * self.length() }
+    }
+
     /// Round values within the range, at most `most` of them: 1, 2 or 5 times a power of ten apart.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
-        let step = self.tick_step(most);
+        let step = round_up_to(self.length() / most.max(1) as f64, [1.0, 2.0, 5.0, 10.0]);
         let first = (self.start / step - 1e-9).ceil() as i64;
         let last = (self.end / step + 1e-9).floor() as i64;
         (first..=last).map(|i| i as f64 * step).collect()
-    }
-
-    fn tick_step(&self, most: usize) -> f64 {
-        let least = self.length() / most.max(1) as f64;
-        let power = 10f64.powf(least.log10().floor());
-        [1.0, 2.0, 5.0, 10.0]
-            .map(|factor| factor * power)
-            .into_iter()
-            .find(|&step| step >= least * 0.999)
-            .unwrap_or(least)
     }
 
     /// The same, at whole numbers only.
@@ -73,14 +68,20 @@ pub(crate) fn round_up(value: f64) -> f64 {
     if !(value.is_finite() && value > 0.0) {
         return 1.0;
     }
+    round_up_to(value, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0])
+}
+
+/// The least of `factors` times the power of ten of a positive value that is not below it, but for rounding.
+fn round_up_to<const N: usize>(value: f64, factors: [f64; N]) -> f64 {
     let power = 10f64.powf(value.log10().floor());
-    let factors = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
     factors.map(|factor| factor * power).into_iter().find(|&round| round >= value * 0.9999).unwrap_or(value)
 }
 
-/// A whole number with thousands set apart, as `12,000`.
-pub(crate) fn whole(value: u64) -> String {
-    thousands(value as f64)
+/// A number in powers of ten, with up to three digits that count, as `2.5e-4`.
+pub(crate) fn scientific(value: f64) -> String {
+    let text = format!("{value:.2e}");
+    let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+    format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A number with the three digits that count, as `0.297`, `2.97`, `297` or `2.97e-5`.
@@ -88,26 +89,22 @@ pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
-    let text = format!("{value:.2e}");
-    let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-    let power: i32 = power.parse().unwrap_or(0);
+    let text = scientific(value);
+    let power: i32 = text.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
     let text = match power {
-        -3..=3 => {
-            let text = format!("{value:.*}", (2 - power).max(0) as usize);
-            if text.contains('.') {
-                text.trim_end_matches('0').trim_end_matches('.').to_string()
-            } else {
-                text
-            }
+        -3..=1 => {
+            let text = format!("{value:.*}", (2 - power) as usize);
+            text.trim_end_matches('0').trim_end_matches('.').to_string()
         }
-        _ => format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.')),
+        2..=3 => format!("{value:.0}"),
+        _ => text,
     };
     text.replacen('-', if value < 0.0 { "−" } else { "-" }, 1)
 }
 
 /// A number of things, as "1 token" or "1,024 tokens".
 pub(crate) fn counted(number: usize, thing: &str) -> String {
-    format!("{} {thing}{}", whole(number as u64), if number == 1 { "" } else { "s" })
+    format!("{} {thing}{}", thousands(number as f64), if number == 1 { "" } else { "s" })
 }
 
 /// Labels for ticks that all show the digits their distance needs; very small and very large values
@@ -133,12 +130,10 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
             if tick.abs() < step * 1e-6 {
                 "0".to_string()
             } else if exponential {
-                let text = format!("{tick:.2e}");
-                let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-                format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+                scientific(tick)
             } else if digits == 0 {
-                let text = whole(tick.abs().round() as u64);
-                if tick < 0.0 { format!("−{text}") } else { text }
+                let sign = if tick < 0.0 { "−" } else { "" };
+                sign.to_string() + &thousands(tick.abs())
             } else {
                 format!("{tick:.digits$}").replace('-', "−")
             }

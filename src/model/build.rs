@@ -1,0 +1,109 @@
+//! From a config to a model.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::LinearConfig;
+use burn::tensor::{Tensor, backend::Backend};
+use burn_flex::Flex;
+
+use super::block::Block;
+use super::embedding::{Embeddings, token_embedding};
+use super::{Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes};
+use crate::ops::LayerNorm;
+use crate::position::{Direction, PositionScheme};
+use crate::{Error, Result};
+
+/// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
+const MOST_PARAMETERS: usize = 16_000_000_000;
+
+impl ModelConfig {
+    /// Builds the model and draws its parameters from the backend's random numbers.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`]; [`Error::Key`] where the model would be too large to hold;
+    /// [`Error::Shape`] where a size of the data is zero.
+    pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        // Nothing returns to a stream where there is none.
+        let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
+        Ok(self.initialisation.apply(self.undrawn(sizes, device)?, layers))
+    }
+
+    /// Builds the model for weights that there are already: no parameter takes memory before it has its own.
+    ///
+    /// # Errors
+    /// As [`Self::init`].
+    pub fn undrawn<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        self.check()?;
+        if sizes.vocab == 0 || sizes.context == 0 {
+            return Err(Error::Shape(format!(
+                "a model needs a vocabulary and a context of at least 1, but they are {} and {}",
+                sizes.vocab, sizes.context
+            )));
+        }
+        if self.architecture == Architecture::EncoderDecoder && sizes.source_context.unwrap_or(0) == 0 {
+            return Err(Error::Shape("an encoder-decoder needs sources of at least one token".to_string()));
+        }
+        let parameters = self.parameters(sizes);
+        if parameters > MOST_PARAMETERS {
+            let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
+            return Err(Error::key("model.d_model", self.d_model, problem));
+        }
+        self.build(sizes, device)
+    }
+
+    /// How many parameters [`Self::init`] makes: those of a model none of which is drawn.
+    ///
+    /// # Panics
+    /// Where [`Self::check`] refuses the config.
+    pub fn parameters(&self, sizes: Sizes) -> usize {
+        struct Count(usize);
+        impl<B: Backend> ModuleVisitor<B> for Count {
+            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+                self.0 += parameter.lazy_shape().num_elements();
+            }
+        }
+        // Tables of positions are computed at once, but only those that are learned count.
+        let sizes = match self.position {
+            PositionScheme::Learned => sizes,
+            _ => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
+        };
+        let mut count = Count(0);
+        // The backend that is always there: the count is that of any.
+        let model = self.build::<Flex>(sizes, &Default::default()).expect("a config that was checked");
+        model.visit(&mut count);
+        count.0
+    }
+
+    fn build<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        let head = |bias| LinearConfig::new(self.d_model, sizes.vocab).with_bias(bias).init(device);
+        if self.architecture == Architecture::OneLayer {
+            return Ok(Model::OneLayer(OneLayerDecoder {
+                embedding: token_embedding(sizes.vocab, self.d_model, device),
+                attention: self.attention().init(device)?,
+                head: head(self.bias),
+            }));
+        }
+        let reads_source = self.architecture == Architecture::EncoderDecoder;
+        let embedding = || Embeddings::new(self, sizes.vocab, device);
+        let blocks = |reads_memory: bool| -> Result<Vec<Block<B>>> {
+            (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
+        };
+        let norm = || match self.norm {
+            NormPlacement::Pre => Some(LayerNorm::new(self.d_model, self.norm_epsilon, self.bias, device)),
+            NormPlacement::Post => None,
+        };
+        let position =
+            |context, direction| self.position.init(self.d_model, self.heads, context, direction, device);
+        let encoder = || -> Result<Encoder<B>> {
+            let position = position(sizes.source_context.unwrap_or(0), Direction::Both);
+            Ok(Encoder { embedding: embedding(), position, blocks: blocks(false)?, norm: norm() })
+        };
+        Ok(Model::Decoder(Decoder {
+            encoder: reads_source.then(encoder).transpose()?,
+            embedding: embedding(),
+            position: position(sizes.context, Direction::Causal),
+            blocks: blocks(reads_source)?,
+            norm: norm(),
+            head: (!self.tie_embeddings).then(|| head(self.head_bias)),
+        }))
+    }
+}

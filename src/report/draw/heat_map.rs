@@ -1,0 +1,251 @@
+//! The second of three marks: a map of coloured cells, and the colour bar beside it. Neighbouring cells of
+//! attention weights are put together until they can be drawn, and all maps of a picture stand on one scale.
+
+use std::borrow::Borrow;
+
+use plotters::style::RGBColor;
+
+use super::axis::{Axis, Scale, ticks_on_the_right};
+use super::color::{BACKGROUND, GRID, MUTED, color, contrast};
+use super::number::{Range, round_up, tick_labels};
+use super::picture::{Picture, Rect};
+use super::text::Text;
+
+/// Cells this wide are told apart by lines.
+const LINED_CELL: f64 = 7.0;
+/// Cells this wide have their value written in them.
+pub(crate) const WRITTEN_CELL: f64 = 34.0;
+const VALUE: f64 = 10.0;
+
+/// Positions along one side of a map, and how many of them are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bins {
+    pub positions: usize,
+    /// Positions in a bin; the last one may hold fewer.
+    pub size: usize,
+}
+
+impl Bins {
+    pub fn count(self) -> usize {
+        self.positions.div_ceil(self.size)
+    }
+
+    /// The bin at a fraction of the side.
+    fn at(self, fraction: f64) -> usize {
+        ((fraction * self.positions as f64) as usize / self.size).min(self.count() - 1)
+    }
+}
+
+/// A map of cells of one size, each in the colour of its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct HeatMap {
+    pub rows: Bins,
+    pub columns: Bins,
+    /// Row by row; none where there is nothing to see.
+    pub values: Vec<Option<f64>>,
+}
+
+impl HeatMap {
+    /// Attention weights, `[query, key]` row by row: of a bin the weight that one of its queries puts on all of
+    /// its keys, in the mean. Of a causal map, a weight above the diagonal is a weight all the same: a mask that
+    /// leaks is seen.
+    pub fn of_weights(weights: &[f32], rows: Bins, columns: Bins, is_causal: bool) -> Self {
+        let mut sums = vec![0.0; rows.count() * columns.count()];
+        for (query, row) in weights.chunks_exact(columns.positions).enumerate() {
+            for (key, &weight) in row.iter().enumerate() {
+                sums[query / rows.size * columns.count() + key / columns.size] += f64::from(weight);
+            }
+        }
+        let mean = |(cell, sum): (usize, f64)| {
+            let (query, key) = (cell / columns.count(), cell % columns.count());
+            let together = rows.size.min(rows.positions - query * rows.size);
+            (!is_causal || key <= query || sum != 0.0).then_some(sum / together as f64)
+        };
+        Self { rows, columns, values: sums.into_iter().enumerate().map(mean).collect() }
+    }
+
+    /// Draws the map in colours that span `range`. Wide cells have their value written in them, with so many
+    /// `digits`; `blank` is the colour of a cell without one, and what is written there.
+    pub fn draw(
+        &self,
+        picture: &mut Picture,
+        area: Rect,
+        range: Range,
+        digits: usize,
+        blank: (RGBColor, &str),
+    ) {
+        let (rows, columns) = (self.rows, self.columns);
+        let fill = |value: &Option<f64>| match value {
+            Some(value) if value.is_finite() => color((value - range.start) / range.length()),
+            Some(_) => MUTED,
+            None => blank.0,
+        };
+        let colors: Vec<_> = self.values.iter().map(fill).collect();
+        let pixels = colors.clone();
+        picture.image(area, move |across, down| pixels[rows.at(down) * columns.count() + columns.at(across)]);
+        if rows.size > 1 || columns.size > 1 {
+            return;
+        }
+        let (width, height) = (area.width / columns.positions as f64, area.height / rows.positions as f64);
+        let line = if width >= WRITTEN_CELL { 1.0 } else { 0.5 };
+        if width.min(height) >= LINED_CELL {
+            for column in 1..columns.positions {
+                let x = area.left + column as f64 * width;
+                picture.line(&[(x, area.top), (x, area.bottom())], BACKGROUND, line);
+            }
+            for row in 1..rows.positions {
+                let y = area.top + row as f64 * height;
+                picture.line(&[(area.left, y), (area.right(), y)], BACKGROUND, line);
+            }
+        }
+        for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
+            let (row, column) = ((cell / columns.positions) as f64, (cell % columns.positions) as f64);
+            let place = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
+            let look = Text::new(VALUE).color(contrast(color)).centered();
+            match value {
+                Some(value) if width >= WRITTEN_CELL => {
+                    picture.text(&format!("{value:.digits$}").replace('-', "−"), place, &look);
+                }
+                None if width >= look.width(blank.1) => picture.text(blank.1, place, &look),
+                _ => {}
+            }
+        }
+    }
+
+    /// The weights that a scale is to tell apart: all but a fiftieth, and the largest one of most later queries.
+    /// The first queries have few keys to choose from, and the very first always weight 1.
+    fn largest_to_tell(&self) -> f64 {
+        let later = self.values.chunks_exact(self.columns.count()).skip(self.rows.count() / 2);
+        let largest = later.map(|row| finite(row).fold(0.0, f64::max)).collect();
+        quantile(largest, 0.95).max(quantile(finite(&self.values).collect(), 0.98))
+    }
+}
+
+fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> {
+    values.iter().flatten().copied().filter(|value| value.is_finite())
+}
+
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let place = (values.len() as f64 * share) as usize;
+    values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+/// The weights that one colour map spans, the same for all maps of a picture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WeightScale {
+    /// The weight of the last colour.
+    pub top: f64,
+    /// Whether larger weights occur, which share the last colour.
+    pub exceeded: bool,
+}
+
+impl WeightScale {
+    pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>) -> Self {
+        let (mut to_tell, mut largest) = (0f64, 0f64);
+        for map in maps {
+            to_tell = to_tell.max(map.borrow().largest_to_tell());
+            largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
+        }
+        let top = if to_tell > 0.5 { 1.0 } else { round_up(to_tell) };
+        WeightScale { top, exceeded: largest > top * 1.0001 }
+    }
+
+    /// Draws the cells of a map; what a query cannot see stays empty.
+    pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
+        map.draw(picture, area, Range { start: 0.0, end: self.top }, 2, (BACKGROUND, ""));
+        picture.frame(area, GRID, 1.0);
+    }
+
+    /// Draws the colour bar of the maps, whose last label says where larger weights share a colour.
+    pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
+        let range = Range { start: 0.0, end: self.top };
+        let ticks = range.ticks(ticks_on_the_right(bar.height));
+        let labels = tick_labels(&ticks).into_iter().zip(&ticks).map(|(label, &tick)| {
+            let is_capped = self.exceeded && tick > self.top * 0.999;
+            (tick, if is_capped { format!("≥{label}") } else { label })
+        });
+        let axis = Axis::new("attention weight", range, Scale::Labelled(labels.collect()));
+        color_bar(picture, bar, color, &axis);
+    }
+}
+
+/// Draws a colour bar, `color` from the bottom up, with the values of `axis` on its right.
+pub(crate) fn color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
+    picture.image(bar, move |_, down| color(1.0 - down));
+    axis.draw_right(picture, bar);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(map: &HeatMap, row: usize, column: usize) -> Option<f64> {
+        map.values[row * map.columns.count() + column]
+    }
+
+    fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
+        let bins = Bins { positions: time, size: bin };
+        HeatMap::of_weights(weights, bins, bins, true)
+    }
+
+    fn uniform(time: usize) -> Vec<f32> {
+        let weight = |query: usize, key: usize| if key <= query { 1.0 / (query + 1) as f32 } else { 0.0 };
+        (0..time * time).map(|i| weight(i / time, i % time)).collect()
+    }
+
+    #[test]
+    fn a_bin_holds_the_mean_over_its_queries_of_the_weight_on_its_keys() {
+        // 5 positions in bins of 2: the last bin has one query.
+        #[rustfmt::skip]
+        let weights = [
+            1.0, 0.0, 0.0, 0.0, 0.0,
+            0.5, 0.5, 0.0, 0.0, 0.0,
+            0.2, 0.2, 0.6, 0.0, 0.0,
+            0.1, 0.1, 0.2, 0.6, 0.0,
+            0.1, 0.1, 0.1, 0.2, 0.5,
+        ];
+        let binned = square(&weights, 5, 2);
+        let expected = [1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5];
+        assert!(
+            binned.values.iter().zip(expected).all(|(a, b)| (a.unwrap_or(0.0) - b).abs() < 1e-6),
+            "{binned:?}"
+        );
+        assert_eq!(value(&binned, 0, 1), None);
+        assert!(value(&binned, 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_weight_on_the_future_is_not_hidden() {
+        let leaking = square(&[0.5, 0.5, 0.5, 0.5], 2, 1);
+        assert_eq!(value(&leaking, 0, 1), Some(0.5));
+    }
+
+    #[test]
+    fn a_map_over_another_sequence_has_its_own_sides_and_hides_nothing() {
+        let bins = |positions| Bins { positions, size: 2 };
+        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], bins(2), bins(3), false);
+        assert_eq!((cross.rows.count(), cross.columns.count()), (1, 2));
+        assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
+    }
+
+    #[test]
+    fn the_colours_tell_the_weights_of_a_diffuse_head_apart() {
+        for time in [11, 64, 101] {
+            let map = square(&uniform(time), time, 1);
+            let scale = WeightScale::of(std::slice::from_ref(&map));
+            let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
+            assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
+            assert!(time == 11 || scale.top < 0.5 && scale.exceeded, "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn one_sharp_map_sets_the_scale_of_all() {
+        let time = 7;
+        let sharp: Vec<f32> =
+            (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
+        let scale = WeightScale::of(&[square(&uniform(time), time, 1), square(&sharp, time, 1)]);
+        assert_eq!(scale, WeightScale { top: 1.0, exceeded: false });
+    }
+}

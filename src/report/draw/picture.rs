@@ -1,0 +1,196 @@
+//! A picture: its title, and what is drawn below it in logical pixels. [`super::render`] turns it into a file.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use plotters::style::RGBColor;
+
+use super::color::{BACKGROUND, MUTED};
+use super::render::{png, vector};
+use super::text::Text;
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+
+/// The width of every picture in logical pixels: the width in which a README shows it.
+pub(crate) const WIDTH: f64 = 900.0;
+/// The empty border of every picture.
+pub(crate) const MARGIN: f64 = 18.0;
+/// Below this line a picture's content begins; its title is above.
+pub(crate) const HEADING: f64 = 64.0;
+
+/// The file format of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Pixels; shows everywhere.
+    Png,
+    /// Vectors; sharp at every size, and its text can be searched.
+    Svg,
+}
+
+/// How pictures are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// The file format.
+    pub format: Format,
+    /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
+    /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
+    /// ignores it.
+    pub scale: u32,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Style { format: Format::Png, scale: 2 }
+    }
+}
+
+/// A place in logical pixels, from the upper left.
+pub(crate) type Place = (f64, f64);
+
+/// A rectangle in logical pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rect {
+    pub left: f64,
+    pub top: f64,
+    pub width: f64,
+    pub height: f64,
+}
+
+impl Rect {
+    pub fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    pub fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// The place in its middle.
+    pub fn center(&self) -> Place {
+        (self.left + self.width / 2.0, self.top + self.height / 2.0)
+    }
+}
+
+/// The colour at a place within an image, which is given as fractions of its width and height.
+pub(crate) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
+
+/// Something drawn.
+pub(super) enum Shape {
+    Rect { rect: Rect, color: RGBColor },
+    Line { places: Vec<Place>, color: RGBColor, width: f64 },
+    Dot { center: Place, radius: f64, color: RGBColor },
+    Text { text: String, place: Place, look: Text },
+    Image { rect: Rect, pixels: Pixels },
+}
+
+/// A picture: what is drawn later lies above what was drawn before.
+pub struct Picture {
+    /// The file name without its extension, as `loss`.
+    pub name: &'static str,
+    height: f64,
+    pub(super) shapes: Vec<Shape>,
+}
+
+impl Picture {
+    /// An empty picture of this height, with its title and, below it, what is to be known about it.
+    pub(crate) fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
+        let mut picture = Self { name, height, shapes: Vec::new() };
+        let width = WIDTH - 2.0 * MARGIN;
+        for (text, y, look) in
+            [(title, 24.0, Text::new(17.0).bold()), (note, 46.0, Text::new(12.0).color(MUTED))]
+        {
+            picture.text(&look.fit(text, width), (MARGIN, y), &look);
+        }
+        picture
+    }
+
+    /// Width and height in logical pixels.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        (WIDTH as u32, self.height.ceil() as u32)
+    }
+
+    /// A filled rectangle.
+    pub(crate) fn rect(&mut self, rect: Rect, color: RGBColor) {
+        self.shapes.push(Shape::Rect { rect, color });
+    }
+
+    /// The outline of a rectangle.
+    pub(crate) fn frame(&mut self, rect: Rect, color: RGBColor, width: f64) {
+        let Rect { left, top, .. } = rect;
+        let (right, bottom) = (rect.right(), rect.bottom());
+        self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], color, width);
+    }
+
+    /// A line through all `places`; nothing where there are fewer than two.
+    pub(crate) fn line(&mut self, places: &[Place], color: RGBColor, width: f64) {
+        self.shapes.push(Shape::Line { places: places.to_vec(), color, width });
+    }
+
+    /// A dashed straight line.
+    pub(crate) fn dashed(&mut self, from: Place, to: Place, color: RGBColor, width: f64) {
+        const DASH: f64 = 6.0;
+        const GAP: f64 = 4.0;
+        let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+        let length = dx.hypot(dy);
+        let at = |along: f64| (from.0 + dx * along / length, from.1 + dy * along / length);
+        let mut start = 0.0;
+        while start < length {
+            self.line(&[at(start), at((start + DASH).min(length))], color, width);
+            start += DASH + GAP;
+        }
+    }
+
+    /// A filled circle.
+    pub(crate) fn dot(&mut self, center: Place, radius: f64, color: RGBColor) {
+        self.shapes.push(Shape::Dot { center, radius, color });
+    }
+
+    /// An empty circle.
+    pub(crate) fn ring(&mut self, center: Place, radius: f64, color: RGBColor, width: f64) {
+        self.dot(center, radius + width / 2.0, color);
+        self.dot(center, radius - width / 2.0, BACKGROUND);
+    }
+
+    /// A diagonal cross.
+    pub(crate) fn cross(&mut self, (x, y): Place, radius: f64, color: RGBColor, width: f64) {
+        self.line(&[(x - radius, y - radius), (x + radius, y + radius)], color, width);
+        self.line(&[(x - radius, y + radius), (x + radius, y - radius)], color, width);
+    }
+
+    /// A text whose anchor, by its alignment, is `place`, in the middle of the capitals.
+    pub(crate) fn text(&mut self, text: &str, place: Place, look: &Text) {
+        // An SVG with control characters is not well-formed.
+        let text = text.replace(char::is_control, "\u{fffd}");
+        self.shapes.push(Shape::Text { text, place, look: *look });
+    }
+
+    /// A bold name, and a note beside it that is cut where both are wider than `width`.
+    pub(crate) fn panel_name(&mut self, name: &str, note: &str, (x, y): Place, width: f64) {
+        let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
+        let after = bold.width(name) + 8.0;
+        self.text(name, (x, y), &bold);
+        self.text(&muted.fit(note, width - after), (x + after, y), &muted);
+    }
+
+    /// Fills a rectangle pixel by pixel.
+    pub(crate) fn image(&mut self, rect: Rect, pixels: impl Fn(f64, f64) -> RGBColor + 'static) {
+        self.shapes.push(Shape::Image { rect, pixels: Box::new(pixels) });
+    }
+
+    /// Draws into `folder`, which exists, and returns the path of the file.
+    ///
+    /// # Errors
+    /// If the scale is out of its range, or the file cannot be written.
+    pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
+        if !(1..=4).contains(&style.scale) {
+            return Err(Error::key("scale", style.scale, "must lie between 1 and 4"));
+        }
+        let (bytes, extension) = match style.format {
+            Format::Png => (png(self, style.scale)?, "png"),
+            Format::Svg => (vector(self)?.into_bytes(), "svg"),
+        };
+        let path = folder.join(self.name).with_extension(extension);
+        write_atomically(&path, &bytes)?;
+        Ok(path)
+    }
+}

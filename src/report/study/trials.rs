@@ -1,0 +1,64 @@
+//! `trials`: the validation loss of every trial of a study.
+
+use super::{below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
+use crate::report::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
+use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series};
+use crate::terminal::thousands;
+use crate::tuning::{Findings, TrialEnd};
+
+/// Of so many trials, only the best are drawn strong, for all of them could not be told apart.
+const MANY: usize = 40;
+const STRONG: usize = 8;
+/// No more curves than this are drawn.
+pub(super) const MOST_DRAWN: usize = 400;
+
+/// How many trials, from the best one on, are drawn strong.
+pub(super) fn strong(findings: &Findings) -> usize {
+    if findings.trials.len() < MANY { findings.trials.len() } else { STRONG }
+}
+
+/// Every trial's validation loss by the tokens it was trained on.
+pub fn picture(findings: &Findings) -> Picture {
+    let trials = &findings.trials[..findings.trials.len().min(MOST_DRAWN)];
+    let of = if findings.seeds > 1 { ", of the first seed" } else { "" };
+    let count = thousands(findings.trials.len() as f64);
+    let title = format!("{}: validation loss of {count} trials{of}", findings.study);
+    let mut note = best_in_words(findings);
+    if trials.len() < findings.trials.len() {
+        note += &format!("; the curves of the best {} are drawn", trials.len());
+    }
+    let mut picture = Picture::new("trials", 480.0, &title, &note);
+    let points = || trials.iter().flat_map(|trial| &trial.curve);
+    let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
+    let x = Axis::new("tokens trained on", Range { start: 0.0, end: last }, Scale::Whole);
+    let mut chart = LineChart::filling(&picture, x, loss_axis(findings, points().map(|&(_, loss)| loss)));
+    let edge = below_the_edge(&chart, 1.0);
+    let strong = strong(findings);
+    let finished = if strong < trials.len() { "the next best" } else { "trained to the end" };
+    // The best is drawn last, above all others.
+    for (rank, trial) in trials.iter().enumerate().rev() {
+        let (color, width, name) = match trial.ended {
+            _ if rank == 0 => (VERMILION, 3.0, "best"),
+            _ if rank >= strong => (mix(MUTED, BACKGROUND, 0.6), 0.75, "the others"),
+            TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
+            TrialEnd::Pruned => (pale(BLUE), 1.0, "pruned"),
+            TrialEnd::Unfinished => (pale(BLUE), 1.0, "not finished yet"),
+            TrialEnd::Diverged | TrialEnd::Failed => (pale(BLUE), 1.0, ""),
+        };
+        // What lies above the frame as a whole runs along its upper edge: each trial is seen.
+        let is_above = trial.curve.iter().all(|&(_, loss)| drawn(findings, loss) > edge);
+        let highest = if is_above { edge } else { f64::INFINITY };
+        let curve: Vec<_> =
+            trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(findings, loss).min(highest))).collect();
+        if trial.ended.is_lost() {
+            let end = curve.last().filter(|_| trial.ended == TrialEnd::Diverged);
+            let end = end.map(|&(tokens, loss)| (tokens, chart.y.clamped(loss)));
+            let (color, mark, name) = look(trial, false);
+            chart.series.push(Series::new(name, color, mark, end));
+        }
+        chart.series.push(Series::new(name, color, Mark::Line(width), curve));
+    }
+    chart.draw(&mut picture);
+    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    picture
+}

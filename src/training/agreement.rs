@@ -1,0 +1,136 @@
+//! Training computes the same however its operations are computed: fused as composed, on any number of threads.
+
+use std::path::Path;
+
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer as _;
+use burn::tensor::TensorData;
+use burn::train::TrainStep;
+use burn_autodiff::Autodiff;
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+
+use super::{Optimizer, StepBatches, Trainee};
+use crate::config::TrainingConfig;
+use crate::data::{Batch, Role, SourceBatch};
+use crate::evaluation::DeviceBatch;
+use crate::kernels::testing::{assert_same_on_any_number_of_threads, random};
+use crate::model::{Architecture, Model, ModelConfig, NormPlacement, Sizes};
+use crate::ops::{self, Gelu, Kernels};
+use crate::position::PositionScheme;
+use crate::weights::native;
+
+const VOCAB: usize = 13;
+const TIME: usize = 37;
+
+fn small() -> ModelConfig {
+    ModelConfig { d_model: 24, heads: 3, layers: 2, dropout: 0.0, ..ModelConfig::default() }
+}
+
+/// A model whose weights are the same wherever it is made: other tests draw from the backends' seeds.
+fn trainee<B: ops::AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
+    let source_context = (config.architecture == Architecture::EncoderDecoder).then_some(TIME);
+    let sizes = Sizes { vocab: VOCAB, context: TIME, source_context };
+    let model = config.init(sizes, &Default::default()).unwrap();
+    let weights = native::collect(&model).unwrap().into_iter().zip(1..).map(|((name, data), seed)| {
+        let values = match data.shape.as_slice() {
+            [width] => vec![f32::from(name.ends_with("gamma")); *width],
+            [rows, columns] => {
+                let bound = (*rows as f32).sqrt().recip();
+                random(seed, rows * columns).into_iter().map(|x| x * bound).collect()
+            }
+            shape => panic!("`{name}` of {shape:?}"),
+        };
+        (name, TensorData::new(values, data.shape))
+    });
+    let model = native::apply(model, weights.collect(), Path::new("the test's weights")).unwrap();
+    Trainee { model, label_smoothing: 0.0 }
+}
+
+/// A batch of sequences that count in steps of their own, as answers to their own beginnings where
+/// there is something to be answered.
+fn batch(step: usize, has_source: bool) -> Batch {
+    let rows = 5;
+    let token = |place: usize| {
+        let (row, time) = (place / TIME, place % TIME);
+        ((step + row + time * (row + 1)) % VOCAB) as u32
+    };
+    let tokens = |ahead: usize| {
+        (0..rows * TIME).map(|place| token(place / TIME * TIME + place % TIME + ahead)).collect()
+    };
+    let roles = vec![Role::Undetermined; rows * TIME];
+    let source = has_source.then(|| {
+        let padding = (0..rows * TIME).map(|place| place % TIME >= 5 + place / TIME).collect();
+        SourceBatch { time: TIME, tokens: tokens(0), padding }
+    });
+    Batch { rows, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source }
+}
+
+/// The loss of each step, and the weights in the end.
+fn run<B: ops::AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
+    let device = Default::default();
+    let has_source = matches!(&trainee.model, Model::Decoder(model) if model.encoder.is_some());
+    let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default());
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];
+        let output = trainee.step(StepBatches { step, batches, measured: false });
+        trainee = optimizer.step(1e-3, trainee, output.grads);
+        losses.extend(output.item.loss.into_data().iter::<f32>());
+    }
+    let weights = native::collect(&trainee.valid().model).unwrap();
+    (losses, weights.into_iter().map(|(_, data)| data.to_vec().unwrap()).collect())
+}
+
+/// Every position scheme, both places of the norms, all architectures, shared keys and values.
+fn all_kinds() -> Vec<ModelConfig> {
+    let mut kinds: Vec<_> = (PositionScheme::ALL.into_iter().zip([3, 1].into_iter().cycle()))
+        .map(|(position, key_value_heads)| ModelConfig { position, key_value_heads, ..small() })
+        .collect();
+    kinds.push(ModelConfig { norm: NormPlacement::Post, gelu: Gelu::Tanh, bias: false, ..small() });
+    kinds.push(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });
+    kinds.push(ModelConfig { architecture: Architecture::OneLayer, layers: 1, ..small() });
+    kinds.extend([NormPlacement::Pre, NormPlacement::Post].map(|norm| ModelConfig {
+        architecture: Architecture::EncoderDecoder,
+        norm,
+        key_value_heads: 1,
+        layers: 1,
+        ..small()
+    }));
+    kinds
+}
+
+#[test]
+fn two_hundred_fused_steps_follow_the_composed_ones() {
+    fn follow<B: ops::AutodiffBackend>(config: &ModelConfig) {
+        let losses = |kernels: Kernels| kernels.run(|| run(trainee::<B>(config), 200)).0;
+        let (fused, composed) = (losses(Kernels::Fused), losses(Kernels::Composed));
+        for (step, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
+            let close = (fused - composed).abs() < 1e-3;
+            assert!(close, "{config:?}, step {step}: {fused}, not {composed}");
+        }
+        assert_ne!(fused, composed, "two ways of computing");
+        assert!(composed[199] < 0.8 * composed[0], "{config:?}: {composed:?}");
+    }
+    for config in all_kinds() {
+        follow::<Autodiff<NdArray>>(&config);
+        follow::<Autodiff<Flex>>(&config);
+    }
+}
+
+#[test]
+fn steps_have_the_same_bits_on_any_number_of_threads() {
+    fn same<B: ops::AutodiffBackend>() {
+        let trainee = trainee::<B>(&small());
+        // A module is sent, not shared.
+        let trainee = std::sync::Mutex::new(trainee);
+        assert_same_on_any_number_of_threads(|| {
+            let trainee = trainee.lock().unwrap().clone();
+            let (losses, mut weights) = run(trainee, 3);
+            weights.push(losses);
+            weights
+        });
+    }
+    same::<Autodiff<NdArray>>();
+    same::<Autodiff<Flex>>();
+}

@@ -1,0 +1,40 @@
+//! A short training in memory alone: it leaves no run, and whatever it starts from stays as it is.
+
+use burn::optim::Optimizer as _;
+use burn::train::TrainStep;
+
+use crate::backend::compute;
+use crate::config::Config;
+use crate::data::Dataset;
+use crate::error::Result;
+use crate::ops;
+use crate::training::{Optimizer, Start, StepBatches};
+
+/// Trains the model of `config` on `steps`. `rate` is told each step with its loss in nats per token, and says the
+/// learning rate of its update, or ends the training.
+///
+/// # Errors
+/// If the model cannot be made.
+pub fn train_briefly<B: ops::AutodiffBackend, I: Iterator<Item = StepBatches<B>>>(
+    config: &Config,
+    dataset: &Dataset,
+    device: &B::Device,
+    steps: impl FnOnce() -> I + Send,
+    mut rate: impl FnMut(usize, f64) -> Option<f64> + Send,
+) -> Result<()> {
+    compute(&config.training, || {
+        let start = Start::of(config)?;
+        let sizes = start.sizes(config, dataset)?;
+        let mut trainee = start.trainee::<B>(config, sizes, device)?;
+        let mut optimizer = Optimizer::<B>::new(&config.training);
+        B::seed(device, config.run.seed);
+        for batches in steps() {
+            let step = batches.step;
+            let output = trainee.step(batches);
+            let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            let Some(rate) = rate(step, loss) else { break };
+            trainee = optimizer.step(rate, trainee, output.grads);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,394 @@
+//! A thousand bad inputs, drawn by a fixed seed: each is refused in one short line, and no file changes by it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tempfile::TempDir;
+
+use crate::generate::run;
+use crate::{program, small_run};
+
+/// The longest line of an error, in bytes.
+const LONGEST: usize = 500;
+/// No input keeps the program at work for longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every file below a folder, with its bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().is_file()).map(|entry| entry.into_path());
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Puts back every file as it was, and removes all others.
+fn restore(folder: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() { fs::remove_dir_all(entry).unwrap() } else { fs::remove_file(entry).unwrap() }
+    }
+    for (path, bytes) in before {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Runs the program, and says whether it refused: in one line, and without a change of any file.
+fn is_refused(folder: &Path, arguments: &[OsString]) -> bool {
+    let before = files(folder);
+    let mut command = program(folder);
+    command.args(arguments).env("RAYON_NUM_THREADS", "1");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{arguments:?} takes too long");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let errors = said.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("notice: "));
+    let errors = errors.collect::<Vec<_>>();
+    assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{arguments:?}: {said:?}");
+    assert!(!said.contains(['\u{202e}', '\u{2066}']), "{arguments:?}: {said:?}");
+    match output.status.code() {
+        Some(0) => {
+            restore(folder, &before);
+            false
+        }
+        Some(1 | 2) => {
+            assert_eq!(errors.len(), 1, "{arguments:?}: {said}");
+            let told = match serde_json::from_str::<serde_json::Value>(errors[0]) {
+                Ok(json) => json["error"].as_str().unwrap().to_string(),
+                Err(_) => errors[0].strip_prefix("error: ").unwrap().to_string(),
+            };
+            assert!(errors[0].len() <= LONGEST, "{arguments:?}: {} bytes: {said}", errors[0].len());
+            assert!(!told.is_empty(), "{arguments:?}");
+            assert!(!said.contains("internal error"), "{arguments:?}: {said}");
+            assert!(files(folder) == before, "{arguments:?} has changed a file: {said}");
+            true
+        }
+        code => panic!("{arguments:?} ended with {code:?}: {said}"),
+    }
+}
+
+/// Draws cases until so many were refused, at least one in six of them: some change nothing that counts.
+fn refuse<T: std::fmt::Debug>(
+    count: usize,
+    strategy: impl Strategy<Value = T>,
+    mut is_refused: impl FnMut(T) -> bool,
+) {
+    let mut runner = TestRunner::deterministic();
+    let (mut refused, mut drawn) = (0, 0);
+    while refused < count {
+        refused += usize::from(is_refused(strategy.new_tree(&mut runner).unwrap().current()));
+        drawn += 1;
+        assert!(drawn < 100 + 6 * refused, "{refused} of {drawn} were refused");
+    }
+}
+
+/// Arguments that end soon and write nothing, of a run `run`.
+const COMMANDS: [&[&str]; 18] = [
+    &["train", "run/config.toml", "--dry-run"],
+    &["train", "--from", "run", "--dry-run"],
+    &["train", "--resume", "run"],
+    &["evaluate", "run"],
+    &["evaluate", "run", "--split", "train", "--json"],
+    &["plot", "run", "--out", "run", "--scale", "1"],
+    &["report", "run", "--json"],
+    &["inspect", "run", "--tokens", "3 1 4", "--json"],
+    &["inspect", "run", "--text", "3 1 4", "--out", "run"],
+    &["generate", "run", "--prompt", "3 1 4", "--max-new", "3", "--top-k", "2"],
+    &["generate", "run", "--tokens", "3 1 4", "--max-new", "3", "--samples", "2", "--json"],
+    &["score", "run", "--text", "3 1 4"],
+    &["score", "run", "--tokens", "3 1 4", "--json"],
+    &["tune", "run/config.toml", "--dry-run", "--set", "tune.steps=5"],
+    &["data", "run/config.toml", "--json"],
+    &["import", "run/model.safetensors", "--format", "native", "--run", "run"],
+    &["export", "run", "--format", "gpt2", "--out", "run"],
+    &["backends", "--list", "--json"],
+];
+
+/// Values that no option takes, or few.
+fn nasty() -> impl Strategy<Value = OsString> {
+    let words = [
+        "",
+        "-1",
+        "0",
+        "1.5",
+        "1e400",
+        "nan",
+        "-inf",
+        "18446744073709551615",
+        "18446744073709551616",
+        "99999999999999999999999999",
+        "\u{1b}[31mred\u{1b}[0m",
+        "\u{202e}turned",
+        "two\nlines",
+        "a\rb",
+        "nowhere",
+        "run/config.toml",
+        "run/nowhere",
+        "run/model.safetensors",
+        ".",
+        "/dev/null",
+        "--",
+        "--set",
+        "[1, 2",
+        "{ min = 1",
+        "\"",
+        "'",
+        "é日本🙂",
+        "a.b=c",
+        "model.heads=",
+        "=",
+        "3 1 4 1 5 99999",
+        "3 x 4",
+        "3,,4 -1",
+        "true",
+    ];
+    let long = prop::collection::vec(any::<char>(), 1..40)
+        .prop_map(|word| word.into_iter().filter(|&c| c != '\0').collect::<String>().repeat(40).into());
+    let word = select(words.to_vec()).prop_map(OsString::from);
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = prop::collection::vec(1..=255u8, 1..20).prop_map(OsString::from_vec);
+        prop_oneof![6 => word, 1 => long, 1 => bytes]
+    }
+    #[cfg(not(unix))]
+    prop_oneof![6 => word, 1 => long]
+}
+
+/// Keys of a config, and such as there are not.
+fn key() -> impl Strategy<Value = &'static str> {
+    select(vec![
+        "run.name",
+        "run.seed",
+        "run.from",
+        "data.source",
+        "data.task",
+        "data.path",
+        "data.length",
+        "data.vocab",
+        "data.period",
+        "data.train_samples",
+        "data.valid_fraction",
+        "data.tokens",
+        "model.architecture",
+        "model.d_model",
+        "model.heads",
+        "model.layers",
+        "model.dropout",
+        "model.position",
+        "training.steps",
+        "training.epochs",
+        "training.batch_size",
+        "training.accumulate",
+        "training.optimizer",
+        "training.learning_rate",
+        "training.warmup",
+        "training.validate_every",
+        "training.validate_at",
+        "training.max_minutes",
+        "training.precision",
+        "training.device",
+        "analysis.every",
+        "analysis.sequences",
+        "tune.method",
+        "tune.trials",
+        "tune.rungs",
+        "tune.search.model.heads",
+        "tune.search.training.learning_rate",
+        "tune.search.nothing",
+        "model.hed",
+        "nothing",
+        "a.b.c",
+        "",
+    ])
+}
+
+fn small_place() -> TempDir {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=2", "model.layers=1", "analysis.every=1"], "run");
+    // What only costs time.
+    fs::remove_dir_all(run.join("plots")).unwrap();
+    fs::remove_file(run.join("report.html")).unwrap();
+    place
+}
+
+#[test]
+fn arguments_that_mean_nothing_are_refused() {
+    let place = small_place();
+    // A value in the place of another, more of them behind it, and options that there may not be.
+    let option = select(vec![
+        "--set",
+        "--json",
+        "--out",
+        "--run",
+        "--backend",
+        "--device",
+        "--nothing",
+        "-x",
+        "--head",
+    ]);
+    let more = prop::collection::vec((option, nasty()), 0..3);
+    let case = (select(COMMANDS.to_vec()), any::<Index>(), prop::option::of(nasty()), more);
+    refuse(350, case, |(command, place_of, value, more)| {
+        let mut arguments = command.iter().map(OsString::from).collect::<Vec<_>>();
+        let changed = 1 + place_of.index(arguments.len() - 1);
+        // What keeps a command from working for long stays.
+        if let Some(value) =
+            value.filter(|_| arguments[changed] != "--dry-run" && arguments[changed] != "--list")
+        {
+            arguments[changed] = value;
+        }
+        arguments.extend(more.into_iter().flat_map(|(option, value)| [option.into(), value]));
+        is_refused(place.path(), &arguments)
+    });
+}
+
+#[test]
+fn keys_and_config_files_that_mean_nothing_are_refused() {
+    let place = small_place();
+    let config = place.path().join("run/config.toml");
+    let whole = fs::read(&config).unwrap();
+    let command = select(vec![&["train", "--dry-run"][..], &["tune", "--dry-run"], &["data"]]);
+    let set = (key(), nasty()).prop_map(|(key, value)| {
+        let mut set = OsString::from(format!("{key}="));
+        set.push(value);
+        vec!["--set".into(), set]
+    });
+    let sets = prop::collection::vec(set, 1..3).prop_map(|sets| (sets.concat(), None));
+    let damages = damage().prop_map(|damage| (Vec::new(), Some(damage)));
+    refuse(350, (command, prop_oneof![2 => sets, 1 => damages]), |(command, (sets, damage))| {
+        fs::write(&config, damage.map_or(whole.clone(), |damage| damage.of(&whole))).unwrap();
+        let arguments = command.iter().map(OsString::from).chain(["run/config.toml".into()]).chain(sets);
+        is_refused(place.path(), &arguments.collect::<Vec<_>>())
+    });
+}
+
+/// A change of a file's bytes.
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip(Index, u8),
+    Cut(Index),
+    Replace(Index, Vec<u8>),
+    Insert(Index, Vec<u8>),
+    Remove(Index, usize),
+    Whole(Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let noise = || prop::collection::vec(any::<u8>(), 1..64);
+    let telling = select(vec![
+        b"\"".to_vec(),
+        b"}".to_vec(),
+        b"1e999".to_vec(),
+        b"-1".to_vec(),
+        b"\n\n".to_vec(),
+        b"\x1b[2J".to_vec(),
+        "\u{202e}".as_bytes().to_vec(),
+        vec![0xff; 8],
+        vec![b'['; 5_000],
+    ]);
+    let bytes = prop_oneof![noise(), telling];
+    let bytes = std::rc::Rc::new(bytes);
+    prop_oneof![
+        (any::<Index>(), 0..8u8).prop_map(|(place, bit)| Damage::Flip(place, bit)),
+        any::<Index>().prop_map(Damage::Cut),
+        (any::<Index>(), bytes.clone()).prop_map(|(place, bytes)| Damage::Replace(place, bytes)),
+        (any::<Index>(), bytes.clone()).prop_map(|(place, bytes)| Damage::Insert(place, bytes)),
+        (any::<Index>(), 1..200usize).prop_map(|(place, count)| Damage::Remove(place, count)),
+        bytes.prop_map(Damage::Whole),
+    ]
+}
+
+impl Damage {
+    fn of(&self, whole: &[u8]) -> Vec<u8> {
+        let mut bytes = whole.to_vec();
+        let last = bytes.len();
+        match self {
+            Self::Flip(place, bit) => bytes[place.index(last)] ^= 1 << bit,
+            Self::Cut(place) => bytes.truncate(place.index(last)),
+            Self::Replace(place, by) => {
+                let start = place.index(last);
+                bytes.splice(start..last.min(start + by.len()), by.iter().copied());
+            }
+            Self::Insert(place, new) => {
+                let start = place.index(last);
+                bytes.splice(start..start, new.iter().copied());
+            }
+            Self::Remove(place, count) => {
+                let start = place.index(last);
+                bytes.drain(start..last.min(start + count));
+            }
+            Self::Whole(new) => bytes.clone_from(new),
+        }
+        bytes
+    }
+}
+
+/// Damages a file, runs the command, and puts all back as it was.
+fn with_damage(folder: &Path, file: &Path, damage: &Damage, command: &[&str]) -> bool {
+    let before = files(folder);
+    fs::write(file, damage.of(&before[file])).unwrap();
+    let refused = is_refused(folder, &command.iter().map(OsString::from).collect::<Vec<_>>());
+    fs::write(file, &before[file]).unwrap();
+    refused
+}
+
+#[test]
+fn run_folders_that_are_damaged_are_refused() {
+    let place = small_place();
+    let all = files(place.path()).into_keys().filter(|path| !path.ends_with("lock")).collect::<Vec<_>>();
+    let command = select(vec![
+        &["evaluate", "run"][..],
+        &["generate", "run", "--prompt", "3 1 4", "--max-new", "3"],
+        &["score", "run", "--text", "3 1 4"],
+        &["inspect", "run", "--text", "3 1 4", "--json"],
+        &["report", "run", "--json"],
+        &["export", "run", "--format", "gpt2", "--out", "out"],
+        &["train", "--resume", "run", "--set", "training.steps=4", "--until", "3", "--progress", "none"],
+        &["train", "--from", "run", "--dry-run"],
+        &["tune", "--resume", "run"],
+    ]);
+    refuse(100, (select(all), damage(), command), |(file, damage, command)| {
+        with_damage(place.path(), &file, &damage, command)
+    });
+}
+
+#[test]
+fn data_and_weights_that_are_damaged_are_refused() {
+    let place = small_place();
+    let folder = place.path();
+    assert!(run(folder, &["export", "run", "--format", "gpt2", "--out", "gpt2"]).status.success());
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
+    fs::copy(peers.join("nanogpt.pt"), folder.join("nanogpt.pt")).unwrap();
+    fs::write(folder.join("rows.csv"), "x,y\n\"1 2 3\",4\n\"2 3 4\",5\n".repeat(20)).unwrap();
+    fs::write(folder.join("rows.jsonl"), "{\"text\": [1, 2, 3]}\n{\"text\": [2, 3, 4]}\n".repeat(20))
+        .unwrap();
+    fs::write(folder.join("text.txt"), "to be or not to be, that is the question. ".repeat(20)).unwrap();
+    let commands = select(vec![
+        ("gpt2/model.safetensors", "import gpt2 --format gpt2 --run new"),
+        ("gpt2/config.json", "import gpt2 --format gpt2 --run new"),
+        ("gpt2/vocabulary.json", "import gpt2 --format gpt2 --run new"),
+        ("nanogpt.pt", "import nanogpt.pt --format nanogpt --run new"),
+        ("run/model.safetensors", "import run/model.safetensors --format native --run new"),
+        ("rows.csv", "data run/config.toml --set data.path=rows.csv --set data.vocab=auto"),
+        ("rows.jsonl", "data run/config.toml --set data.path=rows.jsonl --set data.vocab=auto"),
+        ("text.txt", "data run/config.toml --set data.path=text.txt --set data.vocab=auto"),
+    ]);
+    refuse(200, (commands, damage()), |((file, command), damage)| {
+        with_damage(folder, &folder.join(file), &damage, &command.split(' ').collect::<Vec<_>>())
+    });
+}

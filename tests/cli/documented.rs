@@ -1,0 +1,91 @@
+//! What README and docs/ name is there: commands, and the options of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::generate::run;
+use crate::text;
+
+/// The commands of the program, each with its long options.
+fn commands() -> BTreeMap<String, BTreeSet<String>> {
+    let here = Path::new(".");
+    let help = |arguments: &[&str]| text(&run(here, arguments).stdout);
+    let all = help(&["--help"]);
+    let listed = all.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names = names.filter(|name| !name.is_empty() && *name != "help");
+    names.map(|name| (name.to_string(), options(&help(&[name, "--help"])))).collect()
+}
+
+/// The words of a text that are long options.
+fn options(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c == '-' || c.is_ascii_lowercase();
+    let words = text.split(|c| !is_part(c)).filter(|word| word.len() > 2 && word.starts_with("--"));
+    words.filter(|word| !word.starts_with("---")).map(str::to_string).collect()
+}
+
+/// What stands in code: lines of blocks, and spans of a line.
+fn code(markdown: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut language = None;
+    for line in markdown.lines() {
+        match (line.strip_prefix("```"), language) {
+            (Some(opened), None) => language = Some(opened),
+            (Some(_), Some(_)) => language = None,
+            (None, Some("sh")) => found.push(line.split(" #").next().unwrap_or_default().to_string()),
+            (None, Some(_)) => {}
+            (None, None) => found.extend(line.split('`').skip(1).step_by(2).map(str::to_string)),
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_and_option_that_is_documented_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![root.join("README.md")];
+    pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let commands = commands();
+    let mut all = commands.values().flatten().cloned().collect::<BTreeSet<_>>();
+    all.insert("--version".to_string());
+    // Benchmarks have options of their own.
+    for bench in fs::read_dir(root.join("benches")).unwrap().map(|entry| entry.unwrap().path()) {
+        all.extend(options(&fs::read_to_string(bench).unwrap_or_default()));
+    }
+    let mut named = BTreeSet::new();
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        for code in code(&fs::read_to_string(page).unwrap()) {
+            // What cargo itself is told stands before two dashes.
+            let typed = match code.trim().strip_prefix("cargo ") {
+                Some(cargo) if !cargo.contains("--example") => {
+                    cargo.split_once(" -- ").map(|(_, typed)| typed)
+                }
+                Some(_) => None,
+                None => Some(code.trim()),
+            };
+            let Some(typed) = typed else { continue };
+            let typed = typed.strip_prefix("causal-attention ").unwrap_or(typed);
+            let first = typed.split(' ').next().unwrap_or_default();
+            let known = match commands.get(first) {
+                Some(own) => {
+                    named.insert(first.to_string());
+                    own
+                }
+                None if first.starts_with("--") => &all,
+                None => {
+                    assert!(
+                        !code.starts_with("cargo run"),
+                        "{}: there is no command `{typed}`",
+                        page.display()
+                    );
+                    continue;
+                }
+            };
+            for option in options(typed) {
+                assert!(known.contains(&option), "{}: `{typed}` has no {option}", page.display());
+            }
+        }
+    }
+    assert_eq!(named, commands.keys().cloned().collect(), "every command is documented");
+}
