@@ -155,6 +155,24 @@ pub fn excerpt(value: &str, most: usize) -> String {
     shown
 }
 
+/// What serde expected, in words that do not ask a user to know Rust.
+pub fn expected(message: &str) -> String {
+    // The place is said apart.
+    let message = message.split(" at line ").next().unwrap_or_default().trim().replace('\n', ", ");
+    let Some((_, expected)) = message.split_once(", expected ") else { return message };
+    let plain = match expected {
+        "usize" | "u64" | "u32" => "a whole number from 0",
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "string" | "path string" => "text in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        _ => expected,
+    };
+    format!("expected {plain}")
+}
+
 /// What a panic said.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);

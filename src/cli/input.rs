@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::backend::BackendArgs;
 use crate::backend::Device;
 use crate::config::Config;
-use crate::data::{self, Notation, Vocabulary, excerpt};
+use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
+use crate::files::Text;
 use crate::model::Architecture;
 use crate::position::PositionScheme;
 use crate::terminal::warn;
@@ -163,15 +164,11 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
 
 /// The text of a file or a stream, or of standard input for `-`, without the line break that ends it.
 fn read(path: &Path) -> Result<String> {
-    let bytes = match path == Path::new("-") {
-        true => data::input::read_stream(io::stdin(), path)?,
-        false => data::input::read(path)?,
+    let text = match path == Path::new("-") {
+        true => Text::of_stream(io::stdin(), path)?,
+        false => Text::open(path)?,
     };
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let problem =
-            format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to());
-        Error::file(path, None, None, problem)
-    })?;
+    let mut text = text.whole()?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {

@@ -26,6 +26,7 @@ pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Result};
+use crate::files::Text;
 use crate::model::{Architecture, ModelConfig, Sizes};
 use source::Written;
 
@@ -278,15 +279,7 @@ fn read(path: &Path) -> Result<String> {
             path.display()
         )));
     }
-    let bytes = data::input::read(path)?;
-    String::from_utf8(bytes).map_err(|error| {
-        Error::file(
-            path,
-            None,
-            None,
-            format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to()),
-        )
-    })
+    Text::open(path)?.whole()
 }
 
 /// A variant as it is written in a config, made fit for a file name.

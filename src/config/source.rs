@@ -12,7 +12,7 @@ use toml::{Spanned, Table, Value};
 use super::Config;
 use super::keys::{check_keys, present_name};
 use crate::data::Source;
-use crate::error::{Error, Origin, Place, Result};
+use crate::error::{Error, Origin, Place, Result, expected};
 
 /// How the value of each key, named with its section, was written, and where.
 type Places = BTreeMap<String, (String, Option<Origin>)>;
@@ -279,22 +279,6 @@ fn source_of_path(values: &Table) -> String {
 
 fn word<'v>(values: &'v Table, name: &str) -> Option<&'v str> {
     values.get("data")?.get(name)?.as_str()
-}
-
-/// What serde expected, in words that do not ask a user to know Rust.
-fn expected(message: &str) -> String {
-    let message = message.trim().replace('\n', ", ");
-    let Some((_, expected)) = message.split_once(", expected ") else { return message };
-    let plain = match expected {
-        "usize" | "u64" | "u32" => "a whole number from 0",
-        "f64" => "a number",
-        "a boolean" => "true or false",
-        "a string" | "string" | "path string" => "text in quotes",
-        "a sequence" => "a list",
-        "a map" => "a table",
-        expected => expected,
-    };
-    format!("expected {plain}")
 }
 
 #[cfg(test)]

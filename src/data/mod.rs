@@ -14,7 +14,6 @@
 //! | `text` | the user's texts, as characters or by a tokenizer |
 //! | `table` | the user's tables, a sequence a line or a column in windows |
 //! | [`vocabulary`] | what an id stands for |
-//! | [`input`] | opens what a user names: files, and streams up to a limit |
 //! | [`describe`] | what training would see, for a person to look at |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
@@ -24,7 +23,6 @@ mod dataset;
 pub mod describe;
 mod excerpt;
 mod ids;
-pub mod input;
 pub mod loader;
 pub mod seed;
 pub mod sequences;

@@ -185,6 +185,24 @@ pub fn write_output(
     Ok(names.iter().map(|name| place.join(name)).collect())
 }
 
+/// Fails where one of the entries of a folder of this program's is neither a file nor a folder: whoever reads a pipe or
+/// a device may wait for ever.
+///
+/// # Errors
+/// [`Error::File`] naming it.
+pub fn check_entries(folder: &Path) -> Result<()> {
+    let is_endless =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|entry| !entry.is_file() && !entry.is_dir());
+    match names(folder)?.iter().map(|name| folder.join(name)).find(is_endless) {
+        None => Ok(()),
+        Some(path) => {
+            let problem =
+                "is a pipe, a device or a socket, which may never end: restore the file that it stands for";
+            Err(Error::file(path, None, None, problem))
+        }
+    }
+}
+
 /// The names in a folder, sorted.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let io = |error| Error::io("read", folder, error);
@@ -221,6 +239,19 @@ mod tests {
         assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
         let hidden = fs::read_dir(out.parent().unwrap()).unwrap().count();
         assert_eq!(hidden, 1, "nothing hidden is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("config.toml"), "").unwrap();
+        fs::create_dir(place.path().join("plots")).unwrap();
+        check_entries(place.path()).unwrap();
+        let pipe = place.path().join("samples.json");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let said = check_entries(place.path()).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
     }
 
     #[test]

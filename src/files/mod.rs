@@ -1,25 +1,28 @@
-//! Files and folders that are written whole or not at all, and take the place of nothing of a user's.
+//! Files and folders: read to an end that they surely have; written whole or not at all, in the place of nothing of
+//! a user's.
 
 mod folder;
+mod input;
 
-pub use folder::{HiddenFolder, check_output, show_at, with_remedy, write_output};
+pub use folder::{HiddenFolder, check_entries, check_output, show_at, with_remedy, write_output};
+pub use input::{Input, Pieces, Text, open, read};
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, expected};
 
-/// Reads what a JSON file holds. Where it is something else, the error says so by `wrong`, as "is no analysis".
+/// Reads what a JSON file or stream holds. Where it is something else, the error says so by `wrong`, as "is no analysis".
 ///
 /// # Errors
 /// If it cannot be read or understood: names the place.
 pub fn read_json<T: DeserializeOwned>(path: &Path, wrong: &str) -> Result<T> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Error::file(path, Some(error.line()), Some(error.column()), format!("{wrong}: {error}"))
+    serde_json::from_slice(&read(path)?).map_err(|error| {
+        let problem = format!("{wrong}: {}", expected(&error.to_string()));
+        Error::file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
 
@@ -47,5 +50,19 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn sync_folder(path: &Path) {
     if let Ok(folder) = File::open(path) {
         let _ = folder.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_json_file_holds_instead_is_told_in_plain_words() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.json");
+        std::fs::write(&path, "[1,\n {}]").unwrap();
+        let said = read_json::<Vec<f64>>(&path, "holds no numbers").unwrap_err().to_string();
+        assert_eq!(said, format!("{}:2:1: holds no numbers: expected a number", path.display()));
     }
 }

@@ -13,6 +13,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
+use crate::files::check_entries;
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::position::PositionScheme;
 use crate::terminal::counted;
@@ -44,6 +45,7 @@ impl RunFolder {
                 "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
             )));
         }
+        check_entries(folder.path())?;
         folder.check_sizes()?;
         Ok(folder)
     }

@@ -11,8 +11,8 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
 
-use crate::data::input::{self, Input};
 use crate::error::{Error, Result};
+use crate::files::{self, Input};
 
 /// The bytes of a weights file. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl WeightsFile {
     /// When it cannot be read, or is no file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
-        let bytes = match input::open(&path)? {
+        let bytes = match files::open(&path)? {
             // SAFETY: a weights file is replaced whole by a rename, never written in place.
             Input::File(file) => unsafe { Mmap::map(&file) }
                 .map(Bytes::Mapped)

@@ -29,10 +29,10 @@ use super::config::{Column, DataConfig, LARGEST, Values};
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
-use super::input;
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
+use crate::files::Text;
 use crate::terminal::counted;
 
 /// Columns that are named in an error.
@@ -50,7 +50,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         let problem = "is a folder; give the path of one CSV or JSON file";
         return Err(Error::key("data.path", path.display(), problem));
     }
-    let text = input::read_text(path)?;
+    let text = Text::open(path)?.whole()?;
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
     let is_json = ["json", "jsonl", "ndjson"].contains(&extension.as_str());
     let mut table = Table {

@@ -51,7 +51,7 @@ fn beginning(files: &[File], bytes: usize) -> impl Iterator<Item = String> + Sen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::input::Text;
+    use crate::files::Text;
 
     #[test]
     fn the_beginning_of_files_is_cut_at_a_character() {

@@ -15,10 +15,10 @@ use walkdir::WalkDir;
 use super::config::{DataConfig, Tokens};
 use super::dataset::Dataset;
 use super::ids::Ids;
-use super::input::Text;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
+use crate::files::Text;
 
 /// The tokens of byte pair encoding where a config does not say: little of a small model's weight
 /// is spent on their embedding, and a token stands for two to three characters.

@@ -16,8 +16,8 @@ use tokenizers::Tokenizer;
 use self::stored::Stored;
 use self::tokenizer::TextTokenizer;
 use super::excerpt::excerpt;
-use super::input;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::terminal::counted;
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.
@@ -113,7 +113,7 @@ impl Vocabulary {
     /// # Errors
     /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
-        let bytes = input::read(path)?;
+        let bytes = files::read(path)?;
         Self::parsed_tokenizer(|| serde_json::from_slice(&bytes))
             .map_err(|error| Error::file(path, None, None, error.to_string()))
     }

@@ -15,8 +15,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, Vocabulary};
-use crate::data::input;
 use crate::error::{Error, Result};
+use crate::files;
 
 impl Vocabulary {
     /// Reads a `vocabulary.json`.
@@ -25,7 +25,7 @@ impl Vocabulary {
     /// When the file cannot be read or is no vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = input::read(path)?;
+        let bytes = files::read(path)?;
         serde_json::from_slice(&bytes).map_err(|error| {
             let problem =
                 format!("no vocabulary ({error}); take the file from the run that made the weights");

@@ -36,25 +36,22 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     let path = path.as_ref();
     let failed = |error| Error::io("read", path, error);
     let kind = fs::metadata(path).map_err(failed)?.file_type();
-    if kind.is_file() {
-        return File::open(path).map(Input::File).map_err(failed);
-    }
-    if !is_stream(&kind) {
+    if !kind.is_file() && !is_stream(&kind) {
         let problem = match kind.is_dir() {
             true => "is a folder; give the path of a file",
             false => "is a device or a socket, which may never end; give the path of a file",
         };
         return Err(Error::file(path, None, None, problem));
     }
-    let stream = File::open(path).map_err(failed)?;
-    read_stream(stream, path).map(Input::Stream)
+    let file = File::open(path).map_err(failed)?;
+    match kind.is_file() {
+        true => Ok(Input::File(file)),
+        false => read_stream(file, path).map(Input::Stream),
+    }
 }
 
 /// Reads a stream to its end, which errors call `path`.
-///
-/// # Errors
-/// When it cannot be read, or is longer than memory has room for.
-pub fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
+fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream
         .take(LARGEST_STREAM + 1)
@@ -84,18 +81,10 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads the whole of a regular file or a stream as text, without the byte order mark that some editors put
-/// before it.
-///
-/// # Errors
-/// As [`open`], and when it is not UTF-8: names the line and the byte.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
-    Text::open(path.to_path_buf())?.pieces()?.collect()
-}
-
 /// A text that is read as often as is asked for, and never held as a whole unless it comes from a stream.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub struct Text {
+    /// Where it lies.
     pub path: PathBuf,
     /// What a stream held, which is read but once.
     pub stream: Option<Vec<u8>>,
@@ -106,12 +95,29 @@ impl Text {
     ///
     /// # Errors
     /// As [`open`].
-    pub fn open(path: PathBuf) -> Result<Self> {
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
         let stream = match open(&path)? {
             Input::File(_) => None,
             Input::Stream(bytes) => Some(bytes),
         };
         Ok(Text { path, stream })
+    }
+
+    /// What comes out of a stream, which errors call `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is longer than memory has room for.
+    pub fn of_stream(stream: impl Read, path: &Path) -> Result<Self> {
+        Ok(Text { path: path.to_path_buf(), stream: Some(read_stream(stream, path)?) })
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not UTF-8: names the line and the byte.
+    pub fn whole(&self) -> Result<String> {
+        self.pieces()?.collect()
     }
 
     /// The text from its beginning, without the byte order mark that some editors put before it.
@@ -129,7 +135,7 @@ impl Text {
 
 /// The pieces of a text, cut before white space where there is some, where tokenizers cut; and the error where it
 /// is not UTF-8, with the line and the byte.
-pub(crate) struct Pieces<'a> {
+pub struct Pieces<'a> {
     path: &'a Path,
     input: Box<dyn Read + Send + 'a>,
     /// What is read and is no piece yet, and where it begins.
@@ -197,6 +203,8 @@ mod tests {
         let error = read("/dev/zero").unwrap_err();
         let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
+        let error = crate::files::read_json::<Vec<u32>>("/dev/zero".as_ref(), "holds no ids").unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 
     /// The pieces of a text that comes from a stream.
