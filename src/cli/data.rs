@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::config::Config;
 use crate::data::Description;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::terminal::{print_json, say_lines};
 use crate::training::dataset;
 
@@ -25,7 +25,10 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let config = Config::load(args.config.as_deref(), &args.set)?;
-    let description = Description::of(&config.data, &dataset(&config)?);
+    let dataset = dataset(&config)?;
+    let mut description = Description::of(&config.data, &dataset);
+    let idle = config.without_effect(Some(&dataset.vocabulary));
+    description.warnings.extend(idle.iter().map(Error::to_string));
     match args.json {
         true => print_json(&description),
         false => say_lines(&description.to_string()),

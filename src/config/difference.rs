@@ -24,7 +24,7 @@ impl Difference {
         let Self { key, here, there } = self;
         let problem = match there.as_str() {
             NOTHING => format!("was left out of the config that {that}: {remedy}"),
-            there => format!("differs from the {there} that {that}: {remedy}"),
+            there => format!("differs from {there}, which {that}: {remedy}"),
         };
         Error::key(key, here, problem)
     }
@@ -96,7 +96,7 @@ mod tests {
         );
         let said = told(&["model.heads=2"], &[]);
         assert!(
-            said.starts_with("`model.heads` = 2 differs from the 4 that the run `runs/a` was made"),
+            said.starts_with("`model.heads` = 2 differs from 4, which the run `runs/a` was made"),
             "{said}"
         );
         assert!(config(&["training.steps=7"]).check_resumes(&config(&[]), Path::new("a")).is_ok());

@@ -123,7 +123,11 @@ pub(super) fn check_keys(values: &Table, shown: impl Fn(&str) -> String) -> Resu
     for (section, keys) in values {
         let known = keys_of(section);
         match keys {
-            Value::Table(_) if known.is_empty() => return refuse(section, unknown("", section)),
+            // An empty section is told as it was written, another one by its first key.
+            Value::Table(keys) if known.is_empty() => {
+                let key = keys.keys().next().map_or(section.clone(), |name| format!("{section}.{name}"));
+                return refuse(&key, unknown("", section));
+            }
             Value::Table(_) => {}
             _ if !known.is_empty() => {
                 return refuse(section, format!("must be a section: write [{section}] above its keys"));
@@ -180,14 +184,15 @@ fn unknown(section: &str, name: &str) -> String {
     format!("is no known key: {answer}")
 }
 
-/// The key that an unknown name in a section means: one of the section that is much like it, or one of that very
-/// name in another.
+/// The key that an unknown name in a section means: one of that very name in another section, or one of this section
+/// that is much like it.
 fn meant(section: &str, name: &str) -> Option<String> {
     let likeness = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(name, known), known));
-    match likeness.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((likeness, near)) if likeness >= NEAR && section.is_empty() => Some(near.to_string()),
-        Some((likeness, near)) if likeness >= NEAR => Some(format!("{section}.{near}")),
-        _ => section_of(name).map(|section| format!("{section}.{name}")),
+    match (section_of(name), likeness.max_by(|a, b| a.0.total_cmp(&b.0))) {
+        (Some(other), _) => Some(format!("{other}.{name}")),
+        (None, Some((likeness, near))) if likeness >= NEAR && section.is_empty() => Some(near.to_string()),
+        (None, Some((likeness, near))) if likeness >= NEAR => Some(format!("{section}.{near}")),
+        (None, _) => None,
     }
 }
 

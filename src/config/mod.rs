@@ -6,6 +6,7 @@
 mod analysis;
 mod device;
 mod difference;
+mod effects;
 mod keys;
 mod source;
 mod training;
@@ -27,7 +28,7 @@ pub use tune::{Method, TuneConfig};
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Result};
 use crate::files::Text;
-use crate::model::{Architecture, ModelConfig, Sizes};
+use crate::model::{ModelConfig, Sizes};
 use source::Written;
 
 /// The file that `train` reads when none is named.
@@ -35,6 +36,9 @@ pub const DEFAULT_FILE: &str = "config.toml";
 
 /// The shipped default experiment, used where the current folder has no `config.toml`.
 pub const DEFAULT_TEXT: &str = include_str!("../../config.toml");
+
+/// Keys that make no trial of their own where they have no effect.
+const TWINS: [&str; 2] = ["training.weight_decay", "model.head_bias"];
 
 /// One experiment: what it is called, what it learns from, what learns, and how.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -162,30 +166,6 @@ impl Config {
         self.tune.iter().try_for_each(TuneConfig::check)
     }
 
-    /// Refuses what would have no effect in a new run. One that was made before may still have it.
-    ///
-    /// # Errors
-    /// [`Error::Key`] naming the key.
-    pub fn check_effects(&self) -> Result<()> {
-        let (model, training) = (&self.model, &self.training);
-        let decay = training.weight_decay;
-        let decays = match training.optimizer {
-            OptimizerKind::Adamw => true,
-            OptimizerKind::Adam | OptimizerKind::Sgd => false,
-        };
-        // Its default stands in every config.
-        if !decays && decay != 0.0 && decay != TrainingConfig::default().weight_decay {
-            let problem =
-                "has an effect with `training.optimizer` = \"adamw\" alone: take that, or leave the key out";
-            return Err(Error::key("training.weight_decay", decay, problem));
-        }
-        if model.head_bias && model.tie_embeddings && model.architecture != Architecture::OneLayer {
-            let problem = "has no effect with `model.tie_embeddings` = true, whose head is the embedding: leave one out";
-            return Err(Error::key("model.head_bias", true, problem));
-        }
-        Ok(())
-    }
-
     /// Refuses paths that a config cannot say, whole as it says them.
     ///
     /// # Errors
@@ -213,7 +193,12 @@ impl Config {
     pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
         let mut written = Written::new(self.to_table());
         changes.iter().for_each(|(key, value)| written.set(key, value.clone(), &value.to_string(), None));
-        written.read(Self::check_effects)
+        written.read(|config| {
+            let mut idle = config.without_effect(None).into_iter();
+            let twin =
+                idle.find(|error| matches!(error, Error::Key { key, .. } if TWINS.contains(&key.as_str())));
+            twin.map_or(Ok(()), Err)
+        })
     }
 
     /// The sizes that the data asks of the model.
@@ -300,22 +285,6 @@ mod tests {
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
         let told = config.check().unwrap_err().to_string();
         assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
-    }
-
-    #[test]
-    fn a_key_without_effect_is_refused_in_a_new_run_and_read_in_an_old_one() {
-        let told = |set: &[&str]| {
-            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let config = Config::parse("", Path::new("config.toml"), &set).unwrap();
-            config.check_effects().err().map_or("nothing".to_string(), |error| error.to_string())
-        };
-        assert_eq!(told(&[]), "nothing");
-        assert_eq!(told(&["training.optimizer=sgd"]), "nothing");
-        let decay = told(&["training.optimizer=sgd", "training.weight_decay=0.1"]);
-        assert!(decay.starts_with("`training.weight_decay` = 0.1 has an effect with"), "{decay}");
-        assert_eq!(told(&["model.tie_embeddings=true"]), "nothing");
-        let bias = told(&["model.tie_embeddings=true", "model.head_bias=true"]);
-        assert!(bias.starts_with("`model.head_bias` = true has no effect"), "{bias}");
     }
 
     #[test]

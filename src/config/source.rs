@@ -119,7 +119,7 @@ impl Written {
     }
 
     /// Settles what follows from the overrides: to name a file is to read it, to name a task is to draw it, and
-    /// `data.vocab` was the size of what is no longer read.
+    /// `data.vocab` and the numbers of samples were the sizes of what is no longer read.
     fn settle(&mut self) {
         let is_set = |key: &str| self.set.contains(key);
         let source = match (is_set("data.source"), is_set("data.path"), is_set("data.task")) {
@@ -127,11 +127,11 @@ impl Written {
             (false, false, true) => Source::Sequences.to_string(),
             _ => data_source(&self.values),
         };
-        let keeps_vocab = is_set("data.vocab") || source == self.source;
+        let of_former = ["vocab", "train_samples", "valid_samples"];
+        let of_former =
+            of_former.into_iter().filter(|name| source != self.source && !is_set(&format!("data.{name}")));
         let Some(data) = inner(&mut self.values, "data") else { return };
-        if !keeps_vocab {
-            data.remove("vocab");
-        }
+        of_former.for_each(|name| drop(data.remove(name)));
         // What is no word is answered as such, at its place.
         if data.get("source").is_none_or(Value::is_str) {
             data.insert("source".to_string(), source.into());
@@ -353,6 +353,18 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_another_type_is_answered_in_plain_words() {
+        for (name, section) in Config::default().to_table() {
+            for key in section.as_table().unwrap().keys() {
+                for value in ["{ a = 1 }", "[[1]]", "1979-05-27"] {
+                    let said = said(&format!("[{name}]\n{key} = {value}"), &[]);
+                    assert!(!said.contains("invalid type") && !said.contains("struct "), "{said}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_set_is_read_as_toml_or_as_a_word_and_told_as_set() {
         let config = |set: &str| Config::parse("", Path::new("a.toml"), &[set.to_string()]).unwrap();
         assert_eq!(config("run.name=7").run.name, "7");
@@ -364,6 +376,10 @@ mod tests {
         );
         assert!(said("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
         assert!(said("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is no known key"));
+        assert!(
+            said("", &["nothing.zzz=4"])
+                .starts_with("--set: `nothing.zzz` = 4 is no known key: the sections are")
+        );
         assert!(said("", &["model.heads=4\nlayers=3"]).contains("holds more than one line"));
         let long = format!("run.name={}", "x".repeat(1 << 20));
         assert!(said("", &[&long]).len() < 500 && said("", &[&long[4..]]).len() < 500);
@@ -373,6 +389,8 @@ mod tests {
     fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
         let said = |text| said(text, &[]);
         assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
+        // Not `training.threads`.
+        assert!(said("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
         assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
         assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
         let far = said("[run]\ncolour = \"red\"");

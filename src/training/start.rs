@@ -32,9 +32,8 @@ impl Start {
     /// What a run of `config` starts from: the best weights of the run that it names, or fresh ones.
     ///
     /// # Errors
-    /// If there is no such run, its weights cannot be read, or a key of `config` has no effect.
+    /// If there is no such run, or its weights cannot be read.
     pub fn of(config: &Config) -> Result<Self> {
-        config.check_effects()?;
         let Some(from) = config.run.start() else { return Ok(Self(None)) };
         let folder = RunFolder::open(from)?;
         let (tensors, description) = native::read(&folder.weights()?)?;
@@ -148,9 +147,10 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
 }
 
 /// What a person should know before a run of `total` steps begins: of its data, and of keys that have another
-/// effect than they seem to.
+/// effect than they seem to, or none.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
     warnings.extend(config.training.warnings(total));
+    warnings.extend(config.without_effect(Some(&dataset.vocabulary)).iter().map(Error::to_string));
     warnings
 }

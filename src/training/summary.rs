@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run_folder::RunFolder;
 use super::stopping::Ended;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, expected};
 use crate::files::write_atomically;
 
 /// How a run ended. Losses and the floor are in nats a target.
@@ -84,10 +84,8 @@ impl Summary {
             _ => Error::io("read", &path, error),
         })?;
         serde_json::from_slice(&bytes).map_err(|error| {
-            // Without the place, which stands before it already.
-            let problem = error.to_string();
-            let problem = problem.split(" at line ").next().unwrap_or_default();
-            Error::file(&path, Some(error.line()), Some(error.column()), format!("is no summary: {problem}"))
+            let problem = format!("is no summary: {}", expected(&error.to_string()));
+            Error::file(&path, Some(error.line()), Some(error.column()), problem)
         })
     }
 }

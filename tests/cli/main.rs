@@ -82,9 +82,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// What is said on standard error, but for what every run on little data is warned of.
 fn beside_data_warnings(stderr: &[u8]) -> String {
-    let is_expected = |line: &&str| {
-        line.starts_with("warning: validation has ") || line.contains(" also stand in training")
-    };
+    let is_expected =
+        |line: &&str| line.starts_with("warning: validation has ") || line.contains(" also stand");
     text(stderr).lines().filter(|line| !is_expected(line)).map(|line| format!("{line}\n")).collect()
 }
 

@@ -217,6 +217,10 @@ mod tests {
         let description = describe(&config, 0).unwrap();
         assert_eq!(description.tokens, ["down", "up"]);
         assert!(description.bigram_entropy < 1e-9 && (description.unigram_entropy - 2f64.ln()).abs() < 1e-3);
+        let long = "x".repeat(100_000);
+        std::fs::write(&config.path, format!("up,{long}\ndown,{long}\nup,{long}\n")).unwrap();
+        let page = describe(&DataConfig { column: Column::default(), ..config }, 0).unwrap().to_string();
+        assert!(page.contains(&format!("up {}…\n", &long[..40])) && page.len() < 2000, "{page}");
         let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
         let pairs = Description::of(&config, &load_pairs(&config, 0).unwrap());
         let sample = &pairs.samples[0];

@@ -3,10 +3,14 @@
 use std::fmt::{self, Display};
 
 use super::{Description, Sample, Split};
+use crate::error::excerpt;
 use crate::terminal::counted;
 
 /// Tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;
+
+/// Characters of a token that are shown.
+const LABEL: usize = 40;
 
 impl Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,7 +20,7 @@ impl Display for Description {
         line("validation", &self.valid)?;
         line("context", &counted(self.context, "position"))?;
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
-        line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, self.tokens.join(" ")))?;
+        line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
         if let Some(floor) = self.floor {
             let [valid, expected] = [floor.valid, floor.expected];
             let text =
@@ -61,19 +65,29 @@ fn write_sample(f: &mut fmt::Formatter<'_>, sample: &Sample, separator: &str) ->
     }
     writeln!(f, "  {}", shortened(&sample.tokens, separator, SAMPLE_TOKENS))?;
     if sample.determined.contains(&true) {
-        let shown = sample.tokens.iter().zip(&sample.determined).take(SAMPLE_TOKENS);
-        let mark = |(token, is_known): (&String, &bool)| {
+        let shown = labels(&sample.tokens);
+        let mark = |(label, is_known): (&String, &bool)| {
             let mark = if *is_known { "^" } else { " " };
-            mark.repeat(token.chars().count())
+            mark.repeat(label.chars().count())
         };
-        let marks = shown.map(mark).collect::<Vec<_>>().join(&" ".repeat(separator.len()));
+        let marks = shown.iter().zip(&sample.determined).take(SAMPLE_TOKENS).map(mark);
+        let marks = marks.collect::<Vec<_>>().join(&" ".repeat(separator.len()));
         writeln!(f, "  {}", marks.trim_end())?;
     }
     Ok(())
 }
 
+/// The tokens as a page shows them: long ones are cut.
+fn labels(tokens: &[String]) -> Vec<String> {
+    let label = |token: &String| match token.chars().nth(LABEL) {
+        None => token.clone(),
+        Some(_) => excerpt(token, LABEL),
+    };
+    tokens.iter().map(label).collect()
+}
+
 /// The first tokens, and a sign when there are more.
 fn shortened(tokens: &[String], separator: &str, most: usize) -> String {
-    let shown = tokens[..tokens.len().min(most)].join(separator);
+    let shown = labels(&tokens[..tokens.len().min(most)]).join(separator);
     if tokens.len() > most { format!("{shown}{separator}…") } else { shown }
 }

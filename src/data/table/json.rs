@@ -13,7 +13,7 @@ use serde_json::{Deserializer, Value};
 
 use super::trimmed;
 use crate::data::excerpt::excerpt;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, expected};
 
 /// Whether a text is JSON Lines and no array: its first line is a value, and others follow.
 pub(super) fn is_lines(text: &str) -> bool {
@@ -91,9 +91,7 @@ fn text(value: &Value) -> Result<String, String> {
 
 /// Says what is no JSON in a text whose first line has the number `line`.
 fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
-    let what = error.to_string();
-    // The place is said already.
-    let what = what.split(" at line ").next().unwrap_or(&what);
     let line = line + error.line().max(1) - 1;
-    Error::file(path, Some(line), Some(error.column().max(1)), format!("cannot be read: {what}"))
+    let problem = format!("cannot be read: {}", expected(&error.to_string()));
+    Error::file(path, Some(line), Some(error.column().max(1)), problem)
 }

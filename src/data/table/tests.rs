@@ -248,10 +248,7 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
         (wrong("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
         (wrong("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2:2: cannot be read: expected `,` or `]`"),
         (wrong("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3:1: cannot be read: trailing characters"),
-        (
-            wrong("a.json", "{\"b\": [1]}", named),
-            "FILE:1:1: cannot be read: invalid type: map, expected a sequence",
-        ),
+        (wrong("a.json", "{\"b\": [1]}", named), "FILE:1:1: cannot be read: expected a list"),
     ] {
         assert!(message.starts_with(starts), "{message}\nnot\n{starts}");
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::read_json;
 
 impl Vocabulary {
     /// Reads a `vocabulary.json`.
@@ -24,13 +24,7 @@ impl Vocabulary {
     /// # Errors
     /// When the file cannot be read or is no vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let bytes = files::read(path)?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            let problem =
-                format!("no vocabulary ({error}); take the file from the run that made the weights");
-            Error::file(path, None, None, problem)
-        })
+        read_json(path.as_ref(), "is no vocabulary; take the file from the run that made the weights")
     }
 }
 

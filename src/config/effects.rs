@@ -1,0 +1,148 @@
+//! Keys that are given and have no effect, because of what other keys say: they are allowed, and it is said.
+
+use super::{Config, OptimizerKind, Shape};
+use crate::data::{Source, Task, Tokens, Vocabulary};
+use crate::error::Error;
+use crate::model::Architecture;
+
+impl Config {
+    /// What is said of each key that has another value than its default and that nothing reads. Whether integers or
+    /// symbols fill a table, its `vocabulary` tells.
+    pub fn without_effect(&self, vocabulary: Option<&Vocabulary>) -> Vec<Error> {
+        let Self { data, model, training, .. } = self;
+        let is_drawn = data.source == Source::Sequences;
+        let (is_text, is_table) = (data.source == Source::Text, data.source == Source::Table);
+        let draws = |task| is_drawn && data.task == task;
+        let is_sized = match data.source {
+            Source::Sequences => true,
+            Source::Text => data.tokens == Tokens::Bpe,
+            Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
+        };
+        let has_blocks = model.architecture != Architecture::OneLayer;
+        let (optimizer, is_sgd) = (training.optimizer, training.optimizer == OptimizerKind::Sgd);
+        let blocks = "models of blocks";
+        // The key, whether it is read, and who alone reads it.
+        let keys = [
+            ("data.vocab", is_sized, "tasks, byte pair encoding and tables of integers"),
+            ("data.seed", is_drawn, "tasks"),
+            ("data.train_samples", is_drawn, "tasks"),
+            ("data.valid_samples", is_drawn, "tasks"),
+            ("data.period", draws(Task::Repeat), "the task `repeat`"),
+            ("data.order", draws(Task::Markov), "the task `markov`"),
+            ("data.gap", draws(Task::CopyGap), "the task `copy_gap`"),
+            ("data.digits", draws(Task::Addition), "the task `addition`"),
+            ("data.path", !is_drawn, "texts and tables"),
+            ("data.valid_fraction", !is_drawn, "texts and tables"),
+            ("data.tokens", is_text, "texts"),
+            ("data.values", is_table, "tables"),
+            ("data.column", is_table, "tables"),
+            ("model.layers", has_blocks, blocks),
+            ("model.position", has_blocks, blocks),
+            ("model.norm", has_blocks, blocks),
+            ("model.norm_epsilon", has_blocks, blocks),
+            ("model.feed_forward", has_blocks, blocks),
+            ("model.gelu", has_blocks, blocks),
+            ("model.tie_embeddings", has_blocks, blocks),
+            ("model.embedding_norm", has_blocks, blocks),
+            (
+                "model.embedding_norm_epsilon",
+                model.embedding_norm && has_blocks,
+                "`model.embedding_norm` = true",
+            ),
+            ("model.head_bias", !model.tie_embeddings || !has_blocks, "`model.tie_embeddings` = false"),
+            ("training.beta1", !is_sgd, "Adam and AdamW"),
+            ("training.beta2", !is_sgd, "Adam and AdamW"),
+            ("training.epsilon", !is_sgd, "Adam and AdamW"),
+            ("training.momentum", is_sgd, "SGD"),
+            (
+                "training.weight_decay",
+                optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0,
+                "AdamW",
+            ),
+            ("training.min_learning_rate", training.schedule != Shape::Constant, "schedules that fall"),
+            (
+                "training.min_delta",
+                training.patience > 0,
+                "early stopping, which `training.patience` asks for",
+            ),
+        ];
+        let (given, default) = (self.to_table(), Self::default().to_table());
+        let idle = keys.into_iter().filter(|(_, is_read, _)| !is_read).filter_map(|(key, _, reader)| {
+            let (section, name) = key.split_once('.')?;
+            let value = given.get(section)?.get(name)?;
+            let is_default = default.get(section)?.get(name) == Some(value);
+            let problem = || format!("has no effect: it is for {reader} alone");
+            (!is_default).then(|| Error::key(key, value, problem()))
+        });
+        idle.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::DEFAULT_TEXT;
+
+    fn said(text: &str, set: &[&str]) -> Vec<String> {
+        let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let config = Config::parse(text, Path::new("config.toml"), &set).unwrap();
+        config.without_effect(None).iter().map(Error::to_string).collect()
+    }
+
+    #[test]
+    fn a_key_that_nothing_reads_is_named_with_what_would_read_it() {
+        for (set, expected) in [
+            (&["training.optimizer=sgd", "training.weight_decay=0.1"][..], "`training.weight_decay` = 0.1"),
+            (&["training.optimizer=adam", "training.weight_decay=0.1"], "`training.weight_decay` = 0.1"),
+            (&["training.optimizer=sgd", "training.beta2=0.5"], "`training.beta2` = 0.5"),
+            (&["training.optimizer=adam", "training.momentum=0.5"], "`training.momentum` = 0.5"),
+            (&["model.architecture=one_layer", "model.layers=3"], "`model.layers` = 3"),
+            (&["model.architecture=one_layer", "model.feed_forward=3"], "`model.feed_forward` = 3"),
+            (&["model.architecture=one_layer", "model.norm=post"], "`model.norm` = \"post\""),
+            (&["model.embedding_norm_epsilon=1e-5"], "`model.embedding_norm_epsilon` = 0.00001"),
+            (&["model.tie_embeddings=true", "model.head_bias=true"], "`model.head_bias` = true"),
+            (
+                &["training.schedule=constant", "training.min_learning_rate=0"],
+                "`training.min_learning_rate` = 0.0",
+            ),
+            (&["training.min_delta=0.1"], "`training.min_delta` = 0.1"),
+            (&["data.valid_fraction=0.2"], "`data.valid_fraction` = 0.2"),
+            (&["data.path=a.txt", "data.train_samples=7"], "`data.train_samples` = 7"),
+            (&["data.path=a.txt", "data.vocab=7"], "`data.vocab` = 7"),
+            (&["data.order=2"], "`data.order` = 2 has no effect: it is for the task `markov` alone"),
+        ] {
+            let said = said("", set);
+            assert!(said.len() == 1 && said[0].starts_with(expected), "{set:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_is_read_or_has_its_default_nothing_is_said() {
+        for set in [
+            &["training.optimizer=sgd", "training.momentum=0.5", "training.weight_decay=0"][..],
+            &["training.optimizer=sgd", "training.weight_decay=0.01"],
+            &["training.optimizer=adam", "training.schedule=constant"],
+            &["model.architecture=one_layer"],
+            &["model.embedding_norm=true", "model.embedding_norm_epsilon=1e-5"],
+            &["training.patience=3", "training.min_delta=0.1"],
+            &["data.path=a.txt", "data.tokens=bpe", "data.vocab=300", "data.valid_fraction=0.2"],
+            &["data.task=markov", "data.order=2"],
+        ] {
+            assert_eq!(said("", set), [""; 0], "{set:?}");
+        }
+        // What a file says of a task is no word about the text that the command line puts in its place.
+        assert_eq!(said(DEFAULT_TEXT, &["data.path=a.txt"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_shipped_configs_hold_no_key_without_effect() {
+        assert_eq!(said(DEFAULT_TEXT, &[]), [""; 0]);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            assert_eq!(said(&text, &[]), [""; 0]);
+        }
+    }
+}
