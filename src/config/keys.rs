@@ -1,6 +1,7 @@
 //! Which sections and keys there are, with what they mean and their defaults: all of it read from the structs that
 //! hold their values.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
@@ -8,11 +9,11 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde_json::Value as Json;
-use toml::{Table, Value};
+use toml::Value;
 
 use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
 
 /// Names of a likeness below this have nothing to do with each other.
@@ -107,6 +108,33 @@ fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     fields
 }
 
+/// The key of the space of a search, a table in its section.
+pub(super) const SEARCH: &str = "tune.search";
+
+/// The value of a key, how it was written, and where.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub value: Value,
+    pub text: String,
+    pub origin: Option<Origin>,
+    /// Whether it takes the place of the file's.
+    pub is_set: bool,
+}
+
+/// What is written, by key with its section. A section without keys stands there by itself.
+pub(super) type Entries = BTreeMap<String, Entry>;
+
+impl Entry {
+    /// A value that was written as `text`, which is kept in one line, words in quotes.
+    pub fn new(value: Value, text: &str, origin: Option<Origin>) -> Self {
+        let text = match &value {
+            Value::String(word) => format!("\"{word}\""),
+            _ => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        };
+        Self { value, text, origin, is_set: false }
+    }
+}
+
 /// The present name of a key that had another in an earlier version.
 pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
     match (section, name) {
@@ -117,61 +145,49 @@ pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
 }
 
 /// Every section and key must be known; one that is not is answered with the one that is meant, or else with all
-/// that there are. `shown` writes the value of a key.
-pub(super) fn check_keys(values: &Table, shown: impl Fn(&str) -> String) -> Result<()> {
-    let refuse = |key: &str, problem: String| Err(Error::key(key, shown(key), problem));
-    for (section, keys) in values {
-        let known = keys_of(section);
-        match keys {
-            // An empty section is told as it was written, another one by its first key.
-            Value::Table(keys) if known.is_empty() => {
-                let key = keys.keys().next().map_or(section.clone(), |name| format!("{section}.{name}"));
-                return refuse(&key, unknown("", section));
-            }
-            Value::Table(_) => {}
-            _ if !known.is_empty() => {
-                return refuse(section, format!("must be a section: write [{section}] above its keys"));
-            }
-            _ => {
-                let problem = match section_of(section) {
-                    Some(meant) => {
-                        format!(
-                            "stands outside its section: write it below [{meant}], as `{meant}.{section}`"
-                        )
-                    }
-                    None => unknown("", section),
-                };
-                return refuse(section, problem);
-            }
-        }
-        for (name, value) in keys.as_table().into_iter().flatten() {
-            let key = format!("{section}.{name}");
-            match searched_outside(name, value).filter(|_| section == "tune") {
-                _ if known.contains(&name.as_str()) => {}
-                None => return refuse(&key, unknown(section, name)),
-                Some(searched) => {
-                    let written = shown(&key);
-                    return refuse(&key, format!("belongs below [tune.search]: \"{searched}\" = {written}"));
+/// that there are.
+pub(super) fn check_keys(entries: &Entries) -> Result<()> {
+    for (key, Entry { value, text, .. }) in entries {
+        let problem = match key.split_once('.') {
+            None if value.is_table() && !keys_of(key).is_empty() => continue,
+            None if value.is_table() => unknown("", key),
+            None if !keys_of(key).is_empty() => format!("must be a section: write [{key}] above its keys"),
+            None => match section_of(key) {
+                Some(meant) => {
+                    format!("stands outside its section: write it below [{meant}], as `{meant}.{key}`")
                 }
-            }
-        }
-    }
-    let search = values.get("tune").and_then(|tune| tune.get("search")).and_then(Value::as_table);
-    for searched in search.into_iter().flat_map(Table::keys) {
-        let meant = match searched.split_once('.') {
-            Some((section, name)) if keys_of(section).contains(&present_name(section, name)) => continue,
-            Some((section, name)) => meant(section, name),
-            None => section_of(searched).map(|section| format!("{section}.{searched}")),
+                None => unknown("", key),
+            },
+            Some((section, _)) if keys_of(section).is_empty() => unknown("", section),
+            Some((section, name)) if keys_of(section).contains(&name) => continue,
+            Some((section, name)) => match (name.strip_prefix("search."), searched_outside(name, value)) {
+                (Some(searched), _) if section == "tune" => match unsearchable(searched) {
+                    Some(problem) => problem,
+                    None => continue,
+                },
+                (_, Some(searched)) if section == "tune" => {
+                    format!("belongs below [{SEARCH}]: \"{searched}\" = {text}")
+                }
+                _ => unknown(section, name),
+            },
         };
-        let problem = match meant {
-            Some(meant) => format!("is no known key: did you mean `{meant}`?"),
-            None => {
-                "is no known key: search keys of [model] and [training], as training.learning_rate".into()
-            }
-        };
-        return refuse(&format!("tune.search.{searched}"), problem);
+        return Err(Error::key(key, text, problem));
     }
     Ok(())
+}
+
+/// What is wrong with a key that is searched; none where it is known.
+fn unsearchable(searched: &str) -> Option<String> {
+    let meant = match searched.split_once('.') {
+        Some((section, name)) if keys_of(section).contains(&present_name(section, name)) => return None,
+        Some((section, name)) => meant(section, name),
+        None => section_of(searched).map(|section| format!("{section}.{searched}")),
+    };
+    let answer = meant.map_or_else(
+        || "search keys of [model] and [training], as training.learning_rate".to_string(),
+        |meant| format!("did you mean `{meant}`?"),
+    );
+    Some(format!("is no known key: {answer}"))
 }
 
 /// What is said of an unknown name in a section: the key that is meant, or all that there are.

@@ -104,7 +104,7 @@ impl Config {
         let whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
-        Written::new(whole.to_table()).with(overrides)?.read(|_| Ok(()))
+        Written::parse(&whole.to_toml(), None)?.with(overrides)?.read(|_| Ok(()))
     }
 
     /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place
@@ -120,11 +120,8 @@ impl Config {
         let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
         match path.or(here) {
             Some(path) => Self::parse_checked(&read(path)?, path, overrides, check),
-            None => {
-                // The place in a file that is not there would mislead.
-                let values = DEFAULT_TEXT.parse().expect("the shipped config is TOML");
-                Written::new(values).with(overrides)?.read(check)
-            }
+            // The place in a file that is not there would mislead.
+            None => Written::parse(DEFAULT_TEXT, None)?.with(overrides)?.read(check),
         }
     }
 
@@ -143,7 +140,7 @@ impl Config {
         overrides: &[String],
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
-        Written::parse(text, path)?.with(overrides)?.read(check)
+        Written::parse(text, Some(path))?.with(overrides)?.read(check)
     }
 
     /// Checks everything that can be known before data is read.
@@ -191,7 +188,7 @@ impl Config {
     /// # Errors
     /// If a value cannot be used, or does not fit the others.
     pub fn with(&self, changes: &BTreeMap<String, toml::Value>) -> Result<Self> {
-        let mut written = Written::new(self.to_table());
+        let mut written = Written::parse(&self.to_toml(), None)?;
         changes.iter().for_each(|(key, value)| written.set(key, value.clone(), &value.to_string(), None));
         written.read(|config| {
             let mut idle = config.without_effect(None).into_iter();

@@ -1,8 +1,6 @@
 //! A config as it is written: a file, and what `--set` puts in the place of its values. Of each key is known how
 //! and where its value was written, so that whatever is wrong is answered with that place and the remedy.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem::take;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,44 +8,64 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::Config;
-use super::keys::{check_keys, present_name};
+use super::keys::{Entries, Entry, SEARCH, check_keys, present_name};
 use crate::data::Source;
 use crate::error::{Error, Origin, Place, Result, expected};
 
-/// How the value of each key, named with its section, was written, and where.
-type Places = BTreeMap<String, (String, Option<Origin>)>;
-
-/// The values of a config before they are typed and checked.
+/// A config before it is typed and checked.
 #[derive(Debug)]
 pub(super) struct Written {
-    values: Table,
-    places: Places,
-    /// Keys that were given another value than the file's.
-    set: BTreeSet<String>,
+    entries: Entries,
     /// Where the data of the file comes from.
     source: String,
 }
 
 impl Written {
-    /// Values that were written nowhere.
-    pub fn new(values: Table) -> Self {
-        let source = data_source(&values);
-        Self { values, places: Places::new(), set: BTreeSet::new(), source }
+    /// The text of the file `path`; of none where its lines would mislead.
+    pub fn parse(text: &str, path: Option<&Path>) -> Result<Self> {
+        let table = DeTable::parse(text).map_err(|error| syntax(text, path, &error))?;
+        let mut written = Self { entries: Entries::new(), source: String::new() };
+        written.add("", table.get_ref(), text, path)?;
+        written.source = written.data_source();
+        Ok(written)
     }
 
-    /// The text of the file `path`.
-    pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let file = File { text, path };
-        let table = DeTable::parse(text).map_err(|error| file.syntax(&error))?;
-        let mut places = Places::new();
-        let values = file.read("", table.get_ref(), &mut places)?;
-        let mut written = Self { places, ..Self::new(values) };
-        if let Some(Value::Table(search)) =
-            written.values.get_mut("tune").and_then(|tune| tune.get_mut("search"))
-        {
-            *search = flat(take(search)).map_err(|error| locate(error, &written.places))?;
+    /// Adds the keys of a table of the file, whose name is `within`. Keys that had another name in earlier versions get
+    /// the present one.
+    fn add(&mut self, within: &str, table: &DeTable<'_>, text: &str, path: Option<&Path>) -> Result<()> {
+        for (name, written) in table {
+            let present = present_name(within, name.get_ref());
+            let key = if within.is_empty() { present.to_string() } else { format!("{within}.{present}") };
+            let line = Some(line_and_column(text, name.span().start).0);
+            let place = path.map(|path| Place { path: path.to_path_buf(), line, column: None });
+            let origin = place.map(Origin::File);
+            let shown_text = text.get(written.span()).unwrap_or_default();
+            let refuse =
+                |key: &str, problem: &str| Err(Error::key(key, shown_text, problem).at(origin.clone()));
+            if present != name.get_ref() && table.contains_key(present) {
+                let problem = format!("was renamed `{present}`, which stands there too: remove the old name");
+                return refuse(&format!("{within}.{name}"), &problem);
+            }
+            // In the space of a search `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same.
+            let is_section =
+                within.is_empty() || key == SEARCH || within == SEARCH && !name.get_ref().contains('.');
+            match written.get_ref() {
+                DeValue::Table(inner) if is_section && !inner.is_empty() => {
+                    self.add(&key, inner, text, path)?
+                }
+                _ if self.entries.contains_key(&key) => {
+                    return refuse(
+                        &key,
+                        "stands there twice, once with quotes and once without: keep one of them",
+                    );
+                }
+                _ => match value(written) {
+                    Ok(value) => drop(self.entries.insert(key, Entry::new(value, shown_text, origin))),
+                    Err(problem) => return refuse(&key, problem),
+                },
+            }
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Adds overrides of the command line, `section.key=value`, the value in TOML's notation or a bare word.
@@ -80,31 +98,38 @@ impl Written {
     /// Gives a key, named with its section, another value, which was written as `text`.
     pub fn set(&mut self, key: &str, value: Value, text: &str, origin: Option<Origin>) {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        // The space of a search is a table in its section, whose keys may stand in quotes.
-        let (within, name) = match name.strip_prefix("search.") {
-            Some(searched) if section == "tune" => ("tune.search", searched.trim_matches('"')),
-            _ => (section, present_name(section, name)),
+        let key = match name.strip_prefix("search.").filter(|_| section == "tune") {
+            // In quotes or without.
+            Some(searched) => format!("{SEARCH}.{}", searched.trim_matches('"')),
+            None => format!("{section}.{}", present_name(section, name)),
         };
-        let key = format!("{within}.{name}");
-        self.places.insert(key.clone(), (shown(&value, text), origin));
-        let keeps_device = self.set.contains("training.device");
-        self.set.insert(key);
-        let mut table = Some(&mut self.values);
-        for part in within.split('.') {
-            table = table.and_then(|table| inner(table, part));
-        }
-        let Some(table) = table else { return };
-        let before = table.insert(name.to_string(), value.clone());
-        match (section, name) {
-            // The two say the same thing, so the later word holds.
-            ("training", "steps") => table.remove("epochs"),
-            ("training", "epochs") => table.remove("steps"),
-            // A device is one of its backend.
-            ("training", "backend") if !keeps_device && before.is_some_and(|before| before != value) => {
-                table.remove("device")
+        if let (SEARCH, Value::Table(space)) = (key.as_str(), &value) {
+            self.entries.retain(|key, _| !key.starts_with(SEARCH));
+            for (searched, values) in space {
+                self.set(
+                    &format!("{SEARCH}.{searched}"),
+                    values.clone(),
+                    &values.to_string(),
+                    origin.clone(),
+                );
             }
-            _ => None,
-        };
+            return;
+        }
+        let is_other = self.entries.get(&key).is_some_and(|before| before.value != value);
+        // The two say the same thing, so the later word holds; and a device is one of its backend.
+        match key.as_str() {
+            "training.steps" => drop(self.entries.remove("training.epochs")),
+            "training.epochs" => drop(self.entries.remove("training.steps")),
+            "training.backend" if is_other && !self.is_set("training.device") => {
+                self.entries.remove("training.device");
+            }
+            _ => {}
+        }
+        self.entries.insert(key, Entry { is_set: true, ..Entry::new(value, text, origin) });
+    }
+
+    fn is_set(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.is_set)
     }
 
     /// The config, typed and checked, also by `check`.
@@ -115,104 +140,113 @@ impl Written {
             check(&config)?;
             Ok(config)
         });
-        config.map_err(|error| locate(error, &self.places))
+        config.map_err(|error| {
+            let entry = if let Error::Key { key, .. } = &error { self.entries.get(key) } else { None };
+            error.at(entry.and_then(|entry| entry.origin.clone()))
+        })
     }
 
     /// Settles what follows from the overrides: to name a file is to read it, to name a task is to draw it, and
     /// `data.vocab` and the numbers of samples were the sizes of what is no longer read.
     fn settle(&mut self) {
-        let is_set = |key: &str| self.set.contains(key);
-        let source = match (is_set("data.source"), is_set("data.path"), is_set("data.task")) {
-            (false, true, _) if self.source == Source::Sequences.to_string() => source_of_path(&self.values),
+        let source = match (self.is_set("data.source"), self.is_set("data.path"), self.is_set("data.task")) {
+            (false, true, _) if self.source == Source::Sequences.to_string() => self.source_of_path(),
             (false, false, true) => Source::Sequences.to_string(),
-            _ => data_source(&self.values),
+            _ => self.data_source(),
         };
-        let of_former = ["vocab", "train_samples", "valid_samples"];
-        let of_former =
-            of_former.into_iter().filter(|name| source != self.source && !is_set(&format!("data.{name}")));
-        let Some(data) = inner(&mut self.values, "data") else { return };
-        of_former.for_each(|name| drop(data.remove(name)));
-        // What is no word is answered as such, at its place.
-        if data.get("source").is_none_or(Value::is_str) {
-            data.insert("source".to_string(), source.into());
+        for size in ["data.vocab", "data.train_samples", "data.valid_samples"] {
+            if source != self.source && !self.is_set(size) {
+                self.entries.remove(size);
+            }
         }
+        let entry = self.entries.entry("data.source".to_string());
+        let entry = entry.or_insert_with(|| Entry::new(Value::from(""), "", None));
+        // What is no word is answered as such, at its place.
+        if entry.value.is_str() {
+            entry.value = source.into();
+        }
+    }
+
+    /// Where the data comes from: as `data.source` says, or else what `data.path` names.
+    fn data_source(&self) -> String {
+        self.word("data.source").map_or_else(|| self.source_of_path(), str::to_string)
+    }
+
+    fn source_of_path(&self) -> String {
+        Source::of(Path::new(self.word("data.path").unwrap_or_default())).to_string()
+    }
+
+    fn word(&self, key: &str) -> Option<&str> {
+        self.entries.get(key)?.value.as_str()
     }
 
     /// The config, typed.
     fn typed(&mut self) -> Result<Config> {
-        let shown = |key: &str| self.places.get(key).map(|(text, _)| text.clone()).unwrap_or_default();
-        check_keys(&self.values, shown)?;
+        check_keys(&self.entries)?;
         loop {
-            let error = match serde_path_to_error::deserialize(self.values.clone()) {
+            let error = match serde_path_to_error::deserialize(self.values()) {
                 Ok(config) => return Ok(config),
                 Err(error) => error,
             };
             let path = error.path().to_string();
             // As training.validate_at[1].
             let mut parts = path.split(['.', '[']);
-            let (section, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            let key = format!("{section}.{name}");
+            let key = format!("{}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let expected = expected(error.inner().message());
-            // `--set run.name=7` means the text "7"; and a choice is a word: as one, serde answers with those that
-            // there are.
-            let is_word = expected.contains("text in quotes") && self.set.contains(&key)
-                || expected.contains("string only");
-            match self.values.get_mut(section).and_then(|section| section.get_mut(name)) {
-                Some(value) if is_word && !value.is_str() => *value = shown(&key).into(),
-                _ => return Err(Error::key(&key, shown(&key), format!("cannot be used: {expected}"))),
+            match self.entries.get_mut(&key) {
+                // `--set run.name=7` means the text "7"; and a choice is a word: as one, serde answers with those that
+                // there are.
+                Some(Entry { value, text, is_set, .. })
+                    if !value.is_str()
+                        && (*is_set && expected.contains("text in quotes")
+                            || expected.contains("string only")) =>
+                {
+                    *value = text.clone().into();
+                }
+                entry => {
+                    let text = entry.map(|entry| entry.text.clone()).unwrap_or_default();
+                    return Err(Error::key(&key, text, format!("cannot be used: {expected}")));
+                }
             }
         }
     }
-}
 
-/// The text of a config file.
-struct File<'a> {
-    text: &'a str,
-    path: &'a Path,
-}
-
-impl File<'_> {
-    /// The values of a table, whose name is `within`. Keys that had another name in earlier versions get the
-    /// present one.
-    fn read(&self, within: &str, table: &DeTable<'_>, places: &mut Places) -> Result<Table> {
+    /// All values, each in its section.
+    fn values(&self) -> Table {
         let mut values = Table::new();
-        for (name, written) in table {
-            let present = present_name(within, name.get_ref());
-            let key = if within.is_empty() { present.to_string() } else { format!("{within}.{present}") };
-            let text = self.text.get(written.span()).unwrap_or_default();
-            let line = Some(self.line_and_column(name.span().start).0);
-            let origin = Some(Origin::File(Place { path: self.path.to_path_buf(), line, column: None }));
-            if present != name.get_ref() && table.contains_key(present) {
-                let problem = format!("was renamed `{present}`, which stands there too: remove the old name");
-                return Err(Error::key(format!("{within}.{name}"), text, problem).at(origin));
+        for (key, Entry { value, .. }) in &self.entries {
+            let sections = if key.starts_with(SEARCH) { 3 } else { 2 };
+            let mut table = &mut values;
+            let mut parts = key.splitn(sections, '.').peekable();
+            while let Some(part) = parts.next() {
+                let of_part = if parts.peek().is_some() { Value::from(Table::new()) } else { value.clone() };
+                match table.entry(part).or_insert(of_part) {
+                    Value::Table(inner) => table = inner,
+                    _ => break,
+                }
             }
-            let value = match written.get_ref() {
-                DeValue::Table(inner) => Value::Table(self.read(&key, inner, places)?),
-                _ => value(written).map_err(|problem| Error::key(&key, text, problem).at(origin.clone()))?,
-            };
-            places.insert(key, (shown(&value, text), origin));
-            values.insert(present.to_string(), value);
         }
-        Ok(values)
+        values
     }
+}
 
-    fn syntax(&self, error: &toml::de::Error) -> Error {
-        let problem = match (error.message(), error.span()) {
-            ("duplicate key", Some(span)) => {
-                let key = self.text.get(span).unwrap_or_default();
-                format!("`{key}` stands here a second time: remove one of the two")
-            }
-            (message, _) => message.replace('\n', ", "),
-        };
-        let (line, column) = error.span().map(|span| self.line_and_column(span.start)).unzip();
-        Error::file(self.path, line, column, problem)
-    }
+/// What is no TOML in a text.
+fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
+    let problem = match (error.message(), error.span()) {
+        ("duplicate key", Some(span)) => {
+            let key = text.get(span).unwrap_or_default();
+            format!("`{key}` stands here a second time: remove one of the two")
+        }
+        (message, _) => message.replace('\n', ", "),
+    };
+    let (line, column) = error.span().map(|span| line_and_column(text, span.start)).unzip();
+    Error::file(path.unwrap_or(Path::new("")), line, column, problem)
+}
 
-    fn line_and_column(&self, offset: usize) -> (usize, usize) {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        (before.matches('\n').count() + 1, line.chars().count() + 1)
-    }
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
 /// The value that was written; refuses numbers that no key takes and that a config could not say again.
@@ -222,63 +256,6 @@ fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
         Ok(value) => Ok(value),
         Err(_) => Err("is too large"),
     }
-}
-
-/// A value as it was written, in one line, text in quotes.
-fn shown(value: &Value, text: &str) -> String {
-    match value {
-        Value::String(word) => format!("\"{word}\""),
-        _ => text.split_whitespace().collect::<Vec<_>>().join(" "),
-    }
-}
-
-/// Adds to an error about a key the place where its value was written.
-fn locate(error: Error, places: &Places) -> Error {
-    let origin = match &error {
-        Error::Key { key, .. } => places.get(key).and_then(|(_, origin)| origin.clone()),
-        _ => None,
-    };
-    error.at(origin)
-}
-
-/// The table of that name in `table`, made where there is none; none where it is something else.
-fn inner<'t>(table: &'t mut Table, name: &str) -> Option<&'t mut Table> {
-    table.entry(name).or_insert_with(|| Table::new().into()).as_table_mut()
-}
-
-/// `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same: the second is a table in a table,
-/// which has the name of a section.
-fn flat(search: Table) -> Result<Table> {
-    let mut keys = Table::new();
-    for (name, value) in search {
-        let of_name = match value {
-            Value::Table(inner) if !name.contains('.') => {
-                inner.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)).collect()
-            }
-            value => vec![(name, value)],
-        };
-        for (key, value) in of_name {
-            if keys.contains_key(&key) {
-                let problem = "stands there twice, once with quotes and once without: keep one of them";
-                return Err(Error::key(format!("tune.search.{key}"), value, problem));
-            }
-            keys.insert(key, value);
-        }
-    }
-    Ok(keys)
-}
-
-/// Where the data comes from: as `data.source` says, or else what `data.path` names.
-fn data_source(values: &Table) -> String {
-    word(values, "source").map_or_else(|| source_of_path(values), str::to_string)
-}
-
-fn source_of_path(values: &Table) -> String {
-    Source::of(Path::new(word(values, "path").unwrap_or_default())).to_string()
-}
-
-fn word<'v>(values: &'v Table, name: &str) -> Option<&'v str> {
-    values.get("data")?.get(name)?.as_str()
 }
 
 #[cfg(test)]
