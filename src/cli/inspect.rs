@@ -103,10 +103,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let style = Style { format: args.format, ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
-    let pictures = reading.pictures(&name, (&scores, &reading.sequence), head);
+    let page = Page::new(name, (vec![reading], 0), scores, head, config);
     let made = write_output(&out, "inspect", |folder| {
-        save_all(pictures, folder, &style)?;
-        Page::of_reading(&name, &reading, &scores, head, config).write(&folder.join("report.html"))
+        save_all(page.pictures(), folder, &style)?;
+        page.write(&folder.join("report.html"))
     })?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));

@@ -7,7 +7,6 @@ use super::backend::BackendArgs;
 use super::input::Run;
 use super::plot::run_data;
 use crate::error::{Error, Result};
-use crate::report::Page;
 use crate::terminal::{print_json_line, say};
 
 /// Write a run's page to explore again, from its folder alone.
@@ -32,10 +31,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let out = out.display();
         return Err(Error::Input(format!("`{out}` exists already: name another file with --out FILE")));
     }
-    let run = run_data(&folder, &device)?;
-    let page = Page::of_run(&run);
+    let page = run_data(&folder, &device)?.page;
     if args.json {
-        print_json_line(&page);
+        print_json_line(&page.whole());
     } else {
         let out = args.out.unwrap_or_else(|| folder.report());
         page.write(&out)?;

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::report::{Page, Style};
+use crate::report::Style;
 use crate::terminal::{
     Bytes, ProgressKind, clock, counted, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
 };
@@ -134,7 +134,7 @@ fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
 fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
     let drawn = run_data(folder, device).and_then(|run| {
         let plots = run.draw(&folder.plots(), &Style::default())?;
-        Page::of_run(&run).write(&folder.report())?;
+        run.page.write(&folder.report())?;
         Ok(plots)
     });
     drawn.unwrap_or_else(|error| {

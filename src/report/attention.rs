@@ -1,13 +1,10 @@
 //! `attention`: for one sequence, the map of one head per layer, large and labelled.
 
 use super::draw::color::MUTED;
-use super::draw::{
-    Bins, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightScale, counted,
-};
-use super::reading::{Reading, ShownMap};
+use super::draw::{HEADING, HeatMap, MARGIN, Picture, Place, Rect, Text, TokenAxis, WIDTH, WeightScale};
+use super::reading::{Layer, Reading};
+use crate::terminal::counted;
 
-/// The narrowest cell in logical pixels; longer sequences are binned.
-const NARROWEST_CELL: f64 = 1.0;
 /// Cells are not wider than this, however short the sequence.
 const WIDEST_CELL: f64 = 64.0;
 /// Maps of one or two tokens are not narrower than this.
@@ -32,15 +29,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(map: &ShownMap<'_>, width: f64) -> Self {
-        let fitted = |tokens: &[String]| -> Vec<String> {
-            let look = Text::new(10.0);
-            tokens.iter().map(|token| look.fit(token, width * WIDEST_LABEL)).collect()
-        };
-        let (queries, keys) = (fitted(&map.queries), fitted(&map.keys));
-        let axis = |tokens, length, is_across| TokenAxis::new(tokens, length, NARROWEST_CELL, is_across);
+    fn new(layer: &Layer<'_>, width: f64) -> Self {
+        let [queries, keys] = layer.tokens;
+        let axis =
+            |tokens, length, is_across| TokenAxis::new(tokens, width * WIDEST_LABEL, length, is_across);
         // The size of the labels depends on the width that they leave.
-        let left = |length| axis(&queries, length, false).depth();
+        let left = |length| axis(queries, length, false).depth();
         let left = left(width - left(width));
         let cell = ((width - left) / keys.len() as f64).min(WIDEST_CELL);
         let side = (cell * keys.len() as f64).max(NARROWEST_MAP).min(width - left).floor();
@@ -48,7 +42,7 @@ impl Layout {
         let height = side * queries.len() as f64 / keys.len() as f64;
         let least = (queries.len() as f64 * 14.0).clamp(1.0, side);
         let height = height.clamp(least.min(height.max(60.0)), side * 1.25).floor();
-        Self { queries: axis(&queries, height, false), keys: axis(&keys, side, true), cells: (side, height) }
+        Self { queries: axis(queries, height, false), keys: axis(keys, side, true), cells: (side, height) }
     }
 
     fn width(&self) -> f64 {
@@ -59,26 +53,23 @@ impl Layout {
         TITLE + self.cells.1 + self.keys.depth() + GAP
     }
 
-    fn binned(&self, map: &ShownMap<'_>, weights: &[f32]) -> HeatMap {
-        let bins = |tokens: &[String], axis: &TokenAxis| Bins { positions: tokens.len(), size: axis.bin };
-        let (queries, keys) = (bins(&map.queries, &self.queries), bins(&map.keys, &self.keys));
-        HeatMap::of_weights(weights, queries, keys, map.is_causal)
+    fn map(&self, layer: &Layer<'_>, head: usize) -> HeatMap {
+        layer.map(head, [self.queries.bin, self.keys.bin])
     }
 }
 
 /// The maps of one head per layer over a sequence; with an encoder, those of each kind of attention. All are
 /// drawn on the scale of all heads, as in `heads`.
-pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
-    let kinds = reading.kinds().count();
-    let columns = match (kinds, maps.len() / kinds.max(1)) {
-        (1, 4) => 2,
-        (_, layers) => layers.clamp(1, 3),
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
+        (None, 4) => 2,
+        (_, layers) => layers.min(3),
     };
     let width = (WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - GAP;
-    let layouts: Vec<Layout> = maps.iter().map(|map| Layout::new(map, width.min(WIDEST_MAP))).collect();
-    let rows: Vec<f64> =
-        layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max)).collect();
-    let title = format!("{run}: attention, {}", shown(maps));
+    let layouts: Vec<Layout> = layers.iter().map(|layer| Layout::new(layer, width.min(WIDEST_MAP))).collect();
+    let rows = layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max));
+    let rows: Vec<f64> = rows.collect();
+    let title = format!("{run}: attention, {}", shown(layers));
     let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
     let bins =
         if is_binned { "; a bin shows the weight on all its keys, averaged over its queries" } else { "" };
@@ -88,22 +79,23 @@ pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
         counted(reading.inputs.len(), "token"),
     );
     let mut picture = Picture::new("attention", HEADING + rows.iter().sum::<f64>(), &title, &note);
-    let binned = maps.iter().zip(&layouts);
-    let binned =
-        binned.flat_map(|(map, layout)| map.layer_weights.iter().map(|weights| layout.binned(map, weights)));
-    let scale = WeightScale::of(binned);
-    let names = maps.iter().map(|map| Text::new(13.0).bold().width(&map.name) + 8.0);
+    let all = layers
+        .iter()
+        .zip(&layouts)
+        .flat_map(|(layer, layout)| (0..layer.heads.len()).map(move |head| layout.map(layer, head)));
+    let scale = WeightScale::of(all);
+    let names = layers.iter().map(|layer| Text::new(13.0).bold().width(&layer.name) + 8.0);
     let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
     let pitch = panel + GAP;
     let left = (WIDTH - columns as f64 * pitch - BAR) / 2.0;
     let mut top = HEADING;
-    for ((maps, layouts), height) in maps.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
-        for (column, (map, layout)) in maps.iter().zip(layouts).enumerate() {
+    for ((layers, layouts), height) in layers.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
+        for (column, (layer, layout)) in layers.iter().zip(layouts).enumerate() {
             let left = left + column as f64 * pitch;
             let (width, height) = layout.cells;
             let area = Rect { left: left + layout.queries.depth(), top: top + TITLE, width, height };
-            map.draw_title(&mut picture, (left, top + 10.0), area.left - left, panel);
-            scale.draw(&mut picture, area, &layout.binned(map, map.weights));
+            layer.draw_title(&mut picture, (left, top + 10.0), area.left - left, panel);
+            scale.draw(&mut picture, area, &layout.map(layer, layer.shown));
             layout.queries.draw(&mut picture, area, "query");
             layout.keys.draw(&mut picture, area, "key");
         }
@@ -116,17 +108,14 @@ pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
 }
 
 /// The heads that a title names: the head where there is only one.
-pub(super) fn shown(maps: &[ShownMap<'_>]) -> String {
-    match maps {
-        [map] => map.name.clone(),
-        _ => "one head per layer".to_string(),
-    }
+pub(super) fn shown<'a>(layers: &'a [Layer<'_>]) -> &'a str {
+    if let [layer] = layers { &layer.name } else { "one head per layer" }
 }
 
-impl ShownMap<'_> {
-    /// Writes the map's name and note above a panel of `width`, from `left` on and so much further right, or less
-    /// where they need the room.
-    pub(super) fn draw_title(&self, picture: &mut Picture, (left, y): (f64, f64), indent: f64, width: f64) {
+impl Layer<'_> {
+    /// Writes the shown head's name and note above a panel of `width`, from `left` on and so much further right, or
+    /// less where they need the room.
+    pub(super) fn draw_title(&self, picture: &mut Picture, (left, y): Place, indent: f64, width: f64) {
         let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
         let text = name.fit(&self.name, width);
         let after = name.width(&text) + 8.0;

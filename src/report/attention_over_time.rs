@@ -4,9 +4,10 @@ use super::attention::shown;
 use super::draw::color::line_color;
 use super::draw::{
     Axis, HEADING, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, TokenAxis, WIDTH, color_bar,
-    counted, round_up, stride_of,
+    round_up, stride_of,
 };
-use super::reading::{Reading, ShownMap};
+use super::reading::{Layer, Reading};
+use crate::terminal::counted;
 
 /// More lines than this cannot be followed.
 const MOST_LINES: f64 = 32.0;
@@ -19,50 +20,51 @@ const GAP: f64 = 14.0;
 
 /// The same maps as in `attention` as curves: for every second query the weight on each key position. Of long
 /// sequences fewer queries are drawn, which the picture says.
-pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
-    let (columns, height) = match maps.len() {
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let (columns, height) = match layers.len() {
         0..=1 => (1, 330.0),
         2..=3 => (1, 210.0),
         4..=6 => (2, 210.0),
         _ => (3, 150.0),
     };
     let width = ((WIDTH - 2.0 * MARGIN - BAR) / columns as f64 - LEFT).floor();
-    let axes: Vec<TokenAxis> = maps.iter().map(|map| TokenAxis::new(&map.keys, width, 1.0, true)).collect();
+    let axis = |layer: &Layer<'_>| TokenAxis::new(layer.tokens[1], f64::INFINITY, width, true);
+    let axes: Vec<TokenAxis> = layers.iter().map(axis).collect();
     let below = axes.iter().map(TokenAxis::depth).fold(0.0, f64::max);
     let row = ABOVE + height + below + GAP;
-    let longest = maps.iter().map(|map| map.queries.len()).max().unwrap_or(1);
+    let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
     let stride = stride_of(MOST_LINES, longest as f64).max(2);
     let every = match stride {
         2 => "for every second query".to_string(),
         stride => format!("every {stride} queries"),
     };
-    let title = format!("{run}: attention by key position, {}", shown(maps));
+    let title = format!("{run}: attention by key position, {}", shown(layers));
     let tokens = counted(reading.inputs.len(), "token");
-    let ends = if reading.kinds().count() > 1 { "" } else { ", ending at the query itself" };
+    let ends = if reading.source.is_some() { "" } else { ", ending at the query itself" };
     let note = format!("{}, {tokens}; one line {every}{ends}", reading.sequence);
-    let rows = maps.len().div_ceil(columns) as f64;
+    let rows = layers.len().div_ceil(columns) as f64;
     let mut picture = Picture::new("attention_over_time", HEADING + rows * row, &title, &note);
 
-    let top = top(maps, stride);
-    for (i, (map, axis)) in maps.iter().zip(&axes).enumerate() {
-        let (keys, last) = (map.keys.len(), map.queries.len().max(2) - 1);
+    let top = top(layers, stride);
+    for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
         let area = Rect {
             left: MARGIN + LEFT + (i % columns) as f64 * (width + LEFT),
             top: HEADING + ABOVE + (i / columns) as f64 * row,
             width,
             height,
         };
-        map.draw_title(&mut picture, (area.left - LEFT, area.top - 15.0), LEFT, LEFT + width);
+        layer.draw_title(&mut picture, (area.left - LEFT, area.top - 15.0), LEFT, LEFT + width);
         let line = if keys > 100 { 0.9 } else { 1.3 };
-        let queries = (0..map.queries.len()).step_by(stride);
-        let series = queries.flat_map(|query| {
-            let color = line_color(query as f64 / last as f64);
-            let weights = &map.weights[query * keys..(query + 1) * keys];
+        let series = (0..queries).step_by(stride).flat_map(|query| {
+            let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
+            let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
             let point = |key: usize| (key as f64, f64::from(weights[key]));
             // In causal attention a query sees the keys up to itself; its line ends there, at a dot.
             let seen = weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0).max(query);
-            let end = if map.is_causal { seen + 1 } else { keys };
-            let own = map.is_causal.then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
+            let end = if layer.is_causal() { seen + 1 } else { keys };
+            let own =
+                layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
             [Some(Series::new("", color, Mark::Line(line), (0..end).map(point))), own].into_iter().flatten()
         });
         let title = if i % columns == 0 { "weight" } else { "" };
@@ -85,10 +87,12 @@ pub fn picture(run: &str, reading: &Reading, maps: &[ShownMap<'_>]) -> Picture {
 
 /// The top of all panels' weight axes: the largest weight of the drawn queries, without the
 /// first ones, which have little choice.
-fn top(maps: &[ShownMap<'_>], stride: usize) -> f64 {
-    let drawn = maps.iter().flat_map(|map| {
-        let first = if map.is_causal { map.queries.len() / 8 } else { 0 };
-        map.weights.chunks_exact(map.keys.len()).step_by(stride).skip(first.div_ceil(stride)).flatten()
+fn top(layers: &[Layer<'_>], stride: usize) -> f64 {
+    let drawn = layers.iter().flat_map(|layer| {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
+        let first = if layer.is_causal() { queries / 8 } else { 0 };
+        let rows = layer.heads[layer.shown].chunks_exact(keys);
+        rows.step_by(stride).skip(first.div_ceil(stride)).flatten()
     });
     let largest = drawn.copied().filter(|weight| weight.is_finite()).fold(0.0, f32::max);
     if largest > 0.5 { 1.0 } else { round_up(f64::from(largest)) }

@@ -72,7 +72,7 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     let mut top = loss.chart(Range { start: 0.0, end: last }, HEADING + 30.0, LOSS);
     top.area.width = WIDTH - top.area.left - MARGIN - NAMES;
     let x = top.x.clone();
-    top.x = x.without_words();
+    top.x.has_words = false;
     let panel = |i: usize| {
         let top_edge = top.area.bottom() + GAP + i as f64 * (GAP + PANEL);
         Rect { top: top_edge, height: PANEL, ..top.area }
@@ -99,7 +99,7 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
             *score,
             courses.iter().flat_map(|course| course.points.iter().map(|point| point.1)),
         );
-        let x = if i + 1 == panels.len() { x.clone() } else { x.without_words() };
+        let x = Axis { has_words: i + 1 == panels.len(), ..x.clone() };
         let ranked = courses.iter().enumerate().rev();
         let series = ranked.map(|(rank, course)| {
             let is_named = rank < MOST_NAMED;

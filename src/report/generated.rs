@@ -1,18 +1,9 @@
 //! `generated`: what a model goes on to write by itself, beside what truly follows.
 
-use super::draw::{Outcome, Picture, Step, TokenStrip, Words, counted};
+use super::draw::{Outcome, Picture, Step, TokenStrip};
 use crate::analysis::FreeRunning;
 use crate::data::Vocabulary;
-use crate::terminal::thousands;
-
-const WORDS: Words = Words {
-    predicted: "generated",
-    hit: "as in truth",
-    miss: "different",
-    unknown: "generated",
-    wrong_guess: "",
-    shade: "prompt",
-};
+use crate::terminal::{counted, thousands};
 
 /// A continuation that runs free: after the prompt, which comes from `sequence`, the model reads what it wrote
 /// itself, so that one wrong token can lead to others. None where nothing was written.
@@ -33,7 +24,12 @@ pub fn picture(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocab
         predicted: predicted.and_then(text),
         outcome,
     });
-    let strip = TokenStrip { steps: steps.collect(), words: WORDS };
+    let strip = TokenStrip {
+        steps: steps.collect(),
+        predicted: "generated",
+        shade: "prompt",
+        outcomes: ["as in truth", "different", "generated", ""],
+    };
     let pairs = || written.iter().zip(truth);
     let compared = counted(pairs().count(), "token");
     let result = match pairs().position(|(written, truth)| written != truth) {

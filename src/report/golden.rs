@@ -96,10 +96,16 @@ fn unscored(reading: &Reading) -> Vec<Vec<HeadScores>> {
     reading.view.attention.iter().map(|heads| vec![HeadScores::default(); heads.len()]).collect()
 }
 
+/// The page of a reading alone.
+fn page(reading: &Reading, run: &str, head: Option<usize>) -> Page {
+    let readings = (vec![reading.clone()], 0);
+    Page::new(run.to_string(), readings, unscored(reading), head, &Config::default())
+}
+
 /// The pictures of one head per layer: its map, and the same as curves.
 fn maps(reading: &Reading) -> [Picture; 2] {
-    let maps = reading.shown_maps(&unscored(reading), None);
-    [attention::picture("golden", reading, &maps), attention_over_time::picture("golden", reading, &maps)]
+    let layers = reading.layers(&unscored(reading), None);
+    [attention::picture("golden", reading, &layers), attention_over_time::picture("golden", reading, &layers)]
 }
 
 fn loss(floor: Option<f64>) -> LossCurve {
@@ -160,7 +166,7 @@ fn an_encoder_decoder_shows_each_kind_of_attention_over_its_own_tokens() {
         reading.view.cross = vec![vec![vec![1.0 / keys as f32; queries * keys]; 2]; 2];
         reading.view.encoder = vec![vec![identity(keys); 2]; 2];
         let [maps, curves] = maps(&reading);
-        let all = all_heads::picture("golden", &reading);
+        let all = all_heads::picture("golden", &reading, &reading.layers(&[], None));
         for picture in [&maps, &curves, &all] {
             drawn(picture);
         }
@@ -181,13 +187,10 @@ fn page_and_pictures_open_each_kind_of_attention_on_the_same_head() {
     reading.view.cross = vec![vec![even.clone(), identity(time)], vec![identity(time), even.clone()]];
     reading.view.encoder = vec![vec![even.clone(), identity(time)]; 2];
     let names = |head: Option<usize>| -> Vec<String> {
-        reading.shown_maps(&unscored(&reading), head).into_iter().map(|map| map.name).collect()
+        reading.layers(&unscored(&reading), head).into_iter().map(|layer| layer.name).collect()
     };
-    let shown = |head: Option<usize>| {
-        let scores = unscored(&reading);
-        let page = Page::of_reading("golden", &reading, &scores, head, &Config::default());
-        serde_json::to_value(&page).unwrap()["shown"].clone()
-    };
+    let shown =
+        |head: Option<usize>| serde_json::to_value(page(&reading, "golden", head)).unwrap()["shown"].clone();
     assert_eq!(shown(None), serde_json::json!({"decoder": [0, 0], "cross": [1, 0], "encoder": [1, 1]}));
     assert!(names(None)[2].contains("cross-attention, layer 0, head 1"), "{:?}", names(None));
     assert!(names(None)[3].contains("cross-attention, layer 1, head 0"));
@@ -203,7 +206,7 @@ fn long_and_foreign_tokens_stay_within_the_picture() {
     reading.targets = (0..200).map(|i| Some(target(odd[i % odd.len()], i % 3 > 0))).collect();
     reading.likeliest = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
     let run = "a run with a name that is far too long for one line ".repeat(5);
-    for picture in reading.pictures(&run, (&unscored(&reading), "one sequence"), None) {
+    for picture in page(&reading, &run, None).pictures() {
         drawn(&picture);
     }
 }

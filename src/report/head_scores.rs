@@ -2,11 +2,12 @@
 
 use super::draw::color::{MUTED, SHADE, color};
 use super::draw::{
-    Axis, Bins, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
-    counted, round_up, stride_of,
+    Axis, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
+    round_up, stride_of,
 };
 use super::reading::head_name;
 use crate::analysis::{HeadScores, Score};
+use crate::terminal::counted;
 
 /// Around the cells of a panel: numbers of layers on the left, the colour bar on the right, the
 /// title above, numbers of heads below.
@@ -59,8 +60,8 @@ pub fn picture(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Optio
         };
         picture.panel_name(score.name(), &text, (left, top + 10.0), panel - LEFT - 8.0);
 
-        let [rows, columns] = [heads.len(), most].map(|positions| Bins { positions, size: 1 });
-        let map = HeatMap { rows, columns, values: places().map(value).collect() };
+        let values = places().map(value).collect();
+        let map = HeatMap { positions: [heads.len(), most], bins: [1, 1], values };
         let range = range(score, known().map(|(_, value)| value));
         map.draw(&mut picture, area, range, score.digits(), (SHADE, "–"));
         labels(&mut picture, area, heads.len(), most);

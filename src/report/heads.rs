@@ -1,11 +1,9 @@
 //! `heads`: the maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
 
 use super::draw::color::MUTED;
-use super::draw::{
-    Bins, HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, counted, stride_of,
-};
-use super::reading::Reading;
-use crate::analysis::AttentionKind;
+use super::draw::{HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, stride_of};
+use super::reading::{Layer, Reading};
+use crate::terminal::counted;
 
 /// The width of the colour bar with its labels.
 const BAR: f64 = 74.0;
@@ -30,32 +28,27 @@ const NARROWEST_CELL: f64 = 0.5;
 const LOWEST: f64 = 150.0;
 
 /// The attention of all heads over one sequence, layer by layer; with an encoder, that of each kind.
-pub fn picture(run: &str, reading: &Reading) -> Picture {
-    let kinds: Vec<AttentionKind> = reading.kinds().collect();
-    let layers_of =
-        |kind| reading.view.maps(kind).iter().enumerate().map(move |(layer, heads)| (kind, layer, heads));
-    let layers: Vec<_> = kinds.iter().flat_map(|&kind| layers_of(kind)).collect();
-    let most = layers.iter().map(|(.., heads)| heads.len()).max().unwrap_or(1).max(1);
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+    let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
     let few = most > ROW && layers.len() <= FEW_LAYERS;
     let columns = most.div_ceil(most.div_ceil(MOST_ACROSS).max(1 + usize::from(few)));
     let widest = (ALL_LAYERS / layers.len().max(1) as f64).clamp(WIDEST_OF_MANY, WIDEST);
-    let names = if kinds.len() > 1 { LAYER_AND_KIND } else { LAYER };
+    let names = if reading.source.is_some() { LAYER_AND_KIND } else { LAYER };
     let side = ((WIDTH - 2.0 * MARGIN - BAR - names) / columns as f64 - GAP).min(widest).floor();
-    let lengths = |kind: AttentionKind| kind.tokens(&reading.inputs, reading.source()).map(<[String]>::len);
     // Cells are square, unless the map would be far from it.
-    let height_of = |kind| {
-        let [queries, keys] = lengths(kind);
+    let height_of = |layer: &Layer<'_>| {
+        let [queries, keys] = layer.tokens.map(<[String]>::len);
         (side * queries as f64 / keys as f64).clamp(side / 4.0, side * 2.0).floor()
     };
     let rows = most.div_ceil(columns) as f64;
-    let heights: Vec<f64> = layers.iter().map(|&(kind, ..)| rows * (NAME + height_of(kind)) + GAP).collect();
+    let heights: Vec<f64> = layers.iter().map(|layer| rows * (NAME + height_of(layer)) + GAP).collect();
     let content = heights.iter().sum::<f64>().max(LOWEST);
 
-    let longest = kinds.iter().flat_map(|&kind| lengths(kind)).max().unwrap_or(1);
+    let longest = layers.iter().flat_map(|layer| layer.tokens.map(<[String]>::len)).max().unwrap_or(1);
     let bin = stride_of(side, longest as f64 * NARROWEST_CELL);
     let bins =
         if bin > 1 { format!(" in bins of {bin} (mean of queries, sum of keys)") } else { String::new() };
-    let all = layers.iter().map(|(.., heads)| heads.len()).sum();
+    let all = layers.iter().map(|layer| layer.heads.len()).sum();
     let note = format!(
         "{}, {}{bins}; {}; queries run down, the keys they see across",
         reading.sequence,
@@ -65,11 +58,7 @@ pub fn picture(run: &str, reading: &Reading) -> Picture {
     let title = format!("{run}: attention of every head");
     let mut picture = Picture::new("heads", HEADING + content + MARGIN, &title, &note);
 
-    let maps = |&(kind, _, heads): &(AttentionKind, usize, &Vec<Vec<f32>>)| -> Vec<HeatMap> {
-        let [queries, keys] = lengths(kind).map(|positions| Bins { positions, size: bin });
-        let is_causal = kind == AttentionKind::Decoder;
-        heads.iter().map(|weights| HeatMap::of_weights(weights, queries, keys, is_causal)).collect()
-    };
+    let maps = |layer: &Layer<'_>| (0..layer.heads.len()).map(|head| layer.map(head, [bin; 2])).collect();
     let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
     let scale = WeightScale::of(maps.iter().flatten());
     let number = Text::new(9.5).color(MUTED);
@@ -80,14 +69,14 @@ pub fn picture(run: &str, reading: &Reading) -> Picture {
     let word = if width(&format!("head {last}")) <= pitch { "head " } else { "" };
     let every = stride_of(pitch, width(&format!("{word}{last}")));
     let mut top = HEADING;
-    for ((&(kind, layer, _), maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
-        picture.text(&format!("layer {layer}"), (MARGIN, top + NAME + 6.0), &Text::new(12.0).bold());
-        if kinds.len() > 1 {
-            for (line, word) in kind.name().split(' ').enumerate() {
-                picture.text(word, (MARGIN, top + NAME + 22.0 + line as f64 * 12.0), &number);
-            }
+    for ((layer, maps), layer_height) in layers.iter().zip(&maps).zip(&heights) {
+        let name = format!("layer {}", layer.index);
+        picture.text(&name, (MARGIN, top + NAME + 6.0), &Text::new(12.0).bold());
+        let kind = if reading.source.is_some() { layer.kind.name() } else { "" };
+        for (line, word) in kind.split_whitespace().enumerate() {
+            picture.text(word, (MARGIN, top + NAME + 22.0 + line as f64 * 12.0), &number);
         }
-        let height = height_of(kind);
+        let height = height_of(layer);
         for (head, map) in maps.iter().enumerate() {
             let left = MARGIN + names + (head % columns) as f64 * pitch;
             let top = top + (head / columns) as f64 * (NAME + height) + NAME;

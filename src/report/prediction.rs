@@ -1,18 +1,9 @@
 //! `prediction`: predicted against true tokens over time steps.
 
-use super::draw::{Outcome, Picture, Step, TokenStrip, Words, counted};
+use super::draw::{Outcome, Picture, Step, TokenStrip};
 use super::reading::{Reading, Target};
 use crate::data::Role;
-use crate::terminal::thousands;
-
-const WORDS: Words = Words {
-    predicted: "predicted",
-    hit: "predicted right",
-    miss: "missed",
-    unknown: "guessed",
-    wrong_guess: "guessed wrong",
-    shade: "cannot be known",
-};
+use crate::terminal::{counted, thousands};
 
 /// What a model predicted along one sequence, each time after the true tokens; none where no true token is
 /// known.
@@ -36,7 +27,12 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
             (_, false) => Outcome::Miss,
         },
     };
-    let strip = TokenStrip { steps: steps.iter().map(step).collect(), words: WORDS };
+    let strip = TokenStrip {
+        steps: steps.iter().map(step).collect(),
+        predicted: "predicted",
+        shade: "cannot be known",
+        outcomes: ["predicted right", "missed", "guessed", "guessed wrong"],
+    };
     let title = format!("{run}: predicted and true tokens");
     Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&steps))))
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::draw::visible;
+use super::draw::HeatMap;
 use crate::analysis::{AttentionKind, HeadScores, Sample, Score, View, shown_head};
 use crate::data::{Role, Vocabulary};
 use crate::generation::sampling;
@@ -48,20 +48,32 @@ pub struct Target {
     pub role: Role,
 }
 
-/// The map of one head that a picture shows.
-pub(crate) struct ShownMap<'a> {
-    /// The head's name, as "layer 0, head 3".
+/// The attention of one layer over a sequence.
+pub(crate) struct Layer<'a> {
+    pub kind: AttentionKind,
+    /// Its place among those of its kind.
+    pub index: usize,
+    /// The tokens that ask, and those that are attended to.
+    pub tokens: [&'a [String]; 2],
+    /// The weights of each head, `[query, key]` row by row.
+    pub heads: &'a [Vec<f32>],
+    /// The head that is shown first, its name, as "layer 0, head 3", and what is to be said of it beside its
+    /// name, as "induction 0.93"; may be empty.
+    pub shown: usize,
     pub name: String,
-    /// What is to be said about the head beside its name, as "induction 0.93"; may be empty.
     pub note: String,
-    /// The visible form of the tokens that ask, and of those that are attended to.
-    pub queries: Vec<String>,
-    pub keys: Vec<String>,
+}
+
+impl Layer<'_> {
     /// Whether a query sees the keys up to itself alone.
-    pub is_causal: bool,
-    /// The weights, `[query, key]` row by row, and so those of all heads of the layer.
-    pub weights: &'a [f32],
-    pub layer_weights: &'a [Vec<f32>],
+    pub fn is_causal(&self) -> bool {
+        self.kind == AttentionKind::Decoder
+    }
+
+    /// The map of a head, with so many queries and keys in a bin.
+    pub fn map(&self, head: usize, bins: [usize; 2]) -> HeatMap {
+        HeatMap::of_weights(&self.heads[head], self.tokens.map(<[String]>::len), bins, self.is_causal())
+    }
 }
 
 impl Reading {
@@ -70,20 +82,15 @@ impl Reading {
         let texts = |tokens: &[u32]| tokens.iter().map(|&token| vocabulary.token(token)).collect();
         let targets = sample.targets.iter().zip(&sample.roles).zip(&view.probabilities);
         let targets = targets.map(|((&target, &role), probabilities)| {
-            (role != Role::Padding).then(|| Target {
-                text: vocabulary.token(target),
-                probability: probabilities[target as usize],
-                role,
-            })
+            let (text, probability) = (vocabulary.token(target), probabilities[target as usize]);
+            (role != Role::Padding).then_some(Target { text, probability, role })
         });
         let likeliest = view.probabilities.iter().map(|probabilities| {
+            let probability = |token: u32| probabilities[token as usize];
             let tokens = sampling::top(probabilities, LIKELIEST).into_iter();
-            tokens
-                .map(|token| TokenProbability {
-                    token: vocabulary.token(token),
-                    probability: probabilities[token as usize],
-                })
-                .collect()
+            let named =
+                |token| TokenProbability { token: vocabulary.token(token), probability: probability(token) };
+            tokens.map(named).collect()
         });
         Self {
             sequence,
@@ -95,56 +102,26 @@ impl Reading {
         }
     }
 
-    /// The tokens that an encoder reads; empty without one.
-    pub(crate) fn source(&self) -> &[String] {
-        self.source.as_deref().unwrap_or(&[])
-    }
-
-    /// The kinds of attention that the model has.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = AttentionKind> + Clone + '_ {
-        AttentionKind::ALL.into_iter().filter(|&kind| !self.view.maps(kind).is_empty())
-    }
-
-    /// The head of each layer that is shown first, which is `head` where that is given. Of causal
-    /// self-attention, whose heads have `scores`, [`shown_head`]; of other kinds, the head whose weights are
-    /// sharpest.
-    pub(crate) fn shown_heads(
-        &self,
-        kind: AttentionKind,
-        scores: &[Vec<HeadScores>],
-        head: Option<usize>,
-    ) -> Vec<usize> {
-        let [_, keys] = kind.tokens(&self.inputs, self.source());
-        let shown = |(layer, heads): (usize, &Vec<Vec<f32>>)| match (head, scores.get(layer)) {
-            (Some(head), _) => head.min(heads.len() - 1),
-            (None, Some(scores)) if kind == AttentionKind::Decoder => shown_head(scores),
-            (None, _) => sharpest(heads, keys.len()),
-        };
-        self.view.maps(kind).iter().enumerate().map(shown).collect()
-    }
-
-    /// The map of one head in each layer, for every kind of attention: those of [`Self::shown_heads`].
-    pub(crate) fn shown_maps(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<ShownMap<'_>> {
-        let text = |tokens: &[String]| -> Vec<String> { tokens.iter().map(|token| visible(token)).collect() };
-        let mut maps = Vec::new();
-        for kind in self.kinds() {
-            let [queries, keys] = kind.tokens(&self.inputs, self.source()).map(text);
-            for (layer, head) in self.shown_heads(kind, scores, head).into_iter().enumerate() {
-                let is_causal = kind == AttentionKind::Decoder;
-                let scores = scores.get(layer).filter(|_| is_causal);
-                let name = head_name(layer, head);
-                maps.push(ShownMap {
-                    name: if self.source.is_some() { format!("{}, {name}", kind.name()) } else { name },
-                    note: scores.map_or_else(String::new, |scores| note(&scores[head])),
-                    queries: queries.clone(),
-                    keys: keys.clone(),
-                    is_causal,
-                    weights: &self.view.maps(kind)[layer][head],
-                    layer_weights: &self.view.maps(kind)[layer],
-                });
+    /// The layers of every kind of attention. Each shows `head` where that is given; else causal self-attention, whose
+    /// heads have `scores`, shows [`shown_head`], and the other kinds the head whose weights are sharpest.
+    pub(crate) fn layers(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<Layer<'_>> {
+        let mut layers = Vec::new();
+        for kind in AttentionKind::ALL {
+            let tokens = kind.tokens(&self.inputs, self.source.as_deref().unwrap_or(&[]));
+            for (index, heads) in self.view.maps(kind).iter().enumerate() {
+                let scores = scores.get(index).filter(|_| kind == AttentionKind::Decoder);
+                let shown = match (head, scores) {
+                    (Some(head), _) => head.min(heads.len() - 1),
+                    (None, Some(scores)) => shown_head(scores),
+                    (None, None) => sharpest(heads, tokens[1].len()),
+                };
+                let name = head_name(index, shown);
+                let name = if self.source.is_some() { format!("{}, {name}", kind.name()) } else { name };
+                let note = scores.map_or_else(String::new, |scores| note(&scores[shown]));
+                layers.push(Layer { kind, index, tokens, heads, shown, name, note });
             }
         }
-        maps
+        layers
     }
 }
 

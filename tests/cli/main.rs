@@ -276,9 +276,17 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert!(said.contains(&format!("diverged at step {step}:")), "{said}");
     assert!(step <= summary["steps"].as_u64().unwrap(), "it may be seen some steps later");
     assert!(said.contains("`run/model.safetensors`"), "{said}");
-    for shown in ["report.html", "plots/attention.png"] {
+    for shown in ["report.html", "plots/attention.png", "plots/loss.png"] {
         assert!(run.join(shown).is_file(), "a run that diverged shows {shown}");
     }
+    let output =
+        program(place.path()).args(["plot", "run", "--format", "svg", "--out", "svg"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let loss = fs::read_to_string(place.path().join("svg/loss.svg")).unwrap();
+    assert!(loss.contains(&format!("diverged at step {step}")), "{loss}");
+    let output = program(place.path()).args(["report", "run", "--json"]).output().unwrap();
+    let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(page["loss"]["diverged"], step, "the page names it too");
     let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
     let kept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");

@@ -27,6 +27,8 @@ pub(crate) struct Axis {
     pub has_words: bool,
     /// The colour of its words where it is on the right, as that of its curve.
     pub color: Option<RGBColor>,
+    /// Whether values above its end are drawn there, which its last label then says.
+    pub is_exceeded: bool,
 }
 
 /// How values lie along an axis, and which of them are labelled.
@@ -44,12 +46,7 @@ pub(crate) enum Scale {
 
 impl Axis {
     pub fn new(title: &str, range: Range, scale: Scale) -> Self {
-        Self { title: title.to_string(), range, scale, has_words: true, color: None }
-    }
-
-    /// The same axis without a word: its grid lines alone.
-    pub fn without_words(&self) -> Self {
-        Self { has_words: false, ..self.clone() }
+        Self { title: title.to_string(), range, scale, has_words: true, color: None, is_exceeded: false }
     }
 
     /// The place of a value as a fraction of the axis: below 0 or above 1 where it lies outside, no number
@@ -68,26 +65,22 @@ impl Axis {
 
     /// The nearest value that lies on the axis; no number where there is none.
     pub fn clamped(&self, value: f64) -> f64 {
-        match self.at(value) {
-            below if below < 0.0 => self.value_at(0.0),
-            above if above > 1.0 => self.value_at(1.0),
-            _ => value,
-        }
+        let at = self.at(value);
+        if (0.0..=1.0).contains(&at) || at.is_nan() { value } else { self.value_at(at.clamp(0.0, 1.0)) }
     }
 
     /// The labelled values, at most `most` of them where they are not given.
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let ticks = match &self.scale {
             Scale::Labelled(ticks) => return ticks.clone(),
-            Scale::Logarithmic => {
-                let ticks = log_ticks(self.range).into_iter();
-                return ticks.map(|tick| (tick, tick_labels(&[tick]).concat())).collect();
-            }
+            Scale::Logarithmic => log_ticks(self.range),
             Scale::Linear => self.range.ticks(most),
             Scale::Whole => self.range.whole_ticks(most),
         };
-        let labels = tick_labels(&ticks);
-        ticks.into_iter().zip(labels).collect()
+        // Over more than a decade the digits that tell small values apart say nothing of large ones.
+        let is_wide = matches!(self.scale, Scale::Logarithmic) && self.range.length() > 1.0;
+        let labels = ticks.chunks(if is_wide { 1 } else { ticks.len().max(1) }).flat_map(tick_labels);
+        ticks.iter().copied().zip(labels).collect()
     }
 
     fn ticks_upward(&self, height: f64) -> Vec<(f64, String)> {
@@ -129,14 +122,16 @@ impl Axis {
 
     /// Draws ticks and labels on the right of `area`, and the title beside them.
     pub fn draw_right(&self, picture: &mut Picture, area: Rect) {
-        let (right, look) = (area.right(), Text::new(LABEL).color(self.color.unwrap_or(MUTED)));
+        let (right, color) = (area.right(), self.color.unwrap_or(MUTED));
+        let look = Text::new(LABEL).color(color);
         let mut widest = 0f64;
-        for (tick, label) in self.ticks(ticks_on_the_right(area.height)) {
+        for (tick, label) in self.ticks(((area.height / 50.0) as usize).clamp(2, 6)) {
             let y = area.bottom() - self.at(tick) * area.height;
-            picture.line(&[(right, y), (right + 4.0, y)], self.color.unwrap_or(MUTED), 1.0);
-            picture.text(&label, (right + GAP, y), &look);
-            // The sign that says that larger values share a colour has its room before the title.
-            widest = widest.max(look.width(label.trim_start_matches('≥')));
+            let sign = if self.is_exceeded && tick > self.range.end * 0.999 { "≥" } else { "" };
+            picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
+            picture.text(&format!("{sign}{label}"), (right + GAP, y), &look);
+            // The sign has its room before the title.
+            widest = widest.max(look.width(&label));
         }
         let look = Text::new(TITLE).color(self.color.unwrap_or(INK)).centered().upward();
         picture.text(&self.title, (right + widest + 27.0, area.center().1), &look);
@@ -159,11 +154,6 @@ impl Axis {
         }
         picture.text(&self.title, (area.center().0, bottom + 34.0), &Text::new(TITLE).centered());
     }
-}
-
-/// How many ticks an axis on the right has at most.
-pub(crate) fn ticks_on_the_right(height: f64) -> usize {
-    ((height / 50.0) as usize).clamp(2, 6)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::borrow::Borrow;
 
 use plotters::style::RGBColor;
 
-use super::axis::{Axis, Scale, ticks_on_the_right};
+use super::axis::{Axis, Scale};
 use super::color::{BACKGROUND, GRID, MUTED, color, contrast};
-use super::number::{Range, round_up, tick_labels};
+use super::number::{Range, round_up};
 use super::picture::{Picture, Rect};
 use super::text::Text;
 
@@ -17,31 +17,14 @@ const LINED_CELL: f64 = 7.0;
 pub(crate) const WRITTEN_CELL: f64 = 34.0;
 const VALUE: f64 = 10.0;
 
-/// Positions along one side of a map, and how many of them are put together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bins {
-    pub positions: usize,
-    /// Positions in a bin; the last one may hold fewer.
-    pub size: usize,
-}
-
-impl Bins {
-    pub fn count(self) -> usize {
-        self.positions.div_ceil(self.size)
-    }
-
-    /// The bin at a fraction of the side.
-    fn at(self, fraction: f64) -> usize {
-        ((fraction * self.positions as f64) as usize / self.size).min(self.count() - 1)
-    }
-}
-
 /// A map of cells of one size, each in the colour of its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HeatMap {
-    pub rows: Bins,
-    pub columns: Bins,
-    /// Row by row; none where there is nothing to see.
+    /// Positions down and across.
+    pub positions: [usize; 2],
+    /// How many of them are put together in a cell; the last one may hold fewer.
+    pub bins: [usize; 2],
+    /// Cells row by row; none where there is nothing to see.
     pub values: Vec<Option<f64>>,
 }
 
@@ -49,19 +32,27 @@ impl HeatMap {
     /// Attention weights, `[query, key]` row by row: of a bin the weight that one of its queries puts on all of
     /// its keys, in the mean. Of a causal map, a weight above the diagonal is a weight all the same: a mask that
     /// leaks is seen.
-    pub fn of_weights(weights: &[f32], rows: Bins, columns: Bins, is_causal: bool) -> Self {
-        let mut sums = vec![0.0; rows.count() * columns.count()];
-        for (query, row) in weights.chunks_exact(columns.positions).enumerate() {
+    pub fn of_weights(weights: &[f32], positions: [usize; 2], bins: [usize; 2], is_causal: bool) -> Self {
+        let mut map = Self { positions, bins, values: Vec::new() };
+        let [rows, columns] = map.cells();
+        let mut sums = vec![0.0; rows * columns];
+        for (query, row) in weights.chunks_exact(positions[1]).enumerate() {
             for (key, &weight) in row.iter().enumerate() {
-                sums[query / rows.size * columns.count() + key / columns.size] += f64::from(weight);
+                sums[query / bins[0] * columns + key / bins[1]] += f64::from(weight);
             }
         }
         let mean = |(cell, sum): (usize, f64)| {
-            let (query, key) = (cell / columns.count(), cell % columns.count());
-            let together = rows.size.min(rows.positions - query * rows.size);
+            let (query, key) = (cell / columns, cell % columns);
+            let together = bins[0].min(positions[0] - query * bins[0]);
             (!is_causal || key <= query || sum != 0.0).then_some(sum / together as f64)
         };
-        Self { rows, columns, values: sums.into_iter().enumerate().map(mean).collect() }
+        map.values = sums.into_iter().enumerate().map(mean).collect();
+        map
+    }
+
+    /// How many cells there are down and across.
+    fn cells(&self) -> [usize; 2] {
+        [0, 1].map(|side| self.positions[side].div_ceil(self.bins[side]))
     }
 
     /// Draws the map in colours that span `range`. Wide cells have their value written in them, with so many
@@ -74,32 +65,35 @@ impl HeatMap {
         digits: usize,
         blank: (RGBColor, &str),
     ) {
-        let (rows, columns) = (self.rows, self.columns);
         let fill = |value: &Option<f64>| match value {
             Some(value) if value.is_finite() => color((value - range.start) / range.length()),
             Some(_) => MUTED,
             None => blank.0,
         };
         let colors: Vec<_> = self.values.iter().map(fill).collect();
-        let pixels = colors.clone();
-        picture.image(area, move |across, down| pixels[rows.at(down) * columns.count() + columns.at(across)]);
-        if rows.size > 1 || columns.size > 1 {
+        let (positions, bins, cells, pixels) = (self.positions, self.bins, self.cells(), colors.clone());
+        picture.image(area, move |across, down| {
+            let at = |side: usize, fraction: f64| (fraction * positions[side] as f64) as usize / bins[side];
+            pixels[at(0, down).min(cells[0] - 1) * cells[1] + at(1, across).min(cells[1] - 1)]
+        });
+        if bins != [1, 1] {
             return;
         }
-        let (width, height) = (area.width / columns.positions as f64, area.height / rows.positions as f64);
+        let [rows, columns] = positions;
+        let (width, height) = (area.width / columns as f64, area.height / rows as f64);
         let line = if width >= WRITTEN_CELL { 1.0 } else { 0.5 };
         if width.min(height) >= LINED_CELL {
-            for column in 1..columns.positions {
+            for column in 1..columns {
                 let x = area.left + column as f64 * width;
                 picture.line(&[(x, area.top), (x, area.bottom())], BACKGROUND, line);
             }
-            for row in 1..rows.positions {
+            for row in 1..rows {
                 let y = area.top + row as f64 * height;
                 picture.line(&[(area.left, y), (area.right(), y)], BACKGROUND, line);
             }
         }
         for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
-            let (row, column) = ((cell / columns.positions) as f64, (cell % columns.positions) as f64);
+            let (row, column) = ((cell / columns) as f64, (cell % columns) as f64);
             let place = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
             let look = Text::new(VALUE).color(contrast(color)).centered();
             match value {
@@ -115,7 +109,8 @@ impl HeatMap {
     /// The weights that a scale is to tell apart: all but a fiftieth, and the largest one of most later queries.
     /// The first queries have few keys to choose from, and the very first always weight 1.
     fn largest_to_tell(&self) -> f64 {
-        let later = self.values.chunks_exact(self.columns.count()).skip(self.rows.count() / 2);
+        let [rows, columns] = self.cells();
+        let later = self.values.chunks_exact(columns).skip(rows / 2);
         let largest = later.map(|row| finite(row).fold(0.0, f64::max)).collect();
         quantile(largest, 0.95).max(quantile(finite(&self.values).collect(), 0.98))
     }
@@ -160,13 +155,8 @@ impl WeightScale {
     /// Draws the colour bar of the maps, whose last label says where larger weights share a colour.
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
         let range = Range { start: 0.0, end: self.top };
-        let ticks = range.ticks(ticks_on_the_right(bar.height));
-        let labels = tick_labels(&ticks).into_iter().zip(&ticks).map(|(label, &tick)| {
-            let is_capped = self.exceeded && tick > self.top * 0.999;
-            (tick, if is_capped { format!("≥{label}") } else { label })
-        });
-        let axis = Axis::new("attention weight", range, Scale::Labelled(labels.collect()));
-        color_bar(picture, bar, color, &axis);
+        let axis = Axis::new("attention weight", range, Scale::Linear);
+        color_bar(picture, bar, color, &Axis { is_exceeded: self.exceeded, ..axis });
     }
 }
 
@@ -181,12 +171,11 @@ mod tests {
     use super::*;
 
     fn value(map: &HeatMap, row: usize, column: usize) -> Option<f64> {
-        map.values[row * map.columns.count() + column]
+        map.values[row * map.cells()[1] + column]
     }
 
     fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
-        let bins = Bins { positions: time, size: bin };
-        HeatMap::of_weights(weights, bins, bins, true)
+        HeatMap::of_weights(weights, [time; 2], [bin; 2], true)
     }
 
     fn uniform(time: usize) -> Vec<f32> {
@@ -223,9 +212,8 @@ mod tests {
 
     #[test]
     fn a_map_over_another_sequence_has_its_own_sides_and_hides_nothing() {
-        let bins = |positions| Bins { positions, size: 2 };
-        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], bins(2), bins(3), false);
-        assert_eq!((cross.rows.count(), cross.columns.count()), (1, 2));
+        let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], false);
+        assert_eq!(cross.cells(), [1, 2]);
         assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
     }
 

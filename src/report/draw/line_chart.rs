@@ -3,7 +3,7 @@
 use plotters::style::RGBColor;
 
 use super::axis::Axis;
-use super::color::GRID;
+use super::color::{BACKGROUND, GRID};
 use super::picture::{HEADING, MARGIN, Picture, Place, Rect, WIDTH};
 use super::text::Text;
 
@@ -94,9 +94,9 @@ impl LineChart {
         self.series.iter().for_each(|series| self.draw_one(picture, series));
     }
 
-    /// The series that a legend names: curves first.
+    /// The series in the order of a legend: curves first.
     pub fn named(&self) -> Vec<&Series> {
-        let mut named: Vec<&Series> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
+        let mut named: Vec<&Series> = self.series.iter().collect();
         named.sort_by_key(|series| !matches!(series.mark, Mark::Line(_)));
         named
     }
@@ -164,8 +164,14 @@ impl LineChart {
 fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) {
     match mark {
         Mark::Dot(radius) => picture.dot((x, y), radius, color),
-        Mark::Ring(radius, width) => picture.ring((x, y), radius, color, width),
-        Mark::Cross(radius, width) => picture.cross((x, y), radius, color, width),
+        Mark::Ring(radius, width) => {
+            picture.dot((x, y), radius + width / 2.0, color);
+            picture.dot((x, y), radius - width / 2.0, BACKGROUND);
+        }
+        Mark::Cross(radius, width) => {
+            picture.line(&[(x - radius, y - radius), (x + radius, y + radius)], color, width);
+            picture.line(&[(x - radius, y + radius), (x + radius, y - radius)], color, width);
+        }
         Mark::Frame(width) => {
             let half = width / 2.0;
             picture.frame(Rect { left: x - half, top: y - half, width, height: width }, color, 1.0);
@@ -180,12 +186,17 @@ fn draw_sign(picture: &mut Picture, mark: Mark, (x, y): Place, color: RGBColor) 
     }
 }
 
-/// Draws the names of series, each beside its sign, in a row from `place`; going on below where the picture's
-/// width ends.
+/// Draws the names of series, each once beside its sign, in a row from `place`; going on below where the
+/// picture's width ends.
 pub(crate) fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIterator<Item = &'a Series>) {
     let look = Text::new(11.5);
     let (mut x, mut y) = place;
+    let mut names = vec![""];
     for Series { name, color, mark, .. } in named {
+        if names.contains(&name.as_str()) {
+            continue;
+        }
+        names.push(name);
         let (mark, width) = match mark {
             Mark::Line(_) | Mark::Dashed(_) | Mark::Level(_) => (*mark, 24.0),
             Mark::Dot(_) => (Mark::Dot(3.5), 12.0),
@@ -206,14 +217,9 @@ pub(crate) fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIt
 /// The part of a segment with `top <= y <= bottom`.
 fn clip(from: Place, to: Place, top: f64, bottom: f64) -> Option<(Place, Place)> {
     let at = |y: f64| (from.0 + (to.0 - from.0) * (y - from.1) / (to.1 - from.1), y);
-    let cut = |place: Place| {
-        if place.1 < top {
-            at(top)
-        } else if place.1 > bottom {
-            at(bottom)
-        } else {
-            place
-        }
+    let cut = |place: Place| match place.1.clamp(top, bottom) {
+        inside if inside == place.1 => place,
+        edge => at(edge),
     };
     let outside = (from.1 < top && to.1 < top) || (from.1 > bottom && to.1 > bottom);
     (!outside).then(|| (cut(from), cut(to)))

@@ -19,13 +19,13 @@ mod token_axis;
 mod token_strip;
 
 pub(super) use axis::{Axis, LABEL, Scale};
-pub(super) use heat_map::{Bins, HeatMap, WRITTEN_CELL, WeightScale, color_bar};
+pub(super) use heat_map::{HeatMap, WRITTEN_CELL, WeightScale, color_bar};
 pub(super) use line_chart::{LineChart, Mark, Series, extremes, legend};
-pub(super) use number::{Range, counted, log_ticks, round_up, scientific, significant, tick_labels};
+pub(super) use number::{Range, log_ticks, round_up, scientific, significant, tick_labels};
 pub use picture::{Format, Picture, Style};
-pub(super) use picture::{HEADING, MARGIN, Rect, WIDTH};
+pub(super) use picture::{HEADING, MARGIN, Place, Rect, WIDTH};
 pub(super) use text::Text;
-pub(super) use token_axis::{TokenAxis, stride_of, visible};
+pub(super) use token_axis::{TokenAxis, stride_of};
 #[cfg(test)]
 pub(super) use token_strip::tint;
-pub(super) use token_strip::{Outcome, Step, TokenStrip, Words};
+pub(super) use token_strip::{Outcome, Step, TokenStrip};

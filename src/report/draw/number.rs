@@ -12,12 +12,9 @@ pub(crate) struct Range {
 impl Range {
     /// From `start` to `end`, widened where they coincide.
     pub fn new(start: f64, end: f64) -> Self {
-        if end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0 {
-            Range { start, end }
-        } else {
-            let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
-            Range { start: start - around, end: start + around }
-        }
+        let is_wide = end - start > f64::EPSILON * start.abs().max(end.abs()).max(1e-300) * 16.0;
+        let around = if start == 0.0 { 1.0 } else { start.abs() * 0.05 };
+        if is_wide { Range { start, end } } else { Range { start: start - around, end: start + around } }
     }
 
     pub fn length(&self) -> f64 {
@@ -46,29 +43,21 @@ impl Range {
 /// Round values of a logarithmic axis whose range is that of the values' decimal logarithms: 1, 2 and 5
 /// times powers of ten; over many decades the powers alone, at most eight.
 pub(crate) fn log_ticks(logarithms: Range) -> Vec<f64> {
-    let powers = logarithms.start.floor() as i32..=logarithms.end.ceil() as i32;
-    let within = |value: &f64| (logarithms.start..=logarithms.end).contains(&value.log10());
+    let Range { start, end } = logarithms;
     let factors: &[f64] = if logarithms.length() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let every = (logarithms.length() / 8.0).ceil().max(1.0) as usize;
-    let powers = powers.filter(|power| power.rem_euclid(every as i32) == 0);
-    let ticks: Vec<f64> = powers
-        .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
-        .filter(within)
-        .collect();
-    if ticks.len() >= 2 {
-        return ticks;
-    }
+    let every = (logarithms.length() / 8.0).ceil().max(1.0) as i32;
+    let powers = (start.floor() as i32..=end.ceil() as i32).filter(|power| power.rem_euclid(every) == 0);
+    let ticks = powers.flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
+    let ticks: Vec<f64> = ticks.filter(|value| (start..=end).contains(&value.log10())).collect();
     // Within a fraction of a decade, evenly spaced values are the round ones.
-    Range::new(10f64.powf(logarithms.start), 10f64.powf(logarithms.end)).ticks(5)
+    if ticks.len() < 2 { Range::new(10f64.powf(start), 10f64.powf(end)).ticks(5) } else { ticks }
 }
 
 /// The least round number, 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten, that is not below
 /// `value`.
 pub(crate) fn round_up(value: f64) -> f64 {
-    if !(value.is_finite() && value > 0.0) {
-        return 1.0;
-    }
-    round_up_to(value, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0])
+    let is_positive = value.is_finite() && value > 0.0;
+    if is_positive { round_up_to(value, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]) } else { 1.0 }
 }
 
 /// The least of `factors` times the power of ten of a positive value that is not below it, but for rounding.
@@ -90,55 +79,39 @@ pub(crate) fn significant(value: f64) -> String {
         return value.to_string();
     }
     let text = scientific(value);
-    let power: i32 = text.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
-    let text = match power {
-        -3..=1 => {
+    let text = match text.split_once('e').and_then(|(_, power)| power.parse().ok()) {
+        Some(power @ -3..=1i32) => {
             let text = format!("{value:.*}", (2 - power) as usize);
             text.trim_end_matches('0').trim_end_matches('.').to_string()
         }
-        2..=3 => format!("{value:.0}"),
+        Some(2..=3) => format!("{value:.0}"),
         _ => text,
     };
     text.replacen('-', if value < 0.0 { "−" } else { "-" }, 1)
 }
 
-/// A number of things, as "1 token" or "1,024 tokens".
-pub(crate) fn counted(number: usize, thing: &str) -> String {
-    format!("{} {thing}{}", thousands(number as f64), if number == 1 { "" } else { "s" })
-}
-
 /// Labels for ticks that all show the digits their distance needs; very small and very large values
 /// as `3e-4`.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
-    let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
-    let alone = ticks.first().map(|tick| tick.abs()).filter(|&tick| tick > 0.0);
-    let step = if step.is_finite() { step } else { alone.unwrap_or(1.0) };
     let largest = ticks.iter().fold(0.0f64, |largest, tick| largest.max(tick.abs()));
+    let distances = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+    let step = distances.reduce(f64::min).unwrap_or(if largest > 0.0 { largest } else { 1.0 });
     let exponential = largest != 0.0 && !(2e-3..1e7).contains(&largest);
     // Whether these digits after the point say all of a value but rounding errors.
     let suffice = |value: f64, digits: usize| {
         let power = 10f64.powi(digits as i32);
         (value * power - (value * power).round()).abs() <= 1e-6 * step * power
     };
-    let digits =
-        (0..12).find(|&digits| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits)));
-    let digits = digits.unwrap_or(12);
-    ticks
-        .iter()
-        .map(|&tick| {
-            // The nearest multiple of the step is zero, not a rounding error beside it.
-            if tick.abs() < step * 1e-6 {
-                "0".to_string()
-            } else if exponential {
-                scientific(tick)
-            } else if digits == 0 {
-                let sign = if tick < 0.0 { "−" } else { "" };
-                sign.to_string() + &thousands(tick.abs())
-            } else {
-                format!("{tick:.digits$}").replace('-', "−")
-            }
-        })
-        .collect()
+    let all = |&digits: &usize| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits));
+    let digits = (0..12).find(all).unwrap_or(12);
+    let label = |&tick: &f64| match tick {
+        // The nearest multiple of the step is zero, not a rounding error beside it.
+        zero if zero.abs() < step * 1e-6 => "0".to_string(),
+        _ if exponential => scientific(tick),
+        _ if digits == 0 => format!("{}{}", if tick < 0.0 { "−" } else { "" }, thousands(tick.abs())),
+        _ => format!("{tick:.digits$}").replace('-', "−"),
+    };
+    ticks.iter().map(label).collect()
 }
 
 #[cfg(test)]
@@ -183,13 +156,6 @@ mod tests {
         assert_eq!(tick_labels(&[0.5, 1.5, 2.5]), ["0.5", "1.5", "2.5"], "a whole number apart");
         assert_eq!(tick_labels(&[1.5, 3.0]), ["1.5", "3.0"]);
         assert_eq!(tick_labels(&[0.1 + 0.2, 1.3]), ["0.3", "1.3"], "but not a rounding error");
-    }
-
-    #[test]
-    fn numbers_of_things_are_grouped_and_agree() {
-        assert_eq!(counted(1, "token"), "1 token");
-        assert_eq!(counted(999, "token"), "999 tokens");
-        assert_eq!(counted(1_024_000, "token"), "1,024,000 tokens");
     }
 
     #[test]

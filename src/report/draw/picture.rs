@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use plotters::style::RGBColor;
 
-use super::color::{BACKGROUND, MUTED};
+use super::color::MUTED;
 use super::render::{png, vector};
 use super::text::Text;
 use crate::error::{Error, Result};
@@ -133,28 +133,15 @@ impl Picture {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
         let at = |along: f64| (from.0 + dx * along / length, from.1 + dy * along / length);
-        let mut start = 0.0;
-        while start < length {
+        for dash in 0..(length / (DASH + GAP)).ceil() as u32 {
+            let start = f64::from(dash) * (DASH + GAP);
             self.line(&[at(start), at((start + DASH).min(length))], color, width);
-            start += DASH + GAP;
         }
     }
 
     /// A filled circle.
     pub(crate) fn dot(&mut self, center: Place, radius: f64, color: RGBColor) {
         self.shapes.push(Shape::Dot { center, radius, color });
-    }
-
-    /// An empty circle.
-    pub(crate) fn ring(&mut self, center: Place, radius: f64, color: RGBColor, width: f64) {
-        self.dot(center, radius + width / 2.0, color);
-        self.dot(center, radius - width / 2.0, BACKGROUND);
-    }
-
-    /// A diagonal cross.
-    pub(crate) fn cross(&mut self, (x, y): Place, radius: f64, color: RGBColor, width: f64) {
-        self.line(&[(x - radius, y - radius), (x + radius, y + radius)], color, width);
-        self.line(&[(x - radius, y + radius), (x + radius, y - radius)], color, width);
     }
 
     /// A text whose anchor, by its alignment, is `place`, in the middle of the capitals.

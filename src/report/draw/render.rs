@@ -57,10 +57,8 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     for rows in drawn.as_raw().chunks_exact(2 * row) {
         let (above, below) = rows.split_at(row);
         for (a, b) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
-            for k in 0..3 {
-                let sum = u16::from(a[k]) + u16::from(a[k + 3]) + u16::from(b[k]) + u16::from(b[k + 3]);
-                means.push(((sum + 2) / 4) as u8);
-            }
+            let sum = |k: usize| [a[k], a[k + 3], b[k], b[k + 3]].map(u16::from).iter().sum::<u16>();
+            means.extend((0..3).map(|k| ((sum(k) + 2) / 4) as u8));
         }
     }
     RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
@@ -198,15 +196,12 @@ impl<B: DrawingBackend> Surface<B> {
 
     fn image(&mut self, rect: Rect, pixels: &dyn Fn(f64, f64) -> RGBColor) -> Result<()> {
         let [from, to] = self.corners(rect);
-        let (width, height) = ((to.0 - from.0).max(1) as usize, (to.1 - from.1).max(1) as usize);
-        let mut rgb = Vec::with_capacity(width * height * 3);
-        for y in 0..height {
-            for x in 0..width {
-                let RGBColor(red, green, blue) =
-                    pixels((x as f64 + 0.5) / width as f64, (y as f64 + 0.5) / height as f64);
-                rgb.extend([red, green, blue]);
-            }
-        }
-        self.backend.blit_bitmap(from, (width as u32, height as u32), &rgb).map_err(failed)
+        let (width, height) = ((to.0 - from.0).max(1) as u32, (to.1 - from.1).max(1) as u32);
+        let rgb = RgbImage::from_fn(width, height, |x, y| {
+            let at = |place: u32, length: u32| (f64::from(place) + 0.5) / f64::from(length);
+            let RGBColor(red, green, blue) = pixels(at(x, width), at(y, height));
+            Rgb([red, green, blue])
+        });
+        self.backend.blit_bitmap(from, (width, height), &rgb).map_err(failed)
     }
 }

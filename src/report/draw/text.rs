@@ -55,17 +55,8 @@ impl Text {
 
     /// The text, cut at its end with an ellipsis where it would be wider than `width`.
     pub fn fit(&self, text: &str, width: f64) -> String {
-        if self.width(text) <= width {
-            return text.to_string();
-        }
-        let mut kept: String = text.to_string();
-        while kept.pop().is_some() {
-            let cut = format!("{}…", kept.trim_end());
-            if self.width(&cut) <= width {
-                return cut;
-            }
-        }
-        String::new()
+        let cuts = text.char_indices().rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));
+        std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
     }
 }
 

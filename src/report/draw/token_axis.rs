@@ -16,6 +16,8 @@ const POSITION: f64 = 8.5;
 const LINE: f64 = 1.18;
 /// Longer sequences have positions beside their tokens: nobody counts so far.
 const COUNTED: usize = 16;
+/// The narrowest cell in logical pixels; longer sequences are binned.
+const NARROWEST_CELL: f64 = 1.0;
 /// Between the cells and the edge, beside the labels: the title.
 const TITLE: f64 = 30.0;
 
@@ -28,8 +30,8 @@ pub(crate) struct TokenAxis {
     stride: usize,
     /// Whether tokens below an area read upward, for they are wider than their place.
     is_upward: bool,
-    /// The width of the widest token.
-    widest: f64,
+    /// What the tokens take beside the area.
+    room: f64,
     /// Every how many positions one is numbered; none where there are few.
     numbered: Option<usize>,
     /// Positions in a bin: where that is more than one, positions are labelled and no tokens.
@@ -38,8 +40,9 @@ pub(crate) struct TokenAxis {
 }
 
 impl TokenAxis {
-    /// Tokens in their visible form along `length` logical pixels, with cells no narrower than `narrowest`.
-    pub fn new(tokens: &[String], length: f64, narrowest: f64, is_across: bool) -> Self {
+    /// Tokens along `length` logical pixels, in their visible form, cut where that would be wider than `most`.
+    pub fn new(tokens: &[String], most: f64, length: f64, is_across: bool) -> Self {
+        let tokens: Vec<_> = tokens.iter().map(|token| Text::new(TOKEN).fit(&visible(token), most)).collect();
         let pitch = length / tokens.len().max(1) as f64;
         // The largest size at which every token has its place, or the usual one where none is small enough.
         let size = [TOKEN, 9.0, 8.25].into_iter().find(|size| size * LINE <= pitch).unwrap_or(TOKEN);
@@ -48,32 +51,22 @@ impl TokenAxis {
         // Digits are flat: their labels may need a wider stride than upward tokens.
         let digits = Text::new(POSITION).width(&tokens.len().to_string()) + 6.0;
         let every = stride * stride_of(pitch * stride as f64, digits);
-        Self {
-            tokens: tokens.to_vec(),
-            size,
-            stride,
-            is_upward,
-            widest,
-            numbered: (tokens.len() > COUNTED).then_some(every),
-            bin: stride_of(pitch, narrowest),
-            is_across,
-        }
+        let room = if is_across && !is_upward { size } else { widest };
+        let numbered = (tokens.len() > COUNTED).then_some(every);
+        let bin = stride_of(pitch, NARROWEST_CELL);
+        Self { tokens, size, stride, is_upward, room, numbered, bin, is_across }
     }
 
     /// How much room labels and title take beside the area.
     pub fn depth(&self) -> f64 {
-        let numbers = Text::new(POSITION).width(&self.tokens.len().to_string()) + 8.0;
+        let digits = Text::new(POSITION).width(&self.tokens.len().to_string());
+        let numbers = self.numbered.map_or(0.0, |_| if self.is_across { 12.0 } else { digits + 8.0 });
         match (self.is_across, self.bin > 1) {
             (true, true) => 42.0,
-            (true, false) => self.height() + 28.0 + self.numbered.map_or(0.0, |_| 12.0),
+            (true, false) => self.room + 28.0 + numbers,
             (false, true) => TITLE + Text::new(LABEL).width("1,000"),
-            (false, false) => TITLE + self.widest + self.numbered.map_or(0.0, |_| numbers),
+            (false, false) => TITLE + self.room + numbers,
         }
-    }
-
-    /// The height of tokens below an area.
-    fn height(&self) -> f64 {
-        if self.is_upward { self.widest } else { self.size }
     }
 
     /// The place at a fraction of the side of `area`, so far outside of it.
@@ -92,10 +85,8 @@ impl TokenAxis {
             (1, Some(_), false) => format!("{of}: position and token"),
             (bin, ..) => format!("{of} position, in bins of {bin}"),
         };
-        match self.bin {
-            1 => self.draw_tokens(picture, area),
-            _ => self.draw_positions(picture, area),
-        }
+        let draw_labels = if self.bin > 1 { Self::draw_positions } else { Self::draw_tokens };
+        draw_labels(self, picture, area);
         let look = Text::new(11.5).centered();
         let (look, edge) = if self.is_across { (look, 10.0) } else { (look.upward(), 7.0) };
         picture.text(&title, self.place(area, 0.5, self.depth() - edge), &look);
@@ -108,18 +99,15 @@ impl TokenAxis {
             (true, false) => (look.centered(), 6.0 + self.size / 2.0),
             (false, _) => (look.right(), 6.0),
         };
-        let (number, beyond) = match self.is_across {
-            true => (number.centered(), self.height() + 13.0),
-            false => (number.right(), self.widest + 12.0),
-        };
-        let along = |i: usize| (i as f64 + 0.5) / self.tokens.len() as f64;
+        let (number, beyond) =
+            if self.is_across { (number.centered(), 13.0) } else { (number.right(), 12.0) };
+        let place =
+            |i: usize, outside| self.place(area, (i as f64 + 0.5) / self.tokens.len() as f64, outside);
         for (i, token) in self.tokens.iter().enumerate().step_by(self.stride) {
-            picture.text(token, self.place(area, along(i), outside), &look);
+            picture.text(token, place(i, outside), &look);
         }
-        if let Some(every) = self.numbered {
-            for i in (0..self.tokens.len()).step_by(every) {
-                picture.text(&i.to_string(), self.place(area, along(i), beyond), &number);
-            }
+        for i in self.numbered.into_iter().flat_map(|every| (0..self.tokens.len()).step_by(every)) {
+            picture.text(&i.to_string(), place(i, self.room + beyond), &number);
         }
     }
 

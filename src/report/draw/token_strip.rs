@@ -36,36 +36,20 @@ pub(crate) struct Step {
     pub outcome: Outcome,
 }
 
-impl Step {
-    /// Whether the ground behind the step is shaded: of what was given, and of guesses at what could not be
-    /// known; what is not known at all has no true token.
-    fn is_shaded(&self) -> bool {
-        self.truth.is_some() && !matches!(self.outcome, Outcome::Hit | Outcome::Miss)
-    }
-}
-
-/// What a picture calls its parts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Words {
-    pub predicted: &'static str,
-    pub hit: &'static str,
-    pub miss: &'static str,
-    pub unknown: &'static str,
-    pub wrong_guess: &'static str,
-    /// The shaded ground.
-    pub shade: &'static str,
-}
-
-/// The steps of one sequence.
+/// The steps of one sequence, and what a picture calls its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenStrip {
     pub steps: Vec<Step>,
-    pub words: Words,
+    pub predicted: &'static str,
+    /// The shaded ground.
+    pub shade: &'static str,
+    /// A hit, a miss, what is unknown, and a wrong guess.
+    pub outcomes: [&'static str; 4],
 }
 
 /// Charts have at most so many steps, and tokens between 0 and this number.
 const CHART_STEPS: usize = 100;
-const CHART_TOKENS: u32 = 40;
+const CHART_TOKENS: f64 = 40.0;
 const CHART_HEIGHT: f64 = 300.0;
 /// Longer sequences are cut, which the pictures say.
 const MOST_STEPS: usize = 1_024;
@@ -91,17 +75,12 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 impl TokenStrip {
     /// A picture of the strip alone, whose `note` says where it is cut.
     pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
-        let cut = match self.steps.len() {
-            all if all > MOST_STEPS => {
-                format!("; the first {} of {} steps", thousands(MOST_STEPS as f64), thousands(all as f64))
-            }
-            _ => String::new(),
-        };
+        let [most, all] = [MOST_STEPS, self.steps.len()].map(|steps| thousands(steps as f64));
+        let is_cut = self.steps.len() > MOST_STEPS;
+        let cut = if is_cut { format!("; the first {most} of {all} steps") } else { String::new() };
         let (numbers, lines) = (self.numbers(), self.lines());
-        let height = match numbers {
-            Some(_) => CHART_HEIGHT + 52.0,
-            None => lines.len() as f64 * LINE_HEIGHT + MARGIN,
-        };
+        let text_height = lines.len() as f64 * LINE_HEIGHT + MARGIN;
+        let height = numbers.as_ref().map_or(text_height, |_| CHART_HEIGHT + 52.0);
         let mut picture = Picture::new(name, TOP + height, title, &format!("{note}{cut}"));
         match numbers {
             Some(numbers) => self.draw_chart(&mut picture, &numbers),
@@ -114,126 +93,120 @@ impl TokenStrip {
         self.steps.iter().any(is_meant)
     }
 
-    /// Whether a predicted token stands beside a true one anywhere.
-    fn is_compared(&self) -> bool {
-        self.has(|step| step.truth.is_some() && step.predicted.is_some())
+    /// What stands for true tokens: nothing, where no predicted one stands beside them anywhere.
+    fn truth(&self) -> Option<&'static str> {
+        self.has(|step| step.truth.is_some() && step.predicted.is_some()).then_some("true")
     }
 
     /// The tokens as numbers, true and predicted, where a chart of them can be read.
-    fn numbers(&self) -> Option<Vec<[Option<u32>; 2]>> {
-        if self.steps.len() > CHART_STEPS {
-            return None;
-        }
-        let number = |token: &Option<String>| match token {
-            None => Some(None),
-            Some(text) => text.parse().ok().filter(|&number: &u32| number <= CHART_TOKENS).map(Some),
+    fn numbers(&self) -> Option<Vec<[Option<f64>; 2]>> {
+        let number = |token: &Option<String>| {
+            let number = token.as_ref().map(|text| text.parse::<u32>().map(f64::from)).transpose().ok()?;
+            number.is_none_or(|number| number <= CHART_TOKENS).then_some(number)
         };
-        self.steps.iter().map(|step| Some([number(&step.truth)?, number(&step.predicted)?])).collect()
+        let numbers = self.steps.iter().map(|step| Some([number(&step.truth)?, number(&step.predicted)?]));
+        if self.steps.len() > CHART_STEPS { None } else { numbers.collect() }
     }
 
-    fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<u32>; 2]]) {
-        let largest = numbers.iter().flatten().flatten().max().copied().unwrap_or(0);
-        let tokens = Range { start: -0.6, end: f64::from(largest) + 0.6 };
-        let steps = Range { start: -0.5, end: numbers.len() as f64 - 0.5 };
-        let x = Axis::new("time step", steps, Scale::Whole);
-        let mut chart = LineChart::new(TOP, CHART_HEIGHT, x, Axis::new("token", tokens, Scale::Whole));
+    fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<f64>; 2]]) {
+        let largest = numbers.iter().flatten().flatten().copied().fold(0.0, f64::max);
+        let x = Range { start: -0.5, end: numbers.len() as f64 - 0.5 };
+        let y = Axis::new("token", Range { start: -0.6, end: largest + 0.6 }, Scale::Whole);
+        let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("time step", x, Scale::Whole), y);
         let width = chart.area.width / numbers.len() as f64;
         for (i, _) in self.steps.iter().enumerate().filter(|(_, step)| step.is_shaded()) {
             picture.rect(Rect { left: chart.area.left + i as f64 * width, width, ..chart.area }, SHADE);
         }
-        let steps = || self.steps.iter().zip(numbers).enumerate();
-        let known = steps()
-            .map(|(i, (_, [truth, predicted]))| (i as f64, truth.or(*predicted).map_or(f64::NAN, f64::from)));
-        let mut series = vec![Series::new("", mix(MUTED, BACKGROUND, 0.55), Mark::Line(1.0), known)];
-        for (i, (_, tokens)) in steps().filter(|(_, (step, _))| step.outcome == Outcome::Miss) {
-            let ends = tokens.iter().flatten().map(|&token| (i as f64, token.into()));
-            series.push(Series::new("", VERMILION, Mark::Line(1.0), ends));
+        let steps =
+            || (0..).zip(&self.steps).zip(numbers).map(|((i, step), &tokens)| (f64::from(i), step, tokens));
+        let of = |outcome: Outcome| steps().filter(move |(_, step, _)| step.outcome == outcome);
+        let known = steps().map(|(x, _, [truth, predicted])| (x, truth.or(predicted).unwrap_or(f64::NAN)));
+        chart.series.push(Series::new("", mix(MUTED, BACKGROUND, 0.55), Mark::Line(1.0), known));
+        for (x, _, tokens) in of(Outcome::Miss) {
+            let ends = tokens.into_iter().flatten().map(|token| (x, token));
+            chart.series.push(Series::new("", VERMILION, Mark::Line(1.0), ends));
         }
-        let (radius, words) = ((width * 0.3).clamp(2.6, 6.0), &self.words);
-        let truth = steps().filter_map(|(i, (_, tokens))| Some((i as f64, tokens[0]?.into())));
-        let name = if self.is_compared() { "true" } else { "" };
-        series.push(Series::new(name, INK, Mark::Ring(radius, 1.25), truth));
-        for (outcome, name, color, mark) in [
-            (Outcome::Hit, words.hit, BLUE, Mark::Dot(radius * 0.55)),
-            (Outcome::Miss, words.miss, VERMILION, Mark::Cross(radius * 0.9, 1.75)),
-            (Outcome::Unknown, words.unknown, MUTED, Mark::Dot(radius * 0.55)),
-            (Outcome::WrongGuess, words.wrong_guess, MUTED, Mark::Cross(radius * 0.8, 1.25)),
-        ] {
-            let meant = steps().filter(|(_, (step, _))| step.outcome == outcome);
-            let points = meant.filter_map(|(i, (_, tokens))| Some((i as f64, tokens[1]?.into())));
-            series.push(Series::new(name, color, mark, points));
+        let radius = (width * 0.3).clamp(2.6, 6.0);
+        let truth = steps().filter_map(|(x, _, [truth, _])| Some((x, truth?)));
+        chart.series.push(Series::new(self.truth().unwrap_or(""), INK, Mark::Ring(radius, 1.25), truth));
+        let looks = [
+            (Outcome::Hit, BLUE, Mark::Dot(radius * 0.55)),
+            (Outcome::Miss, VERMILION, Mark::Cross(radius * 0.9, 1.75)),
+            (Outcome::Unknown, MUTED, Mark::Dot(radius * 0.55)),
+            (Outcome::WrongGuess, MUTED, Mark::Cross(radius * 0.8, 1.25)),
+        ];
+        for ((outcome, color, mark), name) in looks.into_iter().zip(self.outcomes) {
+            let points = of(outcome).filter_map(|(x, _, [_, predicted])| Some((x, predicted?)));
+            chart.series.push(Series::new(name, color, mark, points));
         }
-        series.retain(|series| !series.points.is_empty());
-        chart.series = series;
+        chart.series.retain(|series| !series.points.is_empty());
         chart.draw(picture);
-        let shade = self.shade();
-        legend(picture, (chart.area.left, HEADING + 10.0), chart.named().into_iter().chain(&shade));
+        legend(picture, (chart.area.left, HEADING + 10.0), chart.named().into_iter().chain(&self.shade()));
     }
 
     /// What a legend says of the shaded ground.
     fn shade(&self) -> Option<Series> {
-        self.has(Step::is_shaded).then(|| Series::new(self.words.shade, SHADE, Mark::Column, []))
+        self.has(Step::is_shaded).then(|| Series::new(self.shade, SHADE, Mark::Column, []))
     }
 
-    /// Cells as wide as their tokens, from left to right and line by line: each the place of its step, its left
-    /// edge and its width.
-    fn lines(&self) -> Vec<Vec<(usize, f64, f64)>> {
-        let width = |token: &Option<String>, look: &Text| {
-            token.as_ref().map_or(0.0, |token| look.width(&visible(token)))
-        };
-        let (mut lines, mut line, mut x) = (Vec::new(), Vec::new(), START);
+    /// Cells as wide as their tokens, from left to right and line by line, each with the place of its step.
+    fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
+        let (mut lines, mut left) = (vec![Vec::new()], START);
         for (i, step) in self.steps.iter().take(MOST_STEPS).enumerate() {
-            let tokens = width(&step.truth, &Text::new(TOKEN));
-            let tokens = tokens.max(width(&step.predicted, &Text::new(TOKEN).bold()));
-            let width = (tokens + 8.0).max(NARROWEST).ceil();
-            if x + width > WIDTH - MARGIN {
-                lines.push(std::mem::take(&mut line));
-                x = START;
+            let looks = [(&step.truth, Text::new(TOKEN)), (&step.predicted, Text::new(TOKEN).bold())];
+            let widths =
+                looks.map(|(token, look)| token.as_ref().map_or(0.0, |token| look.width(&visible(token))));
+            let width = (widths[0].max(widths[1]) + 8.0).max(NARROWEST).ceil();
+            if left + width > WIDTH - MARGIN {
+                lines.push(Vec::new());
+                left = START;
             }
-            line.push((i, x, width));
-            x += width + 2.0;
+            let row = lines.len() - 1;
+            let top = TOP + row as f64 * LINE_HEIGHT;
+            lines[row].push((i, Rect { left, top, width, height: CELL_HEIGHT }));
+            left += width + 2.0;
         }
-        lines.push(line);
         lines
     }
 
-    fn draw_text(&self, picture: &mut Picture, lines: &[Vec<(usize, f64, f64)>]) {
-        let words = &self.words;
+    fn draw_text(&self, picture: &mut Picture, lines: &[Vec<(usize, Rect)>]) {
+        let [hit, miss, _, wrong_guess] = self.outcomes;
         let named = [
-            (Outcome::Hit, words.hit, tint(Outcome::Hit), Mark::Column),
-            (Outcome::Miss, words.miss, tint(Outcome::Miss), Mark::Column),
-            (Outcome::WrongGuess, words.wrong_guess, MUTED, Mark::Frame(12.0)),
+            (Outcome::Hit, hit, tint(Outcome::Hit), Mark::Column),
+            (Outcome::Miss, miss, tint(Outcome::Miss), Mark::Column),
+            (Outcome::WrongGuess, wrong_guess, MUTED, Mark::Frame(12.0)),
         ];
         let named = named.into_iter().filter(|&(outcome, ..)| self.has(|step| step.outcome == outcome));
         let named = named.map(|(_, name, color, mark)| Series::new(name, color, mark, []));
         legend(picture, (START, HEADING + 10.0), &named.chain(self.shade()).collect::<Vec<_>>());
         let gutter = Text::new(9.5).color(MUTED).right();
-        for (row, line) in lines.iter().enumerate() {
-            let y = TOP + row as f64 * LINE_HEIGHT;
-            let (upper, lower) = (y + 10.0, y + CELL_HEIGHT - 10.0);
-            let any = |has: fn(&Step) -> bool| line.iter().any(|&(i, ..)| has(&self.steps[i]));
+        for line in lines {
+            let (first, Rect { top, height, .. }) = line[0];
+            let any = |has: fn(&Step) -> bool| line.iter().any(|&(i, _)| has(&self.steps[i]));
             if any(|step| step.truth.is_some()) {
-                let word = if self.is_compared() { "true" } else { words.shade };
-                picture.text(word, (START - 8.0, upper), &gutter);
+                picture.text(self.truth().unwrap_or(self.shade), (START - 8.0, top + UPPER), &gutter);
             }
             if any(|step| step.predicted.is_some()) {
-                picture.text(words.predicted, (START - 8.0, lower), &gutter);
+                picture.text(self.predicted, (START - 8.0, top + LOWER), &gutter);
             }
-            if let Some((first, ..)) = line.first() {
-                let place = (MARGIN + 30.0, y + CELL_HEIGHT / 2.0);
-                picture.text(&thousands(*first as f64), place, &gutter);
-            }
-            for &(i, left, width) in line {
-                let cell = Rect { left, top: y, width, height: CELL_HEIGHT };
-                self.steps[i].draw(picture, cell, (upper, lower));
-            }
+            picture.text(&thousands(first as f64), (MARGIN + 30.0, top + height / 2.0), &gutter);
+            line.iter().for_each(|&(i, cell)| self.steps[i].draw(picture, cell));
         }
     }
 }
 
+/// The true token stands above the predicted one, each in the middle of its line of a cell.
+const UPPER: f64 = 10.0;
+const LOWER: f64 = CELL_HEIGHT - 10.0;
+
 impl Step {
-    /// Draws the true token above the predicted one, each in the middle of its line.
-    fn draw(&self, picture: &mut Picture, cell: Rect, (upper, lower): (f64, f64)) {
+    /// Whether the ground behind the step is shaded: of what was given, and of guesses at what could not be
+    /// known; what is not known at all has no true token.
+    fn is_shaded(&self) -> bool {
+        self.truth.is_some() && !matches!(self.outcome, Outcome::Hit | Outcome::Miss)
+    }
+
+    fn draw(&self, picture: &mut Picture, cell: Rect) {
         let Step { truth, predicted, outcome } = self;
         if *outcome == Outcome::Unknown && truth.is_none() {
             picture.frame(cell, GRID, 1.0);
@@ -241,23 +214,22 @@ impl Step {
             picture.rect(cell, tint(*outcome));
         }
         let (middle, _) = cell.center();
-        let look = Text::new(TOKEN).centered();
-        if let Some(truth) = truth {
-            picture.text(&visible(truth), (middle, upper), &look);
-        }
+        let plain = Text::new(TOKEN).centered();
         let look = match outcome {
-            Outcome::Hit => look.color(BLUE),
-            Outcome::Miss => look.color(VERMILION).bold(),
-            Outcome::Unknown if truth.is_none() => look,
-            Outcome::Unknown | Outcome::WrongGuess | Outcome::Given => look.color(MUTED),
+            Outcome::Hit => plain.color(BLUE),
+            Outcome::Miss => plain.color(VERMILION).bold(),
+            Outcome::Unknown if truth.is_none() => plain,
+            Outcome::Unknown | Outcome::WrongGuess | Outcome::Given => plain.color(MUTED),
         };
-        if let Some(predicted) = predicted {
-            picture.text(&visible(predicted), (middle, lower), &look);
+        for (token, look, line) in [(truth, plain, UPPER), (predicted, look, LOWER)] {
+            if let Some(token) = token {
+                picture.text(&visible(token), (middle, cell.top + line), &look);
+            }
         }
         // A line through or below a sign would make another of it.
         if *outcome == Outcome::WrongGuess {
-            let (top, width) = (lower - 8.0, cell.width - 3.0);
-            picture.frame(Rect { left: cell.left + 1.5, top, width, height: 16.0 }, MUTED, 0.75);
+            let (left, top, width) = (cell.left + 1.5, cell.top + LOWER - 8.0, cell.width - 3.0);
+            picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);
         }
     }
 }

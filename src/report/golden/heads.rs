@@ -33,7 +33,7 @@ fn every_grid_of_heads_is_drawn_within_its_pictures() {
         (48, 25, 9),
     ] {
         let all = reading(time, vec![vec![uniform(time); heads_per_layer]; layers]);
-        assert!(drawn(&heads::picture("golden", &all)).count(color::INK) > 100);
+        assert!(drawn(&heads::picture("golden", &all, &all.layers(&[], None))).count(color::INK) > 100);
         let value = |layer: usize, head: usize| (layer * heads_per_layer + head) as f64;
         let head = |layer, head| HeadScores::new(|_| Some(value(layer, head) / value(layers, 0)));
         let scores: Vec<Vec<HeadScores>> =
@@ -51,7 +51,8 @@ fn thumbnails_stand_layer_by_head_on_one_scale() {
     let time = 7;
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
-    let raster = drawn(&heads::picture("golden", &reading(time, all)));
+    let all = reading(time, all);
+    let raster = drawn(&heads::picture("golden", &all, &all.layers(&[], None)));
     // The brightest colour also stands at the top of the colour bar, right of all maps.
     let bright = color::color(1.0);
     let within = |x: usize, y: usize| raster.pixel(x, y);

@@ -3,13 +3,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Page, colors};
+use super::{Page, Whole, colors};
 use crate::analysis::{AttentionKind, HeadScores, Score};
 use crate::error::{Error, Result};
-use crate::report::draw::{Bins, HeatMap, extremes};
+use crate::report::draw::{HeatMap, extremes};
 use crate::report::reading::Reading;
 use crate::report::series::{Point, smooth};
 
@@ -27,15 +26,6 @@ const MOST_SCORED: usize = 10_000;
 /// So many positions of predictions are kept; of what is more, whole sequences are left out.
 const MOST_PREDICTIONS: usize = 10_000;
 
-/// A page with what follows from it.
-#[derive(Serialize)]
-struct Embedded<'a> {
-    #[serde(flatten)]
-    page: Page<'a>,
-    #[serde(flatten)]
-    derived: Value,
-}
-
 /// The data as base64.
 ///
 /// # Errors
@@ -46,14 +36,13 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     if layers.is_empty() || layers.contains(&0) {
         return Err(Error::Shape("a page needs the attention of at least one sample and head".to_string()));
     }
-    page.views.clear();
     let all = page.readings.len();
     let mut positions = page.readings.iter().scan(0, |sum, reading| {
         *sum += reading.inputs.len();
         Some(*sum)
     });
     let kept = positions.position(|sum| sum > MOST_PREDICTIONS).unwrap_or(all).max(page.sample + 1);
-    page.readings = &page.readings[..kept];
+    page.readings.truncate(kept);
     let mut bytes = Vec::new();
     let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
@@ -82,7 +71,7 @@ pub(super) fn data(mut page: Page) -> Result<String> {
         "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
         "left_out": all - page.readings.len(),
     });
-    let json = serde_json::to_vec(&Embedded { page, derived }).expect("a page holds plain values");
+    let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
     Ok(STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6)))
 }
@@ -91,10 +80,12 @@ pub(super) fn data(mut page: Page) -> Result<String> {
 /// their first byte, the positions in a bin of either axis, 0 where they are left out, and whether only keys up
 /// to the query are kept.
 fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -> Result<Vec<Value>> {
-    let kinds: Vec<AttentionKind> = reading.kinds().collect();
+    let has_maps = |kind: &AttentionKind| !reading.view.maps(*kind).is_empty();
+    let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
+    let source = reading.source.as_deref().unwrap_or(&[]);
     let mut packed = Vec::new();
     for &kind in &kinds {
-        let [queries, keys] = kind.tokens(&reading.inputs, reading.source()).map(<[String]>::len);
+        let [queries, keys] = kind.tokens(&reading.inputs, source).map(<[String]>::len);
         let weights = reading.view.maps(kind);
         let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
         let fit = maps.iter().all(|map| map.len() == queries * keys) && keys > 0;
@@ -113,10 +104,9 @@ fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -
         let bin = (1..=WIDEST_BIN).find(|&bin| maps.len() * cells(bin) <= most / kinds.len());
         packed.push(json!({"kind": kind, "start": bytes.len(), "bin": bin.unwrap_or(0), "causal": causal}));
         let Some(size) = bin else { continue };
-        let [queries, keys] = [queries, keys].map(|positions| Bins { positions, size });
         for map in maps {
-            let binned = HeatMap::of_weights(map, queries, keys, causal);
-            for (query, row) in binned.values.chunks(keys.count()).enumerate() {
+            let binned = HeatMap::of_weights(map, [queries, keys], [size; 2], causal);
+            for (query, row) in binned.values.chunks(keys.div_ceil(size)).enumerate() {
                 let seen = if causal { &row[..=query] } else { row };
                 let weights = seen.iter().map(|weight| weight.unwrap_or(0.0).clamp(0.0, 1.0));
                 bytes.extend(weights.map(|weight| (weight.sqrt() * STEPS).round() as u8));

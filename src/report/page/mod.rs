@@ -12,11 +12,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::draw::Picture;
 use super::draw::color::CONTROL_POINTS;
 use super::loss::LossCurve;
 use super::reading::Reading;
-use super::run_data::RunData;
-use crate::analysis::{AttentionKind, HeadScores, ScoredStep, View};
+use super::{attention, attention_over_time, head_scores, heads, prediction};
+use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
 use crate::config::Config;
 use crate::error::Result;
 use crate::files::write_atomically;
@@ -25,29 +26,30 @@ use crate::training::Summary;
 
 /// What `report.html` shows: the data of a run as they are.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Page<'a> {
+pub struct Page {
     /// The run's name.
-    run: String,
+    pub(super) run: String,
     /// How the run ended, as names and values to be shown as they are.
-    summary: Vec<(&'static str, String)>,
+    pub(super) summary: Vec<(&'static str, String)>,
     /// The run's `config.toml`.
-    config: String,
+    pub(super) config: String,
     /// The loss along the run.
-    loss: LossCurve,
+    pub(super) loss: LossCurve,
     /// Sequences and what was predicted along them; at least one.
-    readings: &'a [Reading],
+    pub(super) readings: Vec<Reading>,
     /// The sequence that is shown first.
-    sample: usize,
-    /// What every head attended to, of as many sequences.
-    views: Vec<&'a View>,
+    pub(super) sample: usize,
     /// What the scores were taken on, as "512 validation sequences".
-    measured_on: String,
+    pub(super) measured_on: String,
     /// The scores of all heads, `[layer][head]`.
-    heads: &'a [Vec<HeadScores>],
+    pub(super) heads: Vec<Vec<HeadScores>>,
     /// The head of each layer that is shown first, for each kind of attention.
-    shown: BTreeMap<AttentionKind, Vec<usize>>,
+    pub(super) shown: BTreeMap<AttentionKind, Vec<usize>>,
     /// The scores along the run, in the order of steps; may be empty.
-    history: Vec<ScoredStep>,
+    pub(super) history: Vec<ScoredStep>,
+    /// The head to show in every layer, where one was asked for.
+    #[serde(skip)]
+    pub(super) head: Option<usize>,
 }
 
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
@@ -66,40 +68,49 @@ const SCRIPTS: [&str; 10] = [
     include_str!("../../../assets/report/page.js"),
 ];
 
-impl<'a> Page<'a> {
-    /// The page of a whole run.
-    pub fn of_run(run: &'a RunData) -> Self {
-        let head = run.config.analysis.head;
-        Self {
-            summary: summary(&run.summary),
-            loss: run.loss(),
-            readings: &run.readings,
-            sample: run.shown,
-            views: run.readings.iter().map(|reading| &reading.view).collect(),
-            measured_on: run.measured_on.clone(),
-            history: run.history.steps().to_vec(),
-            ..Self::of_reading(&run.folder.name(), &run.readings[run.shown], &run.heads, head, &run.config)
-        }
-    }
+/// A page with what follows from it.
+#[derive(Serialize)]
+struct Whole<'a, T> {
+    #[serde(flatten)]
+    page: &'a Page,
+    #[serde(flatten)]
+    derived: T,
+}
 
-    /// The page of one sequence alone, the heads by their `scores`; `head` is the one to show in every layer.
-    pub fn of_reading(
-        run: &str,
-        reading: &'a Reading,
-        heads: &'a [Vec<HeadScores>],
+impl Page {
+    /// The page of sequences, of which `sample` is shown first, by a model whose heads have these scores, taken there
+    /// alone; `head` is the one to show in every layer.
+    pub fn new(
+        run: String,
+        (readings, sample): (Vec<Reading>, usize),
+        heads: Vec<Vec<HeadScores>>,
         head: Option<usize>,
         config: &Config,
     ) -> Self {
-        Self {
-            run: run.to_string(),
-            config: config.to_toml(),
-            readings: std::slice::from_ref(reading),
-            views: vec![&reading.view],
-            measured_on: reading.sequence.clone(),
-            shown: reading.kinds().map(|kind| (kind, reading.shown_heads(kind, heads, head))).collect(),
-            heads,
-            ..Self::default()
+        let mut shown = BTreeMap::<_, Vec<usize>>::new();
+        for layer in readings[sample].layers(&heads, head) {
+            shown.entry(layer.kind).or_default().push(layer.shown);
         }
+        let (config, measured_on) = (config.to_toml(), readings[sample].sequence.clone());
+        Self { run, config, readings, sample, measured_on, heads, shown, head, ..Self::default() }
+    }
+
+    /// The pictures of the attention and the predictions of the sequence that is shown first, and of the scores
+    /// of heads.
+    pub fn pictures(&self) -> Vec<Picture> {
+        let (run, reading) = (&self.run, &self.readings[self.sample]);
+        let layers = reading.layers(&self.heads, self.head);
+        let curves = attention_over_time::picture(run, reading, &layers);
+        let maps = [attention::picture(run, reading, &layers), curves, heads::picture(run, reading, &layers)];
+        let scores = head_scores::picture(run, &self.measured_on, &self.heads);
+        let known = [prediction::picture(run, reading), scores];
+        maps.into_iter().chain(known.into_iter().flatten()).collect()
+    }
+
+    /// All that the page shows, with what every head attended to in `views`, one a sequence.
+    pub fn whole(&self) -> impl Serialize {
+        let views: Vec<_> = self.readings.iter().map(|reading| &reading.view).collect();
+        Whole { page: self, derived: BTreeMap::from([("views", views)]) }
     }
 
     /// Writes the page to `path`, whose folder exists.
@@ -117,7 +128,8 @@ impl<'a> Page<'a> {
     }
 }
 
-fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
+/// How a run ended, in words.
+pub(super) fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
     let nats = |loss: f64| format!("{loss:.4} nats");
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let mut lines = vec![("ended", summary.ended.describe().to_string())];

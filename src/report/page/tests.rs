@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::analysis::Score;
+use crate::analysis::{Score, View};
 use crate::data::Role;
 use crate::report::reading::{Target, TokenProbability};
 use crate::report::series::Point;
@@ -59,7 +59,7 @@ impl Shown {
         }
     }
 
-    pub fn page(&self) -> Page<'_> {
+    pub fn page(&self) -> Page {
         Page {
             run: "golden".to_string(),
             summary: vec![("loss", "0.5 nats".to_string())],
@@ -68,13 +68,13 @@ impl Shown {
                 training: (1..=100).map(|step| Point { step, value: 1.0 / step as f64 }).collect(),
                 ..LossCurve::default()
             },
-            readings: &self.readings,
+            readings: self.readings.clone(),
             sample: 0,
-            views: self.readings.iter().map(|reading| &reading.view).collect(),
             measured_on: "3 sequences".to_string(),
             shown: [(AttentionKind::Decoder, vec![0; self.heads.len()])].into(),
             history: self.history.clone(),
-            heads: &self.heads,
+            heads: self.heads.clone(),
+            head: None,
         }
     }
 }

@@ -135,15 +135,9 @@ fn below_the_edge(chart: &LineChart, pixels: f64) -> f64 {
     chart.y.value_at(1.0 - pixels / chart.area.height)
 }
 
-/// Draws a legend that names the series of trials, each kind of them once, and what else there is after them.
+/// Draws a legend of the series of trials, the best one first, and of what else there is after them.
 fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Series]) {
-    let mut kinds: Vec<&Series> = Vec::new();
-    for series in trials.iter().rev().filter(|series| !series.name.is_empty()) {
-        if kinds.iter().all(|kind| kind.name != series.name) {
-            kinds.push(series);
-        }
-    }
-    legend(picture, (left, HEADING + 8.0), kinds.into_iter().chain(others));
+    legend(picture, (left, HEADING + 8.0), trials.iter().rev().chain(others));
 }
 
 /// What is drawn of a loss: its distance from the floor, where that is known. Nearer to it than a ten-thousandth,

@@ -41,7 +41,7 @@ fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
             );
         }
     }
-    assert_eq!(data["views"], serde_json::json!([]), "and nowhere else");
+    assert_eq!(data.get("views"), None, "and nowhere else");
 }
 
 #[test]
