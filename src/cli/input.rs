@@ -1,6 +1,5 @@
 //! What a command is given to read: text on the command line or in a file, or ids.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use crate::files::Text;
 use crate::model::Architecture;
 use crate::position::PositionScheme;
 use crate::terminal::warn;
-use crate::training::RunFolder;
+use crate::training::{RunFolder, checkpoint_steps, checkpoint_weights};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::Description;
 
@@ -55,17 +54,15 @@ impl Run {
 /// If there are none; names the checkpoints that there are.
 pub fn weights(folder: &RunFolder, checkpoint: Option<u64>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else { return folder.weights() };
-    let entries = std::fs::read_dir(folder.checkpoints()).into_iter().flatten().flatten();
-    let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());
-    let steps = steps.collect::<BTreeSet<u64>>();
-    if steps.contains(&step) {
-        return folder.checkpoint_weights(step as usize);
+    let steps = checkpoint_steps(folder).unwrap_or_default();
+    if steps.contains(&(step as usize)) {
+        return checkpoint_weights(folder, step as usize);
     }
     let there = match steps.len() {
         0 => "no checkpoint".to_string(),
         _ => format!(
             "checkpoints of the steps {}",
-            steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+            steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
         ),
     };
     Err(Error::Input(format!("--checkpoint {step}: the run keeps {there}")))

@@ -10,7 +10,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -19,7 +18,7 @@ use super::run_folder::RunFolder;
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
-use crate::files::{show_at, sync_folder};
+use crate::files::{read_json, show_at, sync_folder};
 use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -27,7 +26,9 @@ use crate::weights::native::{self, Description, Tensors};
 const WEIGHTS: &str = "model.safetensors";
 const MOMENTS: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
+/// The content hash of each of these files.
 const MANIFEST: &str = "manifest.json";
+const DAMAGED: &str = "is damaged";
 /// What the names of unfinished files and folders begin with, which are never read.
 const WRITING: &str = ".writing-";
 const REMOVING: &str = ".removing-";
@@ -105,23 +106,21 @@ pub fn write(
     moments: &Tensors,
     state: &State,
 ) -> Result<()> {
-    let checkpoints = folder.checkpoints();
+    let (checkpoints, path) = (folder.checkpoints(), place(folder, state.step));
     fs::create_dir_all(&checkpoints).map_err(|error| Error::io("create", &checkpoints, error))?;
     let hidden = TempDir::with_prefix_in(WRITING, &checkpoints)
         .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
-    let path = place(folder, state.step);
-    let shown = |error| show_at(error, hidden.path(), &path);
-    let mut manifest = BTreeMap::new();
-    let state_json = serde_json::to_vec_pretty(state).expect("a state holds plain values");
-    let weights = native::to_bytes(weights, Some(description))?;
-    for (name, bytes) in
-        [(WEIGHTS, weights), (MOMENTS, native::to_bytes(moments, None)?), (STATE, state_json)]
-    {
-        manifest.insert(name, hash(&bytes));
-        write_synced(&hidden.path().join(name), &bytes).map_err(shown)?;
-    }
+    let files = [
+        (WEIGHTS, native::to_bytes(weights, Some(description))?),
+        (MOMENTS, native::to_bytes(moments, None)?),
+        (STATE, serde_json::to_vec_pretty(state).expect("a state holds plain values")),
+    ];
+    let manifest = files.iter().map(|(name, bytes)| (*name, hash(bytes))).collect::<BTreeMap<_, _>>();
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
-    write_synced(&hidden.path().join(MANIFEST), &manifest).map_err(shown)?;
+    for (name, bytes) in files.iter().chain(&[(MANIFEST, manifest)]) {
+        write_synced(&hidden.path().join(name), bytes)
+            .map_err(|error| show_at(error, hidden.path(), &path))?;
+    }
     sync_folder(hidden.path());
     if path.exists() {
         // A run that was resumed meets what it wrote before: the same step, the same state.
@@ -136,10 +135,9 @@ pub fn write(
 /// Removes every checkpoint but the newest ones, and the best that each of these knows: whichever of
 /// them a run goes on from, its best weights are there.
 pub fn prune(folder: &RunFolder) -> Result<()> {
-    let mut steps = steps(folder)?;
-    steps.sort_unstable();
+    let steps = steps(folder)?;
     let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
-    let best = newest.iter().filter_map(|&step| Some(state(&place(folder, step)).ok()?.best?.step));
+    let best = newest.iter().filter_map(|&step| Some(state(folder, step).ok()?.best?.step));
     let best = best.collect::<Vec<_>>();
     older.iter().filter(|step| !best.contains(step)).try_for_each(|&step| remove(&place(folder, step)))
 }
@@ -151,13 +149,13 @@ pub fn remove_newer(folder: &RunFolder, step: usize) -> Result<()> {
 
 /// Removes a checkpoint, its name first, so that a kill leaves no half of it under that name.
 fn remove(path: &Path) -> Result<()> {
-    let io = |error| Error::io("remove", path, error);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let hidden = path.with_file_name(format!("{REMOVING}{name}"));
     // What a removal before could not remove.
     let _ = fs::remove_dir_all(&hidden);
-    fs::rename(path, &hidden).map_err(io)?;
-    fs::remove_dir_all(&hidden).map_err(io)
+    fs::rename(path, &hidden)
+        .and_then(|()| fs::remove_dir_all(&hidden))
+        .map_err(|error| Error::io("remove", path, error))
 }
 
 /// The newest checkpoint of `folder` that is whole, and what is wrong with each newer one.
@@ -165,74 +163,53 @@ fn remove(path: &Path) -> Result<()> {
 /// # Errors
 /// If there is none: the message names each one and what is wrong with it.
 pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
-    let mut steps = steps(folder)?;
-    steps.sort_unstable_by(|a, b| b.cmp(a));
     let mut damaged = Vec::new();
-    for step in steps {
-        match read(&place(folder, step)) {
+    for step in steps(folder)?.into_iter().rev() {
+        match read(folder, step) {
             Ok(checkpoint) => return Ok((checkpoint, damaged)),
             Err(error) => damaged.push(error.to_string()),
         }
     }
-    if damaged.is_empty() {
-        return Err(none(folder));
-    }
+    check_any(folder)?;
     let path = folder.path().display();
     Err(Error::Input(format!("every checkpoint of the run `{path}` is damaged: {}", damaged.join("; "))))
 }
 
-/// Reads the checkpoint at `path` and verifies it against its manifest.
-pub fn read(path: &Path) -> Result<Checkpoint> {
-    let manifest = manifest(path)?;
-    let state = json(path, STATE, &verified(path, STATE, &manifest)?)?;
-    let tensors = |name| Ok(WeightsFile::held(path.join(name), verified(path, name, &manifest)?));
-    let weights: WeightsFile = tensors(WEIGHTS)?;
+/// Reads the checkpoint of `step` and verifies it against its manifest.
+fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
+    let weights = verified(folder, step, WEIGHTS)?;
+    verified(folder, step, STATE)?;
     Ok(Checkpoint {
-        path: path.to_path_buf(),
+        path: place(folder, step),
         weights: native::tensors(&weights)?,
         sizes: native::description(&weights)?.sizes,
-        moments: native::tensors(&tensors(MOMENTS)?)?,
-        state,
+        moments: native::tensors(&verified(folder, step, MOMENTS)?)?,
+        state: state(folder, step)?,
     })
 }
 
-/// The content hash of each file of the checkpoint at `path`.
-fn manifest(path: &Path) -> Result<BTreeMap<String, String>> {
-    json(path, MANIFEST, &load(path, MANIFEST)?)
-}
-
-/// What a file of the checkpoint at `path` says in JSON.
-fn json<T: DeserializeOwned>(path: &Path, name: &str, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| damaged(path, name, error.to_string()))
-}
-
-/// The bytes of a file of the checkpoint at `path`, which are those of its manifest.
-fn verified(path: &Path, name: &str, manifest: &BTreeMap<String, String>) -> Result<Vec<u8>> {
-    let bytes = load(path, name)?;
-    match manifest.get(name) {
-        Some(expected) if *expected == hash(&bytes) => Ok(bytes),
-        _ => Err(damaged(path, name, "its content does not match the manifest".into())),
+/// A file of the checkpoint of `step`, whose bytes are those of its manifest.
+fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
+    let (manifest, path) = (manifest(folder, step)?, place(folder, step).join(name));
+    let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+    if manifest.get(name) != Some(&hash(&bytes)) {
+        let problem = format!("{DAMAGED}: its content does not match the manifest");
+        return Err(Error::file(path, None, None, problem));
     }
+    Ok(WeightsFile::held(path, bytes))
 }
 
-fn load(path: &Path, name: &str) -> Result<Vec<u8>> {
-    let file = path.join(name);
-    fs::read(&file).map_err(|error| Error::io("read", &file, error))
+fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>> {
+    read_json(&place(folder, step).join(MANIFEST), DAMAGED)
 }
 
-fn damaged(path: &Path, name: &str, problem: String) -> Error {
-    Error::file(path.join(name), None, None, format!("is damaged: {problem}"))
-}
-
-/// The state in the checkpoint at `path`.
-fn state(path: &Path) -> Result<State> {
-    json(path, STATE, &load(path, STATE)?)
+fn state(folder: &RunFolder, step: usize) -> Result<State> {
+    read_json(&place(folder, step).join(STATE), DAMAGED)
 }
 
 /// What the data of the run in `folder` amounts to; none where no checkpoint says it.
 pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
-    let newest = steps(folder).ok()?.into_iter().max()?;
-    Some(state(&place(folder, newest)).ok()?.data_fingerprint)
+    Some(state(folder, steps(folder).ok()?.pop()?).ok()?.data_fingerprint)
 }
 
 /// Removes what a process left half-written when it was killed.
@@ -248,32 +225,39 @@ pub fn remove_half_written(folder: &RunFolder) {
     }
 }
 
-/// The weights of the checkpoint of `step`, verified, as the bytes of their file.
-pub fn weights(folder: &RunFolder, step: usize) -> Result<Vec<u8>> {
-    let path = place(folder, step);
-    verified(&path, WEIGHTS, &manifest(&path)?)
+/// The weights of the checkpoint of `step`, which were verified.
+///
+/// # Errors
+/// If there is no such checkpoint, or its file is not the one that the run wrote.
+pub fn weights(folder: &RunFolder, step: usize) -> Result<WeightsFile> {
+    verified(folder, step, WEIGHTS)
 }
 
 /// Whether `bytes` are what the file of the weights held when the checkpoint of `step` was written.
 pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
-    manifest(&place(folder, step)).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
+    manifest(folder, step).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
 }
 
 /// Refuses a folder that no run ever wrote a checkpoint into.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
-    let has_any = steps(folder).is_ok_and(|steps| !steps.is_empty());
-    if has_any { Ok(()) } else { Err(none(folder)) }
-}
-
-fn none(folder: &RunFolder) -> Error {
-    Error::Input(format!("the run `{}` has no checkpoint to go on from", folder.path().display()))
+    match steps(folder).is_ok_and(|steps| !steps.is_empty()) {
+        true => Ok(()),
+        false => Err(Error::Input(format!(
+            "the run `{}` has no checkpoint to go on from",
+            folder.path().display()
+        ))),
+    }
 }
 
 fn place(folder: &RunFolder, step: usize) -> PathBuf {
     folder.checkpoints().join(format!("step-{step:08}"))
 }
 
-fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
+/// The steps of which the run in `folder` keeps checkpoints, in their order.
+///
+/// # Errors
+/// If it has no folder of them.
+pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     let path = folder.checkpoints();
     let entries = fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
     // Only what has exactly the name of a checkpoint.
@@ -281,7 +265,9 @@ fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
         let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
         (entry.path() == place(folder, step) && entry.path().is_dir()).then_some(step)
     };
-    Ok(entries.filter_map(|entry| entry.ok().and_then(step)).collect())
+    let mut steps = entries.filter_map(|entry| entry.ok().and_then(step)).collect::<Vec<_>>();
+    steps.sort_unstable();
+    Ok(steps)
 }
 
 fn hash(bytes: &[u8]) -> String {
@@ -289,7 +275,9 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let io = |error| Error::io("write", path, error);
-    let mut file = fs::File::create(path).map_err(io)?;
-    file.write_all(bytes).and_then(|()| file.sync_data()).map_err(io)
+    let written = fs::File::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_data()
+    });
+    written.map_err(|error| Error::io("write", path, error))
 }

@@ -1,31 +1,30 @@
-//! The story of a run, from its newest checkpoint to its end.
+//! The story of a run: the loop over steps, what follows each, and how it ends.
+//!
+//! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so
+//! that a step waits for nothing.
 
-use std::mem::take;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use burn::train::Learner;
+use burn::module::AutodiffModule;
 
 use super::checkpoint;
-use super::checkpoint_writer::CheckpointWriter;
 use super::loader::TrainSteps;
-use super::optimizer::Optimizer;
-use super::reopened::Reopened;
-use super::run::{Control, Course, Outputs, Run, Settings};
+use super::run::Run;
 use super::run_folder::{Lock, RunFolder};
-use super::schedule::{Schedule, Scheduler};
-use super::start::{trainee_of, warnings};
+use super::step::StepOutput;
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis;
-use crate::backend::DeviceWatch;
-use crate::config::Config;
-use crate::data::{Dataset, Loader, Order};
+use crate::analysis::{examine, score_heads};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
+use crate::kernels::allocator;
 use crate::ops;
-use crate::terminal::{Progress, warn};
 use crate::weights::file::WeightsFile;
-use crate::weights::native::{self, Description};
+use crate::weights::native;
+
+/// Steps whose losses stay on the device at most, however rarely somebody asks for them.
+const MOST_UNREAD: usize = 256;
 
 /// What a run leaves behind.
 #[derive(Debug)]
@@ -38,101 +37,157 @@ pub struct Outcome {
     pub lock: Lock,
 }
 
-/// Trains the run in `folder`, which this process has taken, from its newest checkpoint to its end.
-pub fn conduct<B: ops::AutodiffBackend>(
-    config: &Config,
-    (folder, lock): (RunFolder, Lock),
-    dataset: Dataset,
-    device: &B::Device,
-    control: &Control,
-) -> Result<Outcome> {
-    let (training, seed) = (&config.training, config.run.seed);
-    let loader = Loader::new(dataset.train.clone(), training.batch_size, seed, Order::Shuffled);
-    let valid_loader = Loader::new(dataset.valid.clone(), training.batch_size, seed, Order::InOrder);
-    let steps_per_epoch = training.steps_per_epoch(loader.batches());
-    let total = training.total_steps(loader.batches());
+impl<B: ops::AutodiffBackend> Run<B> {
+    /// Trains the run, whose folder `lock` takes, to its end.
+    pub(super) fn conduct(mut self, lock: Lock) -> Result<Outcome> {
+        // A run that diverged keeps its best weights, and shows them.
+        let (ended, diverged) = match self.train() {
+            Ok(ended) => (ended, None),
+            Err(Error::Diverged { step, what, .. }) => (Ended::Diverged, Some((step, what))),
+            Err(error) => return Err(error),
+        };
+        if self.state.best.is_none() {
+            // Stopped before the first validation: the newest checkpoint holds finite weights.
+            let (newest, _) = checkpoint::newest(&self.folder)?;
+            let weights = checkpoint::weights(&self.folder, newest.state.step)?;
+            write_atomically(&self.folder.model(), &weights)?;
+        }
+        let summary = self.summary(ended, diverged.as_ref().map(|(step, _)| *step))?;
+        summary.write(&self.folder)?;
+        // A run that only pauses is looked into when it ends.
+        if let Some(best) = self.state.best.as_ref().filter(|_| ended != Ended::Paused) {
+            let weights = WeightsFile::open(self.folder.model())?;
+            let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.device)?;
+            let (best, trained) = ((best.step, &best.evaluation), self.state.tokens);
+            let analysis = examine(&model, &self.dataset, &self.config, best, trained, &self.device)?;
+            self.watch.check()?;
+            analysis.write(&self.folder.analysis())?;
+        }
+        match diverged {
+            None => Ok(Outcome { folder: self.folder, summary, lock }),
+            Some((step, what)) => Err(self.diverged(step, what)),
+        }
+    }
 
-    // What the run has done so far.
-    let mut reopened = Reopened::open(&folder, dataset.fingerprint(), training, total)?;
-    let (weights, sizes) = (take(&mut reopened.checkpoint.weights), reopened.checkpoint.sizes);
-    let trainee = trainee_of::<B>(config, sizes, weights, &reopened.checkpoint.path, device)?;
-    reopened.begin(&folder, &config.to_toml())?;
-    let Reopened { checkpoint, history, heads, .. } = reopened;
-    let (first, state) = (checkpoint.state.step, checkpoint.state);
-    let warnings = warnings(config, &dataset, total);
-    if first == 0 {
-        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
-    }
-    let parameter_names = native::names(&trainee.model);
-    let optimizer = Optimizer::<B>::new(training);
-    if !optimizer.restore(state.updates, checkpoint.moments, &parameter_names, device) {
-        warn("notice: the run's optimizer was of another kind than training.optimizer, which so begins anew");
+    /// Trains until the run ends or pauses; its last checkpoint is then written.
+    fn train(&mut self) -> Result<Ended> {
+        let ended = self.steps();
+        let begun = Instant::now();
+        let written = self.finish_writing();
+        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        self.progress.finish();
+        ended.and_then(|ended| written.map(|()| ended))
     }
 
-    // The training itself, by Burn's learner.
-    let floor = dataset.floor.map(|floor| floor.valid);
-    let (accumulate, log_every, device) = (training.accumulate, training.log_every, device.clone());
-    let steps = TrainSteps { loader, accumulate, log_every, first, end: total, device: device.clone() };
-    let scheduler = Scheduler { schedule: Schedule::new(training, total), next: first };
-    let mut run = Run::<B> {
-        settings: Settings {
-            config: config.clone(),
-            control: control.clone(),
-            description: Description { model: config.model.clone(), sizes },
-            parameter_names,
-            valid: dataset.valid.clone(),
-            valid_loader,
-            floor,
-            steps_per_epoch,
-            total,
-            warnings,
-        },
-        course: Course {
-            begun: (Instant::now(), state.clone()),
-            state,
-            history,
-            heads,
-            unread: Vec::new(),
-            train_loss: None,
-        },
-        outputs: Outputs {
-            folder,
-            watch: DeviceWatch::begin(&control.device, &device),
-            writer: CheckpointWriter::default(),
-            saved: first,
-            progress: Progress::new(control.progress, first, total, floor),
-        },
-        learner: Learner::new(trainee, optimizer.clone(), scheduler),
-        optimizer,
-        device,
-    };
-    // A run that diverged keeps its best weights, and shows them.
-    let (ended, diverged) = match run.train(&steps) {
-        Ok(ended) => (ended, None),
-        Err(Error::Diverged { step, what, .. }) => (Ended::Diverged, Some((step, what))),
-        Err(error) => return Err(error),
-    };
+    /// The loop: one optimizer step after another, and what follows each.
+    fn steps(&mut self) -> Result<Ended> {
+        let training = self.config.training.clone();
+        if self.state.stopping.is_stale(&training) {
+            return Ok(Ended::EarlyStopped);
+        }
+        if !self.is_last() && self.is_paused() {
+            return Ok(Ended::Paused);
+        }
+        self.score_heads()?;
+        allocator::keep_freed_memory();
+        let left = self.state.step..self.total;
+        for batches in TrainSteps::<B>::new(&self.config, &self.dataset, left, &self.device).iter() {
+            let begun = Instant::now();
+            // Dropout is a pure function of (seed, step).
+            B::seed(&self.device, noise_seed(self.config.run.seed, batches.step));
+            self.learner.lr_step();
+            let output = self.learner.train_step(batches);
+            self.learner.optimizer_step(output.grads);
+            self.count(output.item, begun);
 
-    // How it ended.
-    let folder = run.outputs.folder.clone();
-    if run.course.state.best.is_none() {
-        // Stopped before the first validation: the newest checkpoint holds finite weights.
-        let (newest, _) = checkpoint::newest(&folder)?;
-        write_atomically(&folder.model(), &checkpoint::weights(&folder, newest.state.step)?)?;
+            let (step, is_last, stop) = (self.state.step, self.is_last(), self.should_stop());
+            let logs = step.is_multiple_of(training.log_every) || is_last;
+            let validates = self.validates();
+            let is_checkpoint = match training.checkpoint_every {
+                0 => validates,
+                every => step.is_multiple_of(every),
+            };
+            let saves = is_checkpoint || is_last || stop.is_some();
+            let much = self.unread.len() >= MOST_UNREAD;
+            if logs || validates || saves || much || self.progress.wants_a_loss() {
+                self.read(logs)?;
+            }
+            let status = self.status();
+            self.progress.step(&status);
+
+            self.score_heads()?;
+            let is_stale = validates && self.validate()?;
+            if saves || is_stale {
+                self.save()?;
+            }
+            match stop {
+                _ if is_last => return Ok(Ended::Completed),
+                _ if is_stale => return Ok(Ended::EarlyStopped),
+                Some(ended) => return Ok(ended),
+                None => {}
+            }
+        }
+        Ok(Ended::Completed)
     }
-    let summary = run.summary(ended, diverged.as_ref().map(|(step, _)| *step))?;
-    summary.write(&folder)?;
-    // A run that only pauses is looked into when it ends.
-    if let Some(best) = run.course.state.best.as_ref().filter(|_| ended != Ended::Paused) {
-        let weights = WeightsFile::open(folder.model())?;
-        let (model, _) = native::load_model::<B::InnerBackend>(&weights, &run.device)?;
-        let (best, trained) = ((best.step, &best.evaluation), run.course.state.tokens);
-        let analysis = analysis::examine(&model, &dataset, config, best, trained, &run.device)?;
-        run.outputs.watch.check()?;
-        analysis.write(&folder.analysis())?;
+
+    /// Scores the heads where `analysis.every` asks for it at this step.
+    fn score_heads(&mut self) -> Result<()> {
+        let (config, step) = (&self.config, self.state.step);
+        let every = config.analysis.every;
+        let is_asked_for = every > 0 && (step.is_multiple_of(every) || self.is_last());
+        if !is_asked_for || self.heads.holds(step) {
+            return Ok(());
+        }
+        let model = self.learner.model().valid().model;
+        let rows = config.training.batch_size;
+        let (scores, _) = score_heads(&model, &self.dataset.valid, &config.analysis, rows, &self.device)?;
+        self.watch.check()?;
+        self.heads.push(step, scores)
     }
-    match diverged {
-        None => Ok(Outcome { folder, summary, lock }),
-        Some((step, what)) => Err(run.diverged(step, what)),
+
+    /// Counts a step that began at `begun`.
+    fn count(&mut self, mut output: StepOutput<B::InnerBackend>, begun: Instant) {
+        let Self { state, begun: (start, before), .. } = self;
+        state.step = output.step + 1;
+        state.tokens += output.tokens as u64;
+        let mut optimizer = self.optimizer.state();
+        state.updates = optimizer.step;
+        output.gradient_norm = optimizer.gradient_norm.take();
+        self.unread.push(output);
+        state.seconds += begun.elapsed().as_secs_f64();
+        state.elapsed = before.elapsed + start.elapsed().as_secs_f64();
     }
+
+    /// Whether a validation follows the step that was just done.
+    fn validates(&self) -> bool {
+        let (training, step) = (&self.config.training, self.state.step);
+        let every = match training.validate_every {
+            0 => self.steps_per_epoch,
+            steps => steps,
+        };
+        step.is_multiple_of(every) || training.validate_at.contains(&step) || self.is_last()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.control.until.is_some_and(|step| self.state.step >= step)
+    }
+
+    fn should_stop(&self) -> Option<Ended> {
+        let limit = self.config.training.max_minutes * 60.0;
+        match () {
+            () if self.control.signal.load(Ordering::Relaxed) != 0 => Some(Ended::Interrupted),
+            () if limit > 0.0 && self.state.elapsed >= limit => Some(Ended::TimeLimit),
+            () if self.is_paused() => Some(Ended::Paused),
+            () => None,
+        }
+    }
+}
+
+/// The seed of the noise in a step: SplitMix64's mixing of seed and step, so that neighbours have
+/// nothing in common (Steele, Lea and Flood, 2014).
+fn noise_seed(seed: u64, step: usize) -> u64 {
+    let mut mixed = seed.wrapping_add((step as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }

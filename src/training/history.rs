@@ -1,7 +1,7 @@
 //! `metrics.csv`: the course of a run, one row a logged step and one a validation.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl History {
     /// Starts a new file with its header, whose bytes it says.
     pub fn create(path: &Path) -> Result<u64> {
         let header = format!("{HEADER}\n");
-        std::fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
+        fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
         Ok(header.len() as u64)
     }
 
@@ -69,26 +69,24 @@ impl History {
     /// # Errors
     /// If rows are missing, or cannot be understood.
     pub fn open(path: &Path, bytes: u64) -> Result<Self> {
-        let io = |action| move |error| Error::io(action, path, error);
-        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io("open"))?;
-        let mut text = Vec::new();
-        let length = file.read_to_end(&mut text).map_err(io("read"))? as u64;
-        if length < bytes {
+        let io = |error| Error::io("read", path, error);
+        let text = fs::read(path).map_err(io)?;
+        let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
-                "has {length} bytes where the checkpoint counts {bytes}: rows are missing, so the run \
-                 cannot go on with it: restore the file, or begin another run with its weights by train --from RUN"
+                "has {} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with \
+                 it: restore the file, or begin another run with its weights by train --from RUN",
+                text.len()
             );
             return Err(Error::file(path, None, None, problem));
-        }
-        let rows = parse(csv::Reader::from_reader(&text[..bytes as usize]), path)?;
-        Ok(Self { path: path.to_path_buf(), file, bytes, rows })
+        };
+        let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
+        Ok(Self { path: path.to_path_buf(), file, bytes, rows: parse(kept, path)? })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
     pub fn cut(&mut self) -> Result<()> {
-        let io = |error| Error::io("truncate", &self.path, error);
-        self.file.set_len(self.bytes).map_err(io)?;
-        self.file.seek(SeekFrom::End(0)).map_err(io).map(drop)
+        let cut = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::End(0)));
+        cut.map(drop).map_err(|error| Error::io("truncate", &self.path, error))
     }
 
     /// Appends a row.
@@ -122,28 +120,24 @@ impl History {
 
 /// Reads a `metrics.csv`.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
-    parse(csv::Reader::from_reader(File::open(path).map_err(|error| Error::io("read", path, error))?), path)
+    parse(&fs::read(path).map_err(|error| Error::io("read", path, error))?, path)
 }
 
-fn parse(mut reader: csv::Reader<impl Read>, path: &Path) -> Result<Vec<Row>> {
-    let header = reader
-        .headers()
-        .map_err(|error| Error::file(path, Some(1), None, format!("is no metrics file: {error}")))?;
-    if !header.iter().eq(HEADER.split(',')) {
+fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
+    let mut reader = csv::Reader::from_reader(text);
+    if !reader.headers().is_ok_and(|header| header.iter().eq(HEADER.split(','))) {
         return Err(Error::file(path, Some(1), None, format!("must begin with {HEADER}")));
     }
-    reader
-        .deserialize()
-        .map(|row| {
-            row.map_err(|error| {
-                let line = error.position().map(|position| position.line() as usize);
-                // Without the place, which stands before it already.
-                let problem = match error.kind() {
-                    csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
-                    _ => error.to_string(),
-                };
-                Error::file(path, line, None, format!("is no row of metrics: {problem}"))
-            })
+    let row = |row: Result<Row, csv::Error>| {
+        row.map_err(|error| {
+            let line = error.position().map(|position| position.line() as usize);
+            // Without the place, which stands before it already.
+            let problem = match error.kind() {
+                csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+                _ => error.to_string(),
+            };
+            Error::file(path, line, None, format!("is no row of metrics: {problem}"))
         })
-        .collect()
+    };
+    reader.deserialize().map(row).collect()
 }

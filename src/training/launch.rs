@@ -1,10 +1,10 @@
 //! A run is begun in a new folder, or resumed from its newest checkpoint, on whichever backend its device has.
 
 use super::checkpoint::{self, State};
-use super::conduct::{Outcome, conduct};
+use super::conduct::Outcome;
 use super::history::History;
 use super::new_folder::Target;
-use super::run::Control;
+use super::run::{Control, Run};
 use super::run_folder::{Lock, RunFolder};
 use super::start::{Start, dataset, dataset_of};
 use crate::analysis::Sample;
@@ -47,12 +47,12 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
                 target.check()?;
             }
             check_precision::<B>(&config.training, on, &device)?;
-            let (folder, dataset) = match mode {
+            let (folder, lock, dataset) = match mode {
                 Mode::New(target) => begin(config, &target, on)?,
                 Mode::Resume(folder) => reopen(config, folder, on)?,
             };
-            compute(&config.training, || conduct::<B>(config, folder, dataset, &device, control))
-                .map_err(|error| with_remedy(error, RESUME))
+            let train = || Run::<B>::open(config, folder, dataset, &device, control)?.conduct(lock);
+            compute(&config.training, train).map_err(|error| with_remedy(error, RESUME))
         }
     }
 
@@ -65,7 +65,7 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 }
 
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
-fn begin(config: &Config, target: &Target, on: &Device) -> Result<((RunFolder, Lock), Dataset)> {
+fn begin(config: &Config, target: &Target, on: &Device) -> Result<(RunFolder, Lock, Dataset)> {
     let start = Start::of(config)?;
     if let Some((memory, sizes)) = Memory::foreseen(config, on) {
         memory.check(config, sizes, on)?;
@@ -74,7 +74,7 @@ fn begin(config: &Config, target: &Target, on: &Device) -> Result<((RunFolder, L
     let sizes = start.sizes(config, &dataset)?;
     Memory::of(config, &dataset, on).check(config, sizes, on)?;
     let weights = start.weights(config, sizes)?;
-    let folder = RunFolder::create(target, |folder| {
+    let (folder, lock) = RunFolder::create(target, |folder| {
         let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
         let samples = Sample::first(&dataset.valid, config.analysis.samples);
         let samples = serde_json::to_vec(&samples).expect("plain values");
@@ -86,16 +86,16 @@ fn begin(config: &Config, target: &Target, on: &Device) -> Result<((RunFolder, L
         let description = Description { model: config.model.clone(), sizes };
         checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
     })?;
-    Ok((folder, dataset))
+    Ok((folder, lock, dataset))
 }
 
 /// Takes the folder of a run that goes on.
-fn reopen(config: &Config, folder: RunFolder, on: &Device) -> Result<((RunFolder, Lock), Dataset)> {
+fn reopen(config: &Config, folder: RunFolder, on: &Device) -> Result<(RunFolder, Lock, Dataset)> {
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = dataset_of(config, &folder)?;
     Memory::of(config, &dataset, on).check(config, config.sizes(&dataset), on)?;
-    Ok(((folder, lock), dataset))
+    Ok((folder, lock, dataset))
 }
 
 /// Whether the device `on` computes in the precision that is asked for.

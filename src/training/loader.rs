@@ -3,34 +3,44 @@
 //! Both are pure functions of (seed, step), so a run that starts at step k sees what the
 //! undisturbed run saw there.
 
+use std::ops::Range;
+
 use burn::prelude::*;
 
 use super::step::StepBatches;
-use crate::data::{Batch, Loader};
+use crate::config::Config;
+use crate::data::{Batch, Dataset, Loader, Order};
 use crate::evaluation::{DeviceBatch, ValidBatch};
 
-/// The steps `first..end` of a run.
+/// Some steps of a run.
 #[derive(Debug)]
 pub struct TrainSteps<B: Backend> {
     /// Batches by epoch and index.
-    pub loader: Loader,
+    loader: Loader,
     /// Batches whose gradients are averaged into one step.
-    pub accumulate: usize,
-    /// Every such step, its last one apart, has its accuracy measured.
-    pub log_every: usize,
-    /// The first step.
-    pub first: usize,
-    /// The step behind the last.
-    pub end: usize,
+    accumulate: usize,
+    /// Every such step, and the last, has its accuracy measured.
+    log_every: usize,
+    /// Which steps, counted from 0.
+    steps: Range<usize>,
     /// Where the batches go.
-    pub device: B::Device,
+    device: B::Device,
 }
 
 impl<B: Backend> TrainSteps<B> {
+    /// These steps of a run of `config`.
+    pub fn new(config: &Config, dataset: &Dataset, steps: Range<usize>, device: &B::Device) -> Self {
+        let training = &config.training;
+        let (train, seed) = (dataset.train.clone(), config.run.seed);
+        let loader = Loader::new(train, training.batch_size, seed, Order::Shuffled);
+        let (accumulate, log_every) = (training.accumulate, training.log_every);
+        Self { loader, accumulate, log_every, steps, device: device.clone() }
+    }
+
     /// One step after another, each made when it is asked for.
     pub fn iter(&self) -> impl Iterator<Item = StepBatches<B>> {
         let mut buffer = Batch::default();
-        (self.first..self.end).map(move |step| self.step(step, &mut buffer))
+        self.steps.clone().map(move |step| self.step(step, &mut buffer))
     }
 
     fn step(&self, step: usize, buffer: &mut Batch) -> StepBatches<B> {
@@ -43,7 +53,7 @@ impl<B: Backend> TrainSteps<B> {
             DeviceBatch::new(buffer, &self.device)
         });
         let batches = batches.collect();
-        let measured = (step + 1).is_multiple_of(self.log_every) || step + 1 == self.end;
+        let measured = (step + 1).is_multiple_of(self.log_every) || step + 1 == self.steps.end;
         StepBatches { step, batches, measured }
     }
 }

@@ -7,20 +7,18 @@
 //! |---|---|
 //! | `launch` | a run is begun or resumed, on any backend |
 //! | `start` | what it starts from: data, fresh weights or those of another run |
-//! | `conduct` | its story, from the newest checkpoint to the summary |
-//! | `run`, `steps`, `records` | the run under way: what it consists of, its loop, what it writes down |
+//! | `run`, `conduct`, `records` | the run under way: what it consists of, its loop and end, what it writes down |
 //! | `step`, `loader` | one step, and the batches that it learns from |
 //! | `optimizer`, `schedule` | what moves the weights, and how far |
 //! | `stopping` | when it stops |
 //! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
-//! | `checkpoint`, `checkpoint_writer`, `reopened` | what it resumes from |
+//! | `checkpoint` | what it resumes from |
 //! | `history`, `summary` | `metrics.csv` and `summary.json` |
-//! | `plan` | what a run would take |
+//! | `plan`, `short_training` | what a run would take; a training that leaves no run |
 
 #[cfg(test)]
 mod agreement;
 mod checkpoint;
-mod checkpoint_writer;
 mod conduct;
 mod history;
 mod launch;
@@ -30,17 +28,18 @@ mod opening;
 mod optimizer;
 mod plan;
 mod records;
-mod reopened;
 mod run;
 mod run_folder;
 mod schedule;
+mod short_training;
 mod start;
 mod step;
-mod steps;
 mod stopping;
 mod summary;
 
-pub use checkpoint::{Best, State, data_fingerprint};
+pub use checkpoint::{
+    Best, State, data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights,
+};
 pub use conduct::Outcome;
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch};
@@ -51,6 +50,7 @@ pub use plan::Plan;
 pub use run::Control;
 pub use run_folder::{Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
+pub use short_training::train_briefly;
 pub use start::{Start, dataset, dataset_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};

@@ -2,7 +2,6 @@
 //! so that a kill at any moment leaves nothing, or a run that resumes.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,25 +32,20 @@ impl Target {
                 _ => Ok(()),
             },
             Target::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
-            Target::Folder(path)
-                if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED)) =>
-            {
-                Err(Error::Input(format!(
-                    "`{}` is named as folders are while they are made: choose another name with --run DIR",
-                    path.display()
-                )))
-            }
+            Target::Folder(path) if is_prepared(path) => Err(Error::Input(format!(
+                "`{}` is named as folders are while they are made: choose another name with --run DIR",
+                path.display()
+            ))),
             Target::Folder(_) => Ok(()),
         }
     }
 
-    fn candidates(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
+    /// The place to try first, second and so on.
+    fn candidate(&self, number: usize) -> Option<PathBuf> {
         match self {
-            Target::Folder(path) => Box::new(std::iter::once(path.clone())),
-            Target::Named(name) => {
-                let numbered = (2..).map(move |number| Path::new(RUNS).join(format!("{name}-{number}")));
-                Box::new(std::iter::once(Path::new(RUNS).join(name)).chain(numbered))
-            }
+            Target::Folder(path) => (number == 1).then(|| path.clone()),
+            Target::Named(name) if number == 1 => Some(Path::new(RUNS).join(name)),
+            Target::Named(name) => Some(Path::new(RUNS).join(format!("{name}-{number}"))),
         }
     }
 }
@@ -66,6 +60,10 @@ fn taken(path: &Path) -> Error {
 /// What the hidden name begins with under which a run folder is prepared; no run has such a name itself.
 pub const PREPARED: &str = ".preparing-run-";
 
+fn is_prepared(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED))
+}
+
 /// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -73,18 +71,16 @@ const LONG: Duration = Duration::from_secs(60);
 fn remove_unfinished(own: &Path) {
     for entry in own.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path == own || !entry.file_name().to_string_lossy().starts_with(PREPARED) || !path.is_dir() {
+        if path == own || !is_prepared(&path) || !path.is_dir() {
             continue;
         }
         let lock = path.join(LOCK);
         // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
         let is_taken = fs::read(&lock).is_ok_and(|holder| !holder.is_empty());
+        let changed = || entry.metadata().and_then(|data| data.modified()).ok();
         let is_stale = match is_taken {
             true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),
-            false => {
-                let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
-                age.is_ok_and(|age| age.is_ok_and(|age| age > LONG))
-            }
+            false => changed().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONG),
         };
         if is_stale {
             // What cannot be removed is in nobody's way.
@@ -98,31 +94,21 @@ impl RunFolder {
     /// one rename, locked by this process.
     pub fn create(target: &Target, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
-        let first = target.candidates().next().expect("a target has a first candidate");
+        let first = target.candidate(1).expect("a target has a first candidate");
         let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
         remove_unfinished(hidden.path());
         let folder = Self::at(hidden.path());
-        let shown = |error| {
-            with_remedy(
-                show_at(error, folder.path(), &first),
-                "free some, or name another place with --run DIR",
-            )
-        };
+        let remedy = "free some, or name another place with --run DIR";
+        let shown = |error| with_remedy(show_at(error, folder.path(), &first), remedy);
         let lock = folder.lock().map_err(shown)?;
         fill(&folder).map_err(shown)?;
-        for candidate in target.candidates() {
-            if candidate.symlink_metadata().is_ok() {
-                continue;
-            }
-            match hidden.appear_at(&candidate) {
-                Ok(()) => return Ok((Self::at(candidate), lock)),
-                // Another process took the name in between.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(Error::io("create", &candidate, error)),
+        for candidate in (1..).map_while(|number| target.candidate(number)) {
+            let is_free = || candidate.symlink_metadata().is_err();
+            match is_free().then(|| hidden.appear_at(&candidate)) {
+                Some(Ok(())) => return Ok((Self::at(candidate), lock)),
+                Some(Err(error)) if is_free() => return Err(Error::io("create", &candidate, error)),
+                // Taken, if only in between.
+                _ => {}
             }
         }
         Err(taken(&first))

@@ -6,7 +6,6 @@
 
 use std::path::PathBuf;
 
-use super::checkpoint;
 use super::run_folder::RunFolder;
 use super::summary::Summary;
 use crate::analysis::{Analysis, HeadHistory, Sample};
@@ -20,6 +19,11 @@ use crate::terminal::counted;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
+const RESTORE: &str = "Copy this run's model.safetensors back, or remove it and let train --resume write it anew \
+                       from a checkpoint";
+
+const SCORES: &str = "scores other heads than the weights beside it have: it is another run's. Remove it";
+
 impl RunFolder {
     /// The run at `path`.
     ///
@@ -28,26 +32,24 @@ impl RunFolder {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let folder = Self::at(path);
         let shown = folder.path().display();
-        if folder.path().is_file() {
-            return Err(Error::Input(format!("`{shown}` is a file: name the folder of a run")));
-        }
-        if !folder.path().is_dir() {
-            return Err(Error::Input(format!("there is no run folder `{shown}`: `train` makes one")));
-        }
-        if folder.config().is_file() && folder.path().join("trials").is_dir() {
-            return Err(Error::Input(format!(
+        let has_config = folder.config().is_file();
+        let problem = match () {
+            () if folder.path().is_file() => format!("`{shown}` is a file: name the folder of a run"),
+            () if !folder.path().is_dir() => format!("there is no run folder `{shown}`: `train` makes one"),
+            () if has_config && folder.path().join("trials").is_dir() => format!(
                 "`{shown}` is the folder of a study: name one of its runs, `{shown}/trials/...`; `tune --resume {shown}` \
                  draws its own pictures"
-            )));
-        }
-        if !folder.config().is_file() || !folder.checkpoints().is_dir() && !folder.model().is_file() {
-            return Err(Error::Input(format!(
+            ),
+            () if !has_config || !folder.checkpoints().is_dir() && !folder.model().is_file() => format!(
                 "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
-            )));
-        }
-        check_entries(folder.path())?;
-        folder.check_sizes()?;
-        Ok(folder)
+            ),
+            () => {
+                check_entries(folder.path())?;
+                folder.check_sizes()?;
+                return Ok(folder);
+            }
+        };
+        Err(Error::Input(problem))
     }
 
     /// `model.safetensors`, to be read.
@@ -56,15 +58,14 @@ impl RunFolder {
     /// If the run has none yet, for it is written with the first validation; or it is not the one that the run
     /// wrote.
     pub fn weights(&self) -> Result<WeightsFile> {
-        let path = self.model();
-        if !path.exists() && self.checkpoints().is_dir() {
+        if !self.model().exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
             return Err(Error::Input(format!(
                 "`{run}` has no model.safetensors: it comes with a run's first validation; `train --resume {run}` goes \
                  on with it"
             )));
         }
-        let file = WeightsFile::open(path)?;
+        let file = WeightsFile::open(self.model())?;
         match self.wrote(&file) {
             Some(false) => {
                 Err(file
@@ -72,15 +73,6 @@ impl RunFolder {
             }
             Some(true) | None => Ok(file),
         }
-    }
-
-    /// The weights of the checkpoint at `step`, which were verified.
-    ///
-    /// # Errors
-    /// If there is no such checkpoint, or its files are not those that the run wrote.
-    pub fn checkpoint_weights(&self, step: usize) -> Result<WeightsFile> {
-        let path = self.checkpoints().join(format!("step-{step:08}")).join("model.safetensors");
-        Ok(WeightsFile::held(path, checkpoint::weights(self, step)?))
     }
 
     /// Whether the weights are those that the run wrote; none where its summary does not say.
@@ -104,33 +96,31 @@ impl RunFolder {
         let source = config.map_or_else(Source::default, |config| config.data.source);
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
-        let history = HeadHistory::open(&self.head_scores(), usize::MAX).ok();
-        let mut scored = history.iter().flat_map(HeadHistory::steps);
-        const SCORES: &str =
-            "scores other heads than the weights beside it have: it is another run's. Remove it";
+        let history = HeadHistory::open(&self.head_scores(), usize::MAX).unwrap_or_default();
+        let mut scored = history.steps().iter();
         let (path, problem) = match () {
-            () if !has_own_model => (
-                self.model(),
-                format!("holds the weights of another model than config.toml describes. {RESTORE}"),
-            ),
-            () if !has_own_tokens && self.wrote(&weights) == Some(false) => (
-                self.model(),
-                format!("is another run's: vocabulary.json has {}, and it {vocab}. {RESTORE}", counted(tokens, "token")),
-            ),
-            () if !has_own_tokens => (
-                self.vocabulary(),
-                format!(
-                    "has {}, and the weights beside it have {vocab}: it is another run's. Copy this run's \
-                     vocabulary.json back",
-                    counted(tokens, "token")
-                ),
-            ),
-            () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => (
-                self.samples(),
-                "holds sequences that the weights beside it cannot read: it is another run's. Copy this run's \
-                 samples.json back"
-                    .to_string(),
-            ),
+            () if !has_own_model => {
+                let problem = "holds the weights of another model than config.toml describes";
+                (self.model(), format!("{problem}. {RESTORE}"))
+            }
+            () if !has_own_tokens && self.wrote(&weights) == Some(false) => {
+                let tokens = counted(tokens, "token");
+                let problem = format!("is another run's: vocabulary.json has {tokens}, and it {vocab}");
+                (self.model(), format!("{problem}. {RESTORE}"))
+            }
+            () if !has_own_tokens => {
+                let tokens = counted(tokens, "token");
+                let problem = format!("has {tokens}, and the weights beside it have {vocab}");
+                (
+                    self.vocabulary(),
+                    format!("{problem}: it is another run's. Copy this run's vocabulary.json back"),
+                )
+            }
+            () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => {
+                let problem = "holds sequences that the weights beside it cannot read: it is another run's. Copy \
+                               this run's samples.json back";
+                (self.samples(), problem.to_string())
+            }
             () if analysis.as_ref().is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) => {
                 (self.analysis(), format!("{SCORES}, and they are scored anew"))
             }
@@ -142,9 +132,6 @@ impl RunFolder {
         Err(Error::file(path, None, None, problem))
     }
 }
-
-const RESTORE: &str = "Copy this run's model.safetensors back, or remove it and let train --resume write it anew \
-                       from a checkpoint";
 
 /// Whether two configs make a model of the same parameters.
 fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {

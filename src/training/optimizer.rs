@@ -55,7 +55,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
             Some(Moments { first, second: take(format!("{name}.second")) })
         });
         let moments = moments.collect::<Vec<_>>();
-        let has_second = matches!(self.rule(), Rule::Adam { .. });
+        let has_second = matches!(self.rule(), (Rule::Adam { .. }, _));
         let fits = moments.iter().flatten().all(|moments| moments.second.is_some() == has_second);
         if fits {
             let mut state = self.state();
@@ -77,11 +77,13 @@ impl<B: AutodiffBackend> Optimizer<B> {
         tensors
     }
 
-    fn rule(&self) -> Rule {
-        let TrainingConfig { beta1, beta2, epsilon, momentum, .. } = self.config;
-        match self.config.optimizer {
-            OptimizerKind::Adamw | OptimizerKind::Adam => Rule::Adam { beta1, beta2, epsilon },
-            OptimizerKind::Sgd => Rule::Sgd { momentum },
+    /// How gradients move weights, and the decay of matrices.
+    fn rule(&self) -> (Rule, f64) {
+        let TrainingConfig { optimizer, beta1, beta2, epsilon, momentum, weight_decay, .. } = self.config;
+        match optimizer {
+            OptimizerKind::Adamw => (Rule::Adam { beta1, beta2, epsilon }, weight_decay),
+            OptimizerKind::Adam => (Rule::Adam { beta1, beta2, epsilon }, 0.0),
+            OptimizerKind::Sgd => (Rule::Sgd { momentum }, 0.0),
         }
     }
 
@@ -99,26 +101,17 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let device = module.devices().first().cloned().unwrap_or_default();
         let mut state = self.state();
         state.step += 1;
+        let (rule, matrix_decay) = self.rule();
         let update = Update {
-            rule: self.rule(),
+            rule,
             learning_rate: rate,
             step: state.step,
             max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
         };
-        let matrix_decay = match self.config.optimizer {
-            OptimizerKind::Adamw => self.config.weight_decay,
-            OptimizerKind::Adam | OptimizerKind::Sgd => 0.0,
-        };
-        let mut gather = Gather::<B> {
-            gradients,
-            matrix_decay,
-            moments: &mut state.moments,
-            due: Vec::new(),
-            positions: Vec::new(),
-            visited: 0,
-        };
+        let moments = &mut state.moments;
+        let mut gather = Gather::<B> { gradients, matrix_decay, moments, due: Vec::new(), visited: 0 };
         module.visit(&mut gather);
-        let Gather { due, positions, .. } = gather;
+        let (positions, due): (Vec<_>, Vec<_>) = gather.due.into_iter().unzip();
 
         let (updated, gradient_norm) = update.apply(due, &device);
         state.gradient_norm = Some(gradient_norm);
@@ -132,8 +125,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
         // One device trains: several would be added up here.
-        let gradients =
-            gradients.grads.into_iter().next().map(|(gradients, _)| gradients).unwrap_or_default();
+        let first = gradients.grads.into_iter().next();
+        let gradients = first.map(|(gradients, _)| gradients).unwrap_or_default();
         burn::optim::Optimizer::step(self, rate, module, gradients)
     }
 
@@ -149,8 +142,7 @@ struct Gather<'a, B: AutodiffBackend> {
     gradients: GradientsParams,
     matrix_decay: f64,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
-    due: Vec<Parameter<B::InnerBackend>>,
-    positions: Vec<usize>,
+    due: Vec<(usize, Parameter<B::InnerBackend>)>,
     visited: usize,
 }
 
@@ -158,17 +150,15 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let position = self.visited;
         self.visited += 1;
-        if self.moments.len() <= position {
-            self.moments.resize_with(position + 1, || None);
-        }
+        self.moments.resize_with(self.moments.len().max(self.visited), || None);
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
-            self.positions.push(position);
-            self.due.push(Parameter {
+            let parameter = Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
                 weight_decay: if D >= 2 { self.matrix_decay } else { 0.0 },
-            });
+            };
+            self.due.push((position, parameter));
         }
     }
 }

@@ -2,18 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use burn::optim::Optimizer as _;
 use burn::prelude::*;
 use burn::tensor::Distribution;
-use burn::train::TrainStep;
 
 use super::loader::TrainSteps;
-use super::optimizer::Optimizer;
 use super::schedule::Schedule;
-use super::start::{Start, warnings};
-use crate::backend::{Device, Memory, compute, rows};
+use super::short_training::train_briefly;
+use super::start::warnings;
+use crate::backend::{Device, Memory, rows};
 use crate::config::Config;
-use crate::data::{Dataset, Loader, Order};
+use crate::data::Dataset;
 use crate::error::Result;
 use crate::model::Sizes;
 use crate::ops;
@@ -60,9 +58,7 @@ impl Plan {
     ) -> Result<Self> {
         let (model, training) = (&config.model, &config.training);
         let parameters = model.parameters(sizes);
-        let loader =
-            Loader::new(dataset.train.clone(), training.batch_size, config.run.seed, Order::Shuffled);
-        let batches = loader.batches();
+        let batches = dataset.train.len().div_ceil(training.batch_size);
         let steps = training.total_steps(batches);
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
@@ -75,7 +71,7 @@ impl Plan {
         let memory = Memory::of(config, dataset, on);
         let rough = operations_per_step / operations_per_second::<B::InnerBackend>(device);
         let (a_step, timed_steps) = match rough < LONG_STEP && memory.check(config, sizes, on).is_ok() {
-            true => compute(training, || timed_step::<B>(config, loader, sizes, device))?,
+            true => timed_step::<B>(config, dataset, device)?,
             false => (rough, 0),
         };
         Ok(Self {
@@ -96,33 +92,23 @@ impl Plan {
 /// Seconds of a step of the run's own model, and of how many steps that is the mean.
 fn timed_step<B: ops::AutodiffBackend>(
     config: &Config,
-    loader: Loader,
-    sizes: Sizes,
+    dataset: &Dataset,
     device: &B::Device,
 ) -> Result<(f64, u32)> {
     /// Steps and time that suffice for a mean.
-    const ENOUGH: (u32, Duration) = (20, Duration::from_millis(500));
-    let training = &config.training;
-    let mut trainee = Start::default().trainee::<B>(config, sizes, device)?;
-    let mut optimizer = Optimizer::<B>::new(training);
-    let (accumulate, device) = (training.accumulate, device.clone());
-    let steps = TrainSteps { loader, accumulate, log_every: usize::MAX, first: 0, end: usize::MAX, device };
-    let mut start = Instant::now();
-    let mut timed = 0;
-    for batches in steps.iter() {
-        let output = trainee.step(batches);
-        // Whatever the device does ahead is waited for.
-        let _ = output.item.loss.into_data();
-        trainee = optimizer.step(training.learning_rate, trainee, output.grads);
-        match timed {
+    const ENOUGH: (usize, Duration) = (20, Duration::from_millis(500));
+    let (mut start, mut timed, mut passed) = (Instant::now(), 0, Duration::ZERO);
+    let steps = TrainSteps::new(config, dataset, 0..usize::MAX, device);
+    let rate = |step, _| {
+        match step {
             // The first one makes room and compiles what must be.
-            0 => start = Instant::now(),
-            steps if steps == ENOUGH.0 || start.elapsed() > ENOUGH.1 => break,
-            _ => {}
+            0 | 1 => start = Instant::now(),
+            _ => (timed, passed) = (step - 1, start.elapsed()),
         }
-        timed += 1;
-    }
-    Ok((start.elapsed().as_secs_f64() / f64::from(timed), timed))
+        (timed < ENOUGH.0 && passed <= ENOUGH.1).then_some(config.training.learning_rate)
+    };
+    train_briefly::<B, _>(config, dataset, device, || steps.iter(), rate)?;
+    Ok((passed.as_secs_f64() / timed as f64, timed as u32))
 }
 
 /// How fast the device multiplies matrices.

@@ -1,27 +1,31 @@
-//! What a run under way consists of: its settings, how far it has got, and what it writes.
+//! A run under way, from the checkpoint at which it is opened.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use burn::prelude::*;
 use burn::train::{Learner, LearningComponentsMarker};
 
-use super::checkpoint::State;
-use super::checkpoint_writer::CheckpointWriter;
-use super::history::History;
+use super::checkpoint::{self, Best, Checkpoint, State};
+use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::run_folder::RunFolder;
-use super::schedule::Scheduler;
+use super::schedule::{Schedule, Scheduler};
+use super::start::{trainee_of, warnings};
 use super::step::{StepOutput, Trainee};
+use super::stopping::Ended;
+use super::summary::Summary;
 use crate::analysis::HeadHistory;
 use crate::backend::{Device, DeviceWatch};
-use crate::config::Config;
-use crate::data::{Loader, Sequences};
-use crate::error::Error;
+use crate::config::{Config, TrainingConfig};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::ops;
-use crate::terminal::{Progress, ProgressKind, RunStatus};
-use crate::weights::native::Description;
+use crate::terminal::{Progress, ProgressKind, RunStatus, counted, warn};
+use crate::weights::native::{self, Description};
 
 /// How a run is watched and stopped.
 #[derive(Debug, Clone)]
@@ -39,12 +43,44 @@ pub struct Control {
 
 /// A run under way.
 pub struct Run<B: ops::AutodiffBackend> {
-    /// What does not change.
-    pub settings: Settings,
-    /// How far it has got.
-    pub course: Course<B::InnerBackend>,
-    /// What it writes, and what it listens to.
-    pub outputs: Outputs,
+    /// Its config.
+    pub config: Config,
+    /// How it is watched and stopped.
+    pub control: Control,
+    /// Where it is written down.
+    pub folder: RunFolder,
+    /// What it learns from, and is judged by.
+    pub dataset: Dataset,
+    /// The model's config and sizes, which go with its weights.
+    pub description: Description,
+    /// The model's parameters in visiting order.
+    pub parameter_names: Vec<String>,
+    /// Steps per epoch.
+    pub steps_per_epoch: usize,
+    /// Steps of the whole run.
+    pub total: usize,
+    /// What a person should know of its data and keys.
+    pub warnings: Vec<String>,
+    /// How far it has got: what a checkpoint keeps.
+    pub state: State,
+    /// The rows of `metrics.csv`.
+    pub history: History,
+    /// The scores of heads along the run.
+    pub heads: HeadHistory,
+    /// What steps left on the device that was not read yet.
+    pub unread: Vec<StepOutput<B::InnerBackend>>,
+    /// The last training loss that was read.
+    pub train_loss: Option<f64>,
+    /// When this part of the run began, and the state then: a resumed run has earlier parts.
+    pub begun: (Instant, State),
+    /// The step of the last checkpoint.
+    pub saved: usize,
+    /// The checkpoint that is being written beside the steps.
+    pub writing: Option<JoinHandle<Result<()>>>,
+    /// What a person sees.
+    pub progress: Progress,
+    /// What tells that the device has failed, before anything that it computed is written down.
+    pub watch: DeviceWatch,
     /// The model with its optimizer and schedule.
     pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
     /// The learner's optimizer, by its shared handle.
@@ -53,101 +89,183 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub device: B::Device,
 }
 
-/// What does not change while a run lasts.
-pub struct Settings {
-    /// The run's config.
-    pub config: Config,
-    /// How it is watched and stopped.
-    pub control: Control,
-    /// The model's config and sizes, which go with its weights.
-    pub description: Description,
-    /// The model's parameters in visiting order.
-    pub parameter_names: Vec<String>,
-    /// The validation set, on which heads are scored too.
-    pub valid: Sequences,
-    /// Its batches.
-    pub valid_loader: Loader,
-    /// The lowest loss that is possible on it, in nats per token, where it is known.
-    pub floor: Option<f64>,
-    /// Steps per epoch.
-    pub steps_per_epoch: usize,
-    /// Steps of the whole run.
-    pub total: usize,
-    /// What a person should know of the run's data and keys.
-    pub warnings: Vec<String>,
-}
-
-/// How far a run has got.
-pub struct Course<B: Backend> {
-    /// What a checkpoint keeps.
-    pub state: State,
-    /// The rows of `metrics.csv`.
-    pub history: History,
-    /// The scores of heads along the run.
-    pub heads: HeadHistory,
-    /// What steps left on the device that was not read yet: what they say, and the norm of their gradients.
-    pub unread: Vec<(StepOutput<B>, Tensor<B, 1>)>,
-    /// The last training loss that was read.
-    pub train_loss: Option<f64>,
-    /// When this part of the run began, and the state then: a resumed run has earlier parts.
-    pub begun: (Instant, State),
-}
-
-/// What a run writes, and what it listens to.
-pub struct Outputs {
-    /// Where it is written down.
-    pub folder: RunFolder,
-    /// What tells that the device has failed, before anything that it computed is written down.
-    pub watch: DeviceWatch,
-    /// Writes its checkpoints.
-    pub writer: CheckpointWriter,
-    /// The step of the last checkpoint.
-    pub saved: usize,
-    /// What a person sees.
-    pub progress: Progress,
-}
-
-impl Settings {
-    /// The epoch that a step belongs to, counted from 1.
-    pub fn epoch(&self, step: usize) -> usize {
-        step.div_ceil(self.steps_per_epoch).max(1)
-    }
-
-    /// Whether a validation follows a step.
-    pub fn validates_at(&self, step: usize) -> bool {
-        let every = match self.config.training.validate_every {
-            0 => self.steps_per_epoch,
-            steps => steps,
-        };
-        step.is_multiple_of(every) || self.config.training.validate_at.contains(&step) || step == self.total
-    }
-}
-
 impl<B: ops::AutodiffBackend> Run<B> {
+    /// Opens the run in `folder`, which this process has taken, at its newest whole checkpoint. All of it is read and
+    /// checked before any of it is changed.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint, it has nothing left to do, its data is not `dataset`, or its history cannot
+    /// be read. Nothing has been changed then.
+    pub fn open(
+        config: &Config,
+        folder: RunFolder,
+        dataset: Dataset,
+        device: &B::Device,
+        control: &Control,
+    ) -> Result<Self> {
+        let training = &config.training;
+        let batches = dataset.train.len().div_ceil(training.batch_size);
+        let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
+        let (checkpoint, damaged) = checkpoint::newest(&folder)?;
+        let Checkpoint { path, weights, sizes, moments, mut state } = checkpoint;
+        if state.data_fingerprint != dataset.fingerprint() {
+            let path = folder.path().display();
+            return Err(Error::Input(format!(
+                "the data has changed since the run `{path}` began: restore what it was made with"
+            )));
+        }
+        let mut history = History::open(&folder.metrics(), state.metrics_bytes)?;
+        refuse_done(&folder, &state, history.rows(), training, total)?;
+        let mut heads = HeadHistory::open(&folder.head_scores(), state.step)?;
+        let trainee = trainee_of::<B>(config, sizes, weights, &path, device)?;
+
+        // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
+        // is found and done again.
+        let from = path.display();
+        damaged.iter().for_each(|problem| warn(&format!("warning: {problem}; going on from {from}")));
+        checkpoint::remove_half_written(&folder);
+        checkpoint::remove_newer(&folder, state.step)?;
+        // How the run ended before, and how it looked then, says nothing of how it will end.
+        for path in [folder.summary(), folder.report()].into_iter().filter(|path| path.exists()) {
+            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+        let text = config.to_toml();
+        if fs::read(folder.config()).ok().as_deref() != Some(text.as_bytes()) {
+            write_atomically(&folder.config(), text.as_bytes())?;
+        }
+        restore_best(&folder, &mut state)?;
+        heads.cut()?;
+        history.cut()?;
+
+        let warnings = warnings(config, &dataset, total);
+        if state.step == 0 {
+            warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
+        }
+        let parameter_names = native::names(&trainee.model);
+        let optimizer = Optimizer::<B>::new(training);
+        if !optimizer.restore(state.updates, moments, &parameter_names, device) {
+            warn(
+                "notice: the run's optimizer was of another kind than training.optimizer, which so begins anew",
+            );
+        }
+        let scheduler = Scheduler { schedule: Schedule::new(training, total), next: state.step };
+        let floor = dataset.floor.map(|floor| floor.valid);
+        Ok(Self {
+            config: config.clone(),
+            control: control.clone(),
+            folder,
+            dataset,
+            description: Description { model: config.model.clone(), sizes },
+            parameter_names,
+            steps_per_epoch,
+            total,
+            warnings,
+            history,
+            heads,
+            unread: Vec::new(),
+            train_loss: None,
+            begun: (Instant::now(), state.clone()),
+            saved: state.step,
+            writing: None,
+            progress: Progress::new(control.progress, state.step, total, floor),
+            watch: DeviceWatch::begin(&control.device, device),
+            state,
+            learner: Learner::new(trainee, optimizer.clone(), scheduler),
+            optimizer,
+            device: device.clone(),
+        })
+    }
+
     /// Whether all steps are done.
     pub fn is_last(&self) -> bool {
-        self.course.state.step == self.settings.total
+        self.state.step == self.total
+    }
+
+    /// The epoch of the last step, counted from 1.
+    pub fn epoch(&self) -> usize {
+        self.state.step.div_ceil(self.steps_per_epoch).max(1)
     }
 
     /// The error of a run in which `what` is no longer finite at `step`.
     pub fn diverged(&self, step: usize, what: String) -> Error {
-        Error::Diverged { step, what, kept: self.outputs.folder.model() }
+        Error::Diverged { step, what, kept: self.folder.model() }
     }
 
     /// What a person sees of the run.
     pub fn status(&self) -> RunStatus {
-        let Course { state, train_loss, begun: (begun, before), .. } = &self.course;
+        let Self { state, begun: (begun, before), total, .. } = self;
         let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
         RunStatus {
             step: state.step,
-            total: self.settings.total,
-            epoch: self.settings.epoch(state.step),
-            train_loss: *train_loss,
+            total: *total,
+            epoch: self.epoch(),
+            train_loss: self.train_loss,
             learning_rate: self.learner.lr_current(),
             tokens_per_second: (state.tokens - before.tokens) as f64
                 / (state.seconds - before.seconds).max(1e-9),
             // With all that happens between steps.
-            seconds_left: seconds_per_step * (self.settings.total - state.step) as f64,
+            seconds_left: seconds_per_step * (total - state.step) as f64,
         }
     }
+}
+
+/// Writes the file of the best weights anew where it does not hold them. Best weights that are lost are forgotten
+/// by the state, so that the next validation finds new ones.
+fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
+    let Some(Best { step, .. }) = state.best else { return Ok(()) };
+    let path = folder.model();
+    let held = fs::read(&path).ok();
+    match checkpoint::weights(folder, step) {
+        Ok(weights) if held.as_deref() == Some(&*weights) => {}
+        Ok(weights) => write_atomically(&path, &weights)?,
+        Err(problem) if held.is_some_and(|held| checkpoint::wrote_weights(folder, step, &held)) => {
+            warn(&format!("warning: {problem}; {} holds the same weights and is kept", path.display()));
+        }
+        Err(problem) => {
+            warn(&format!("warning: {problem}; the next validation decides anew which weights are best"));
+            state.best = None;
+        }
+    }
+    Ok(())
+}
+
+/// A run that has nothing left to do is not gone on with. One that was killed between its last
+/// checkpoint and its summary has: it ends as it would have.
+fn refuse_done(
+    folder: &RunFolder,
+    state: &State,
+    rows: &[Row],
+    config: &TrainingConfig,
+    total: usize,
+) -> Result<()> {
+    let (path, done) = (folder.path().display(), state.step);
+    let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
+    // One that was killed while it was drawn ends once more, and is drawn.
+    let ended =
+        Summary::read(folder).ok().filter(|summary| summary.steps == done && folder.report().exists());
+    let ended = ended.map(|summary| summary.ended);
+    if done == total && ended == Some(Ended::Completed) {
+        return Err(Error::Input(format!(
+            "the run `{path}` is complete with {done} of {}: add some with --set training.steps={}",
+            counted(total, "step"),
+            2 * total
+        )));
+    }
+    if done > total || done == total && !is_validated {
+        let done = counted(done, "step");
+        let problem = format!("leaves nothing to do: the run `{path}` has done {done}; ask for more");
+        return Err(match config.epochs {
+            Some(epochs) => Error::key("training.epochs", epochs, problem),
+            None => Error::key("training.steps", total, problem),
+        });
+    }
+    if state.stopping.is_stale(config) && ended == Some(Ended::EarlyStopped) {
+        return Err(Error::Input(format!(
+            "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
+             --set training.patience={}",
+            state.stopping.stale,
+            2 * config.patience
+        )));
+    }
+    Ok(())
 }

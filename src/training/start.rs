@@ -116,12 +116,10 @@ pub(super) fn trainee_of<B: ops::Backend>(
 /// # Errors
 /// If the data cannot be read.
 pub fn dataset(config: &Config) -> Result<Dataset> {
-    if let Some(from) = config.run.start() {
-        return dataset_of(config, &RunFolder::open(from)?);
-    }
-    match config.model.architecture {
-        Architecture::OneLayer | Architecture::Decoder => data::load(&config.data, config.run.seed),
-        Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed),
+    match (config.run.start(), config.model.architecture) {
+        (Some(from), _) => dataset_of(config, &RunFolder::open(from)?),
+        (None, Architecture::EncoderDecoder) => data::load_pairs(&config.data, config.run.seed),
+        (None, _) => data::load(&config.data, config.run.seed),
     }
 }
 
@@ -132,10 +130,8 @@ pub fn dataset(config: &Config) -> Result<Dataset> {
 pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let dataset = match config.model.architecture {
-        Architecture::OneLayer | Architecture::Decoder => {
-            data::load_with(&config.data, config.run.seed, &vocabulary)?
-        }
         Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed)?,
+        _ => data::load_with(&config.data, config.run.seed, &vocabulary)?,
     };
     if dataset.vocabulary != vocabulary {
         return Err(Error::Input(format!(

@@ -1,13 +1,11 @@
 //! `summary.json`: how a run ended, in flat keys.
 
-use std::io::ErrorKind;
-
 use serde::{Deserialize, Serialize};
 
 use super::run_folder::RunFolder;
 use super::stopping::Ended;
-use crate::error::{Error, Result, expected};
-use crate::files::write_atomically;
+use crate::error::{Error, Result};
+use crate::files::{read_json, write_atomically};
 
 /// How a run ended. Losses and the floor are in nats a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,20 +70,13 @@ impl Summary {
 
     /// Reads the summary of a run.
     pub fn read(folder: &RunFolder) -> Result<Self> {
-        let path = folder.summary();
-        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                let run = folder.path().display();
-                Error::Input(format!(
-                    "`{run}` has not come to an end, so it has no summary.json: `train --resume {run}` goes on with it, and \
-                     draws it at the end"
-                ))
-            }
-            _ => Error::io("read", &path, error),
-        })?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            let problem = format!("is no summary: {}", expected(&error.to_string()));
-            Error::file(&path, Some(error.line()), Some(error.column()), problem)
-        })
+        if folder.summary().exists() {
+            return read_json(&folder.summary(), "is no summary");
+        }
+        let run = folder.path().display();
+        Err(Error::Input(format!(
+            "`{run}` has not come to an end, so it has no summary.json: `train --resume {run}` goes on with it, and \
+             draws it at the end"
+        )))
     }
 }

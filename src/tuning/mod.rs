@@ -9,7 +9,7 @@
 //! | `runs` | trials as ordinary runs, several at once |
 //! | `trial`, `statistics`, `table` | what the runs of a trial say, and how steadily; `study.csv` |
 //! | `study`, `folder` | what is known of all runs and what follows from it; the folder of a study |
-//! | `short_training`, `overfit`, `rate` | the overfit check, and a sweep over learning rates, in memory alone |
+//! | `overfit`, `rate` | the overfit check, and a sweep over learning rates, in memory alone |
 
 mod budget;
 mod dimension;
@@ -19,7 +19,6 @@ mod overfit;
 mod rate;
 mod recipe;
 mod runs;
-mod short_training;
 mod space;
 mod stages;
 mod statistics;

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::outline::Candidate;
-use super::short_training::train_briefly;
 use super::space::setting_shown;
 use crate::backend::Device;
 use crate::config::Config;
@@ -18,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::ops;
 use crate::terminal::counted;
-use crate::training::{StepBatches, check_precision};
+use crate::training::{StepBatches, check_precision, train_briefly};
 
 /// Trials that are checked at most.
 const TRIALS: usize = 8;

@@ -6,12 +6,11 @@
 
 use serde::Serialize;
 
-use super::short_training::train_briefly;
 use crate::config::Config;
-use crate::data::{Dataset, Loader, Order};
+use crate::data::Dataset;
 use crate::error::Result;
 use crate::ops;
-use crate::training::TrainSteps;
+use crate::training::{TrainSteps, train_briefly};
 
 const LOWEST: f64 = 1e-6;
 const HIGHEST: f64 = 10.0;
@@ -71,16 +70,7 @@ pub fn sweep<B: ops::AutodiffBackend>(
     dataset: &Dataset,
     device: &B::Device,
 ) -> Result<RateSweep> {
-    let training = &config.training;
-    let train = dataset.train.clone();
-    let steps = TrainSteps {
-        loader: Loader::new(train, training.batch_size, config.run.seed, Order::Shuffled),
-        accumulate: training.accumulate,
-        log_every: usize::MAX,
-        first: 0,
-        end: STEPS,
-        device: device.clone(),
-    };
+    let steps = TrainSteps::new(config, dataset, 0..STEPS, device);
     let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut risen = false;
     let next = |step, loss: f64| {

@@ -87,7 +87,6 @@ mod tests {
     use burn_ndarray::NdArray;
 
     use super::*;
-    use crate::data::{Loader, Order};
     use crate::training::{TrainSteps, dataset};
 
     fn config(sets: &[&str]) -> Config {
@@ -127,18 +126,11 @@ mod tests {
                 let dataset = dataset(&config).unwrap();
                 let set = TrainingSet::of(&config, &dataset);
                 assert_eq!(matches!(set, TrainingSet::Windows(_)), is_stream);
-                let training = &config.training;
-                let loader = Loader::new(dataset.train.clone(), training.batch_size, 5, Order::Shuffled);
-                let steps_per_epoch = training.steps_per_epoch(loader.batches());
+                let batches = dataset.train.len().div_ceil(config.training.batch_size);
+                let steps_per_epoch = config.training.steps_per_epoch(batches);
                 assert_eq!(set.pace(&config).steps_per_epoch, steps_per_epoch);
-                let steps = TrainSteps::<NdArray> {
-                    loader,
-                    accumulate: training.accumulate,
-                    log_every: 1,
-                    first: 0,
-                    end: 2 * steps_per_epoch + 1,
-                    device: Default::default(),
-                };
+                let steps = 0..2 * steps_per_epoch + 1;
+                let steps = TrainSteps::<NdArray>::new(&config, &dataset, steps, &Default::default());
                 let mut seen = 0;
                 for (step, batches) in steps.iter().enumerate() {
                     assert_eq!(set.pace(&config).sequences(step), seen, "{config:?}");

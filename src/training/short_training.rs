@@ -3,12 +3,14 @@
 use burn::optim::Optimizer as _;
 use burn::train::TrainStep;
 
+use super::optimizer::Optimizer;
+use super::start::Start;
+use super::step::StepBatches;
 use crate::backend::compute;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
 use crate::ops;
-use crate::training::{Optimizer, Start, StepBatches};
 
 /// Trains the model of `config` on `steps`. `rate` is told each step with its loss in nats per token, and says the
 /// learning rate of its update, or ends the training.
