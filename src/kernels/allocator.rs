@@ -8,7 +8,8 @@
 /// Lets threads that start later share the store of those that run. Kernels take their buffers from the
 /// [pool](super::pool) and ask the allocator seldom, so nobody waits for another.
 pub fn share_one_store() {
-    set(Parameter::MostStores, 1);
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    set(libc::M_ARENA_MAX, 1);
 }
 
 /// Keeps what a step frees for the next one, which needs the same again.
@@ -16,28 +17,16 @@ pub fn share_one_store() {
 /// What is there for good, as the weights, is better allocated before: among what comes and goes it would
 /// leave gaps.
 pub fn keep_freed_memory() {
-    // Up to the largest piece that the allocator's own store may have.
-    set(Parameter::LargestPiece, 32 << 20);
-    set(Parameter::MostFree, i32::MAX);
-}
-
-#[derive(Clone, Copy)]
-enum Parameter {
-    MostStores,
-    LargestPiece,
-    MostFree,
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // Up to the largest piece that the allocator's own store may have.
+        set(libc::M_MMAP_THRESHOLD, 32 << 20);
+        set(libc::M_TRIM_THRESHOLD, i32::MAX);
+    }
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn set(parameter: Parameter, value: i32) {
-    let parameter = match parameter {
-        Parameter::MostStores => libc::M_ARENA_MAX,
-        Parameter::LargestPiece => libc::M_MMAP_THRESHOLD,
-        Parameter::MostFree => libc::M_TRIM_THRESHOLD,
-    };
+fn set(parameter: i32, value: i32) {
     // SAFETY: `mallopt` takes two numbers and a lock of its own; a value that it does not know it refuses.
     unsafe { libc::mallopt(parameter, value) };
 }
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn set(_: Parameter, _: i32) {}

@@ -6,10 +6,10 @@
 //! as easy as 1, 2, 3*, 2011).
 
 use pulp::Simd;
+use rayon::prelude::*;
 
-use super::parallel::{for_each_piece, rows_in_a_piece};
-use super::tiles::Tiles;
-use super::vector::{self, LANES, Vector, update, vectorized};
+use super::parallel::{for_each, rows_in_a_piece};
+use super::vector::{LANES, Vector, update, vectorized};
 
 /// Which numbers of a matrix are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,13 +27,12 @@ pub struct Dropout {
 /// If the lengths differ or hold no whole rows.
 pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]) {
     assert_eq!(input.len(), output.len(), "dropout's input and output");
-    let rows = output.len() / columns;
-    let piece_rows = rows_in_a_piece(rows, columns);
-    let tiles = Tiles::rows(output, columns, piece_rows);
-    for_each_piece(tiles.count(), piece_rows * columns * 2, |piece| {
-        let (rows, _) = tiles.place(piece);
-        let input = &input[rows.start * columns..rows.end * columns];
-        apply_rows(&dropout.mask(columns), rows.start, columns, input, tiles.take(piece).contiguous());
+    assert!(output.len().is_multiple_of(columns), "{} values in rows of {columns}", output.len());
+    let piece_rows = rows_in_a_piece(output.len() / columns, columns);
+    let piece = piece_rows * columns;
+    let pieces = input.par_chunks(piece).zip(output.par_chunks_mut(piece)).enumerate();
+    for_each(pieces, piece * 2, |(index, (input, output))| {
+        apply_rows(&dropout.mask(columns), index * piece_rows, columns, input, output);
     });
 }
 
@@ -94,9 +93,7 @@ impl Mask {
                     let start = (block - first_block) as usize * LANES + first_lane;
                     let dropped = simd.less_than_u32s(bits, dropped_below);
                     if let Some(factors) = factors.get_mut(start..) {
-                        Vector::splat(simd, self.scale)
-                            .replace(vector::Mask::new(dropped), 0.0)
-                            .store(factors);
+                        Vector::splat(simd, self.scale).replace(dropped, 0.0).store(factors);
                     }
                 }
             }

@@ -1,9 +1,11 @@
 //! Token embedding, with learned positions added: `y[batch, time] = tokens[id] + positions[time]`.
 
-use super::matrix::Matrix;
-use super::parallel::{for_each_piece, rows_in_a_piece};
-use super::tiles::Tiles;
-use super::vector::{LANES, update, vectorized};
+use rayon::prelude::*;
+
+use super::matrix::{Matrix, MatrixMut};
+use super::parallel::{for_each, rows_in_a_piece};
+use super::sums::add_piece;
+use super::vector::LANES;
 
 /// Sequences of token ids.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +34,13 @@ pub fn forward(
     let positions = positions.map(|positions| Matrix::new(positions, d_model));
     sequences.check(d_model, output.len(), positions.map(|positions| positions.rows()));
     let piece_rows = rows_in_a_piece(sequences.ids.len(), d_model);
-    let output = Tiles::rows(output, d_model, piece_rows);
-    for_each_piece(output.count(), piece_rows * d_model, |piece| {
-        let rows = output.place(piece).0;
-        let mut tile = output.take(piece);
-        for (index, row) in rows.enumerate() {
-            let output = tile.row(index);
+    let pieces = output.par_chunks_mut(piece_rows * d_model).enumerate();
+    for_each(pieces, piece_rows * d_model, |(piece, output)| {
+        for (index, output) in output.chunks_exact_mut(d_model).enumerate() {
+            let row = piece * piece_rows + index;
             output.copy_from_slice(tokens.row(sequences.token(row, tokens.rows())));
             if let Some(positions) = &positions {
-                add(positions.row(sequences.position(row)), output);
+                add_piece(output, positions.row(sequences.position(row)));
             }
         }
     });
@@ -65,14 +65,13 @@ pub fn backward(
     let output_gradient = Matrix::new(output_gradient, d_model);
     let rows = output_gradient.rows();
     let scatter = |table: &mut [f32], row_of: &(dyn Fn(usize, usize) -> usize + Sync)| {
-        let tiles = Tiles::columns(table, d_model, PIECE_COLUMNS);
-        for_each_piece(tiles.count(), rows * PIECE_COLUMNS, |piece| {
-            let columns = tiles.place(piece).1;
-            let mut tile = tiles.take(piece);
-            let table_rows = tile.rows();
-            (0..table_rows).for_each(|row| tile.row(row).fill(0.0));
-            let gradient = output_gradient.part(0..rows, columns);
-            (0..rows).for_each(|row| add(gradient.row(row), tile.row(row_of(row, table_rows))));
+        let table = MatrixMut::new(table, d_model);
+        let table_rows = table.rows();
+        let tiles = table.tiles(table_rows.max(1), PIECE_COLUMNS).into_par_iter();
+        for_each(tiles, rows * PIECE_COLUMNS, |mut tile| {
+            tile.numbers.fill(0.0);
+            let gradient = output_gradient.part(0..rows, tile.columns);
+            (0..rows).for_each(|row| add_piece(tile.numbers.row(row_of(row, table_rows)), gradient.row(row)));
         });
     };
     let positions = positions_gradient.as_ref().map(|positions| positions.len() / d_model);
@@ -104,10 +103,6 @@ impl Sequences<'_> {
     fn position(&self, row: usize) -> usize {
         row % self.time
     }
-}
-
-vectorized! {
-    fn add(simd; addend: &[f32], sum: &mut [f32]) { update(simd, sum, [addend], |sum, [x]| sum + x) }
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! the order in which it lies, in pieces of whole rows, several of them at once, and never copied, as a
 //! product of many rows would.
 
+use rayon::prelude::*;
+
 use super::matrix::{Matrix, MatrixMut};
-use super::parallel::for_each_piece;
+use super::parallel::for_each;
 use super::pool;
 use super::sums::add_up_rows;
-use super::tiles::Tiles;
 use super::vector::{Vector, sum_map, update, vectorized};
 
 /// Up to so many rows, reading the weight is what takes the time.
@@ -36,23 +37,23 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
         // Each row in memory gives one number a row.
         let weight = weight.transposed();
         let piece_rows = rows_in_a_piece(d_in);
-        let tiles = Tiles::new(MatrixMut::new(output, d_out), rows, piece_rows);
-        for_each_piece(tiles.count(), piece_rows * d_in * rows, |piece| {
-            let columns = tiles.place(piece).1;
-            dot_products(weight.part(columns, 0..d_in), input, &mut tiles.take(piece));
+        let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
+        for_each(tiles, piece_rows * d_in * rows, |mut tile| {
+            dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);
         });
     } else {
         // Each piece of the weight gives a part of every sum.
         let least = d_in.div_ceil(MOST_PARTS).next_multiple_of(TOGETHER);
         let piece_rows = rows_in_a_piece(d_out).max(least);
         let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
-        let tiles = Tiles::rows(&mut parts, rows * d_out, 1);
-        for_each_piece(tiles.count(), piece_rows * d_out * rows, |piece| {
-            let inner = piece * piece_rows..d_in.min((piece + 1) * piece_rows);
-            let (input, weight) = (input.part(0..rows, inner.clone()), weight.part(inner, 0..d_out));
-            add_weighted_rows(input, weight, tiles.take(piece).contiguous());
-        });
-        drop(tiles);
+        for_each(
+            parts.par_chunks_mut(rows * d_out).enumerate(),
+            piece_rows * d_out * rows,
+            |(piece, sums)| {
+                let inner = piece * piece_rows..d_in.min((piece + 1) * piece_rows);
+                add_weighted_rows(input.part(0..rows, inner.clone()), weight.part(inner, 0..d_out), sums);
+            },
+        );
         add_up_rows(Matrix::new(&parts, rows * d_out), output);
     }
 }
@@ -96,7 +97,7 @@ vectorized! {
             for row in 0..input.rows() {
                 let x = &input.row(row)[..d_in];
                 let mut sums = [Vector::splat(simd, 0.0); TOGETHER];
-                for start in (0..d_in).step_by(Vector::lanes(simd)) {
+                for start in (0..d_in).step_by(Vector::<S>::LANES) {
                     // Behind the end of a row stand zeros.
                     let x = Vector::load(simd, &x[start..]);
                     for i in 0..TOGETHER {

@@ -3,11 +3,11 @@
 //! Gimpel, *Gaussian error linear units*, 2016).
 
 use pulp::Simd;
+use rayon::prelude::*;
 
 use super::matrix::MatrixMut;
-use super::parallel::for_each_piece;
-use super::tiles::Tiles;
-use super::vector::{Vector, map_into, update, update_pairs, vectorized};
+use super::parallel::for_each;
+use super::vector::{Vector, update, update_pairs, vectorized};
 
 /// Which form of GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,76 +51,62 @@ impl Gelu {
 pub fn activate_and_differentiate(form: Gelu, pre_activation: &mut [f32], gradient: &mut [f32]) {
     const PIECE: usize = 1 << 13;
     assert_eq!(pre_activation.len(), gradient.len(), "pre-activation and gradient");
-    let (values, gradients) = (Tiles::rows(pre_activation, 1, PIECE), Tiles::rows(gradient, 1, PIECE));
-    for_each_piece(values.count(), PIECE * 4, |piece| {
-        let (mut values, mut gradients) = (values.take(piece), gradients.take(piece));
-        value_and_gradient(form, values.contiguous(), gradients.contiguous());
-    });
+    let pieces = pre_activation.par_chunks_mut(PIECE).zip(gradient.par_chunks_mut(PIECE));
+    for_each(pieces, PIECE * 4, |(values, gradients)| value_and_gradient(form, values, gradients));
 }
 
 vectorized! {
     /// See [`activate_and_differentiate`].
     fn value_and_gradient(simd; form: Gelu, values: &mut [f32], gradients: &mut [f32]) {
         match form {
-            Gelu::Erf => update_pairs(simd, values, gradients, [], |x, g, []| {
-                let (value, slope) = Gelu::Erf.value_and_derivative(x);
-                (value, g * slope)
-            }),
-            Gelu::Tanh => update_pairs(simd, values, gradients, [], |x, g, []| {
-                let (value, slope) = Gelu::Tanh.value_and_derivative(x);
-                (value, g * slope)
-            }),
+            Gelu::Erf => differentiate(simd, Gelu::Erf, values, gradients),
+            Gelu::Tanh => differentiate(simd, Gelu::Tanh, values, gradients),
         }
     }
 
-    /// Adds the bias to the rows of a product, and applies GELU in place.
-    pub(super) fn add_bias_and_activate(simd; form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>) {
-        for row in 0..product.rows() {
-            let row = product.row(row);
-            if let Some(bias) = bias {
-                update(simd, row, [bias], |x, [b]| x + b);
-            }
-            match form {
-                Gelu::Erf => update(simd, row, [], |x, []| Gelu::Erf.value_and_derivative(x).0),
-                Gelu::Tanh => update(simd, row, [], |x, []| Gelu::Tanh.value_and_derivative(x).0),
-            }
-        }
-    }
-
-    /// The same, leaving the product with its bias (the pre-activation) where it is.
-    pub(super) fn add_bias_and_activate_into(
-        simd; form: Gelu, bias: Option<&[f32]>, product: &mut MatrixMut<'_>, output: &mut MatrixMut<'_>,
-    ) {
-        for row in 0..product.rows() {
-            let (row, output) = (product.row(row), output.row(row));
-            match (form, bias) {
-                (Gelu::Erf, Some(bias)) => update_pairs(simd, row, output, [bias], |x, _, [b]| {
-                    (x + b, Gelu::Erf.value_and_derivative(x + b).0)
-                }),
-                (Gelu::Tanh, Some(bias)) => update_pairs(simd, row, output, [bias], |x, _, [b]| {
-                    (x + b, Gelu::Tanh.value_and_derivative(x + b).0)
-                }),
-                (Gelu::Erf, None) => {
-                    map_into(simd, output, [row], |[x]| Gelu::Erf.value_and_derivative(x).0);
-                }
-                (Gelu::Tanh, None) => {
-                    map_into(simd, output, [row], |[x]| Gelu::Tanh.value_and_derivative(x).0);
-                }
-            }
-        }
-    }
-
-    /// `input_gradient = output_gradient * gelu'(input)`.
-    pub(super) fn gradient(
-        simd; form: Gelu, input: &[f32], output_gradient: &[f32], input_gradient: &mut [f32],
+    /// Adds the bias to the rows of a product and applies GELU in place; `saved` receives what it is applied to.
+    pub(super) fn add_bias_and_activate(
+        simd;
+        form: Gelu,
+        bias: Option<&[f32]>,
+        product: &mut MatrixMut<'_>,
+        saved: Option<&mut MatrixMut<'_>>,
     ) {
         match form {
-            Gelu::Erf => map_into(simd, input_gradient, [input, output_gradient], |[x, g]| {
-                g * Gelu::Erf.value_and_derivative(x).1
-            }),
-            Gelu::Tanh => map_into(simd, input_gradient, [input, output_gradient], |[x, g]| {
-                g * Gelu::Tanh.value_and_derivative(x).1
-            }),
+            Gelu::Erf => activate(simd, Gelu::Erf, bias, product, saved),
+            Gelu::Tanh => activate(simd, Gelu::Tanh, bias, product, saved),
+        }
+    }
+}
+
+// Each form has code of its own, without a branch within the loops.
+
+#[inline(always)]
+fn differentiate<S: Simd>(simd: S, form: Gelu, values: &mut [f32], gradients: &mut [f32]) {
+    update_pairs(simd, values, gradients, [], |x, g, []| {
+        let (value, slope) = form.value_and_derivative(x);
+        (value, g * slope)
+    });
+}
+
+#[inline(always)]
+fn activate<S: Simd>(
+    simd: S,
+    form: Gelu,
+    bias: Option<&[f32]>,
+    product: &mut MatrixMut,
+    mut saved: Option<&mut MatrixMut>,
+) {
+    let value = |x| form.value_and_derivative(x).0;
+    for row in 0..product.rows() {
+        let (saved, row) = (saved.as_mut().map(|saved| saved.row(row)), product.row(row));
+        match (saved, bias) {
+            (None, None) => update(simd, row, [], |x, []| value(x)),
+            (None, Some(bias)) => update(simd, row, [bias], |x, [b]| value(x + b)),
+            (Some(saved), None) => update_pairs(simd, row, saved, [], |x, _, []| (value(x), x)),
+            (Some(saved), Some(bias)) => {
+                update_pairs(simd, row, saved, [bias], |x, _, [b]| (value(x + b), x + b));
+            }
         }
     }
 }
@@ -144,12 +130,9 @@ mod tests {
     fn both_forms_and_their_derivatives_agree_with_f64() {
         for form in [Gelu::Erf, Gelu::Tanh] {
             let x: Vec<f32> = random(1, 1_009).iter().map(|x| 5.0 * x).collect();
-            let mut y = x.clone();
-            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut y, 1_009));
+            let (mut y, mut slope) = (x.clone(), vec![1.0; x.len()]);
+            activate_and_differentiate(form, &mut y, &mut slope);
             assert_close("gelu", &y, &x.iter().map(|&x| naive(form, f64::from(x))).collect::<Vec<_>>());
-
-            let mut slope = vec![f32::NAN; x.len()];
-            gradient(form, &x, &vec![1.0; x.len()], &mut slope);
             let difference = |x: f32| {
                 let (x, h) = (f64::from(x), 1e-5);
                 (naive(form, x + h) - naive(form, x - h)) / (2.0 * h)
@@ -163,12 +146,16 @@ mod tests {
         for form in [Gelu::Erf, Gelu::Tanh] {
             let x: Vec<f32> = random(2, 30_011).iter().map(|x| 5.0 * x).collect();
             let g = random(3, x.len());
-            let (mut expected_values, mut expected_gradient) = (x.clone(), vec![f32::NAN; x.len()]);
-            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut expected_values, 30_011));
-            gradient(form, &x, &g, &mut expected_gradient);
+            let mut activated = x.clone();
+            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut activated, 30_011), None);
+            let mut slope = vec![1.0; x.len()];
+            for (x, slope) in x.iter().zip(&mut slope) {
+                activate_and_differentiate(form, &mut [*x], std::slice::from_mut(slope));
+            }
+            let expected_gradient: Vec<f32> = g.iter().zip(&slope).map(|(g, slope)| g * slope).collect();
             let (mut values, mut gradients) = (x, g);
             activate_and_differentiate(form, &mut values, &mut gradients);
-            assert!(values == expected_values && gradients == expected_gradient, "{form:?}");
+            assert!(values == activated && gradients == expected_gradient, "{form:?}");
         }
     }
 
@@ -177,10 +164,10 @@ mod tests {
         for form in [Gelu::Erf, Gelu::Tanh] {
             let x = [-1e30, -40.0, -0.0, 40.0, 1e10];
             let mut y = x;
-            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut y, 5));
+            add_bias_and_activate(form, None, &mut MatrixMut::new(&mut y, 5), None);
             assert_eq!(y, [0.0, 0.0, 0.0, 40.0, 1e10]);
-            let mut slope = [f32::NAN; 5];
-            gradient(form, &x, &[1.0; 5], &mut slope);
+            let (mut y, mut slope) = (x, [1.0; 5]);
+            activate_and_differentiate(form, &mut y, &mut slope);
             assert_eq!(slope, [0.0, 0.0, 0.5, 1.0, 1.0]);
         }
     }

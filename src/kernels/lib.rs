@@ -17,7 +17,7 @@
 //! | [`optimizer`] | AdamW with clipping by the global norm |
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
-//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`tiles`, `parallel`) and
+//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
 //! buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
@@ -26,7 +26,7 @@
 //! may have another instruction set.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`] and `tiles`, whose views divide a slice between threads, in `matmul`, which hands
+//! It stands in [`matrix`], whose views divide a slice between threads, in `matmul`, which hands
 //! their addresses to `gemm`, and in [`allocator`], which calls one function of the system. Two runs of the
 //! tests look for what can go wrong there:
 //!
@@ -55,7 +55,6 @@ pub mod sums;
 pub mod testing;
 #[cfg(test)]
 mod textbook;
-mod tiles;
 mod vector;
 
 pub use vector::INSTRUCTION_SET_VARIABLE;

@@ -3,15 +3,16 @@
 //! Backward, for a gradient `g` of `x W + b`:
 //! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
 
+use rayon::prelude::*;
+
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
 use super::gelu::{self, Gelu};
-use super::matmul::{for_each_product_tile, is_one_tile, tile_size, tiled_product};
+use super::matmul::{is_one_tile, product_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
-use super::parallel::{both, for_each_piece, rows_in_a_piece};
+use super::parallel::{both, for_each};
 use super::pool;
 use super::sums::sum_rows;
-use super::tiles::Tiles;
 use super::vector::{LANES, update, vectorized};
 
 /// How a weight lies in memory.
@@ -59,22 +60,6 @@ pub enum After<'a> {
     },
 }
 
-/// What followed `x W + b`, as the backward pass needs it.
-#[derive(Clone, Copy, Debug)]
-pub enum Followed<'a> {
-    /// Nothing, or a residual addition without dropout: the gradient passes unchanged.
-    Nothing,
-    /// GELU of the `pre_activation` that the forward pass left.
-    Gelu {
-        /// Which form.
-        form: Gelu,
-        /// `x W + b`, `[rows, d_out]`.
-        pre_activation: &'a [f32],
-    },
-    /// Dropout, and then perhaps a residual addition.
-    Dropout(Dropout),
-}
-
 /// Where the gradients go; one that is not wanted is not computed. All are overwritten.
 #[derive(Debug, Default)]
 pub struct Gradients<'a> {
@@ -104,71 +89,51 @@ impl<'a> Linear<'a> {
 ///
 /// # Panics
 /// If the lengths do not fit each other.
-pub fn forward(layer: &Linear, input: &[f32], after: After, output: &mut [f32]) {
-    let (rows, d_out, bias) = (input.len() / layer.d_in, layer.d_out, layer.bias);
+pub fn forward(layer: &Linear, input: &[f32], mut after: After, output: &mut [f32]) {
+    let (rows, d_in, d_out, bias) = (input.len() / layer.d_in, layer.d_in, layer.d_out, layer.bias);
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
-    let (tile_rows, tile_columns) = match is_few(rows) {
-        true => (rows, d_out),
-        false => tile_size(rows, d_out, layer.d_in),
+    let saved = match &mut after {
+        After::Gelu { pre_activation, .. } => pre_activation.take(),
+        _ => None,
     };
-    let cut = |matrix| Tiles::new(MatrixMut::new(matrix, d_out), tile_rows, tile_columns);
-    let output = cut(output);
-    let bias_part = |index| bias.map(|bias| &bias[output.place(index).1]);
-    match after {
-        After::Nothing => multiply(layer, input, &output, |index, tile| {
-            if let Some(bias) = bias_part(index) {
-                add_bias(bias, tile);
+    let saved_length = saved.as_ref().map_or(rows * d_out, |saved| saved.len());
+    assert_eq!(saved_length, rows * d_out, "pre-activation of [{rows}, {d_out}]");
+
+    let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
+    // A few rows are one tile: the weight is better read as it lies than by a product of matrices.
+    let is_few = (1..=few_rows::MOST_ROWS).contains(&rows);
+    if is_few {
+        few_rows::product(input, weight, output);
+    }
+    let (tile_rows, tile_columns) = if is_few { (rows, d_out) } else { tile_size(rows, d_out, d_in) };
+    let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
+    let mut saved = saved.into_iter().flat_map(cut);
+    let tiles = cut(output).map(|tile| (tile, saved.next())).collect::<Vec<_>>();
+    // What follows finds the tile in cache.
+    for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
+        if !is_few {
+            product_tile(&mut tile, input, weight);
+        }
+        let bias = bias.map(|bias| &bias[tile.columns.clone()]);
+        match after {
+            After::Nothing => bias.into_iter().for_each(|bias| add_bias(bias, &mut tile.numbers)),
+            After::Gelu { form, .. } => {
+                let saved = saved.as_mut().map(|saved| &mut saved.numbers);
+                gelu::add_bias_and_activate(form, bias, &mut tile.numbers, saved);
             }
-        }),
-        After::Gelu { form, pre_activation: None } => {
-            multiply(layer, input, &output, |index, tile| {
-                gelu::add_bias_and_activate(form, bias_part(index), tile);
-            });
+            After::Residual { residual, dropout } => {
+                let start = (tile.rows.start, tile.columns.start);
+                let residual = Matrix::new(residual, d_out).part(tile.rows, tile.columns);
+                let mask = dropout.map(|dropout| dropout.mask(d_out));
+                add_bias_and_residual(bias, residual, mask, start, &mut tile.numbers);
+            }
         }
-        After::Gelu { form, pre_activation: Some(pre_activation) } => {
-            assert_eq!(pre_activation.len(), rows * d_out, "pre-activation of [{rows}, {d_out}]");
-            multiply(layer, input, &cut(pre_activation), |index, tile| {
-                gelu::add_bias_and_activate_into(form, bias_part(index), tile, &mut output.take(index));
-            });
-        }
-        After::Residual { residual, dropout } => {
-            let residual = Matrix::new(residual, d_out);
-            assert_eq!(residual.rows(), rows, "residual of [{rows}, {d_out}]");
-            let mask = dropout.map(|dropout| dropout.mask(d_out));
-            multiply(layer, input, &output, |index, tile| {
-                let (rows, columns) = output.place(index);
-                let residual = residual.part(rows.clone(), columns.clone());
-                add_bias_and_residual(bias_part(index), residual, mask, (rows.start, columns.start), tile);
-            });
-        }
-    }
+    });
 }
 
-/// Whether the weight is better read as it lies than by a product of matrices.
-fn is_few(rows: usize) -> bool {
-    (1..=few_rows::MOST_ROWS).contains(&rows)
-}
-
-/// `output = input W` for each of the output's tiles, then `finish(index, tile)` while the tile is in cache.
-/// A few rows are one tile.
-fn multiply(
-    layer: &Linear,
-    input: &[f32],
-    output: &Tiles,
-    finish: impl Fn(usize, &mut MatrixMut) + Sync + Send,
-) {
-    let (matrix, weight) = (Matrix::new(input, layer.d_in), layer.weight_matrix());
-    if is_few(matrix.rows()) {
-        let mut tile = output.take(0);
-        few_rows::product(matrix, weight, tile.contiguous());
-        finish(0, &mut tile);
-    } else {
-        for_each_product_tile(output, matrix, weight, finish);
-    }
-}
-
-/// The gradients of [`forward`] for `output_gradient`; the residual's gradient is `output_gradient` itself.
+/// The gradients of `x W + b`, or of `dropout(x W + b)`, for `output_gradient`; a residual's gradient is
+/// `output_gradient` itself.
 ///
 /// # Shapes
 /// `input` `[rows, d_in]`, `output_gradient` `[rows, d_out]`.
@@ -178,27 +143,19 @@ fn multiply(
 pub fn backward(
     layer: &Linear,
     input: &[f32],
-    followed: Followed,
+    dropout: Option<Dropout>,
     output_gradient: &[f32],
     gradients: Gradients,
 ) {
     let (d_in, d_out) = (layer.d_in, layer.d_out);
     let Gradients { input: input_gradient, weight: weight_gradient, bias: bias_gradient } = gradients;
-    let inner_gradient;
-    let gradient = match followed {
-        Followed::Nothing => output_gradient,
-        Followed::Gelu { form, pre_activation } => {
-            inner_gradient = through_gelu(form, d_out, pre_activation, output_gradient);
-            &inner_gradient
-        }
-        Followed::Dropout(dropout) => {
-            let mut masked = pool::take(output_gradient.len());
-            dropout::apply(dropout, d_out, output_gradient, &mut masked);
-            inner_gradient = masked;
-            &inner_gradient
-        }
-    };
-    let (input, gradient) = (Matrix::new(input, d_in), Matrix::new(gradient, d_out));
+    let masked = dropout.map(|dropout| {
+        let mut masked = pool::take(output_gradient.len());
+        dropout::apply(dropout, d_out, output_gradient, &mut masked);
+        masked
+    });
+    let gradient = Matrix::new(masked.as_deref().unwrap_or(output_gradient), d_out);
+    let input = Matrix::new(input, d_in);
     let for_input = || {
         if let Some(input_gradient) = input_gradient {
             let output = MatrixMut::new(input_gradient, d_in);
@@ -227,22 +184,6 @@ pub fn backward(
         for_input();
         for_parameters();
     }
-}
-
-/// The gradient before GELU.
-fn through_gelu(form: Gelu, d_out: usize, pre_activation: &[f32], output_gradient: &[f32]) -> pool::Buffer {
-    assert_eq!(pre_activation.len(), output_gradient.len(), "pre-activation and gradient");
-    let mut gradient = pool::take(output_gradient.len());
-    let piece_rows = rows_in_a_piece(output_gradient.len() / d_out, d_out);
-    let tiles = Tiles::rows(&mut gradient, d_out, piece_rows);
-    for_each_piece(tiles.count(), piece_rows * d_out * 4, |piece| {
-        let rows = tiles.place(piece).0;
-        let range = rows.start * d_out..rows.end * d_out;
-        let mut tile = tiles.take(piece);
-        gelu::gradient(form, &pre_activation[range.clone()], &output_gradient[range], tile.contiguous());
-    });
-    drop(tiles);
-    gradient
 }
 
 vectorized! {

@@ -4,8 +4,9 @@
 //! `loss = (1 - s) (lse - x_t) + s (lse - mean(x))`, and its gradient is
 //! `softmax(x) - (1 - s) [token = t] - s / vocab`. Rows whose target is to be ignored count for nothing.
 
-use super::parallel::{for_each_item, for_each_piece, rows_in_a_piece};
-use super::tiles::Tiles;
+use rayon::prelude::*;
+
+use super::parallel::{for_each, rows_in_a_piece};
 use super::vector::{map_into, max, sum_map, vectorized};
 
 /// How targets are compared with logits.
@@ -44,19 +45,14 @@ pub fn forward(
     let (rows, vocab) = shape(logits, targets);
     assert!(losses.len() == rows && log_sum_exp.len() == rows, "losses of [{rows}]");
     let piece_rows = rows_in_a_piece(rows, 2 * vocab);
-    let losses_of_pieces = Tiles::rows(losses, 1, piece_rows);
-    let log_sum_exp = Tiles::rows(log_sum_exp, 1, piece_rows);
-    for_each_piece(log_sum_exp.count(), piece_rows * vocab * 3, |piece| {
-        let rows = log_sum_exp.place(piece).0;
-        let logits = &logits[rows.start * vocab..rows.end * vocab];
-        let (mut losses, mut log_sum_exp) = (losses_of_pieces.take(piece), log_sum_exp.take(piece));
-        let (losses, log_sum_exp) = (losses.contiguous(), log_sum_exp.contiguous());
+    let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
+    let written = losses.par_chunks_mut(piece_rows).zip(log_sum_exp.par_chunks_mut(piece_rows));
+    for_each(read.zip(written), piece_rows * vocab * 3, |((logits, targets), (losses, log_sum_exp))| {
         log_sum_exp_rows(logits, vocab, log_sum_exp);
-        for (row, target) in targets[rows].iter().enumerate() {
-            losses[row] = row_loss(kind, &logits[row * vocab..][..vocab], *target, log_sum_exp[row]);
+        for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+            losses[row] = row_loss(kind, logits, targets[row], log_sum_exp[row]);
         }
     });
-    drop(losses_of_pieces);
     Loss {
         sum: losses.iter().copied().map(f64::from).sum(),
         rows: targets.iter().filter(|target| token(kind, **target, vocab).is_some()).count(),
@@ -83,20 +79,13 @@ pub fn backward(
     assert_eq!(log_sum_exp.len(), rows, "log-sum-exp of [{rows}]");
     assert_eq!(logits_gradient.len(), logits.len(), "logits and gradient");
     let piece_rows = rows_in_a_piece(rows, 2 * vocab);
-    let gradient = Tiles::rows(logits_gradient, vocab, piece_rows);
     let spread = kind.smoothing / vocab as f32;
-    for_each_piece(gradient.count(), piece_rows * vocab * 3, |piece| {
-        let rows = gradient.place(piece).0;
-        let mut tile = gradient.take(piece);
-        let tile = tile.contiguous();
-        softmax_rows(
-            &logits[rows.start * vocab..rows.end * vocab],
-            &log_sum_exp[rows.clone()],
-            spread,
-            scale,
-            tile,
-        );
-        for (target, gradient) in targets[rows].iter().zip(tile.chunks_exact_mut(vocab)) {
+    let rows = targets.par_chunks(piece_rows).zip(log_sum_exp.par_chunks(piece_rows));
+    let values =
+        logits.par_chunks(piece_rows * vocab).zip(logits_gradient.par_chunks_mut(piece_rows * vocab));
+    for_each(rows.zip(values), piece_rows * vocab * 3, |((targets, log_sum_exp), (logits, gradient))| {
+        softmax_rows(logits, log_sum_exp, spread, scale, gradient);
+        for (target, gradient) in targets.iter().zip(gradient.chunks_exact_mut(vocab)) {
             match token(kind, *target, vocab) {
                 None => gradient.fill(0.0),
                 Some(target) => gradient[target] -= (1.0 - kind.smoothing) * scale,
@@ -123,10 +112,9 @@ pub fn score(
     let (rows, vocab) = shape(logits, targets);
     assert!(losses.len() == rows && likeliest.len() == rows, "losses and tokens of [{rows}]");
     let piece_rows = rows_in_a_piece(rows, 2 * vocab);
-    let pieces = (logits.chunks(piece_rows * vocab).zip(targets.chunks(piece_rows)))
-        .zip(losses.chunks_mut(piece_rows).zip(likeliest.chunks_mut(piece_rows)))
-        .collect();
-    for_each_item(pieces, piece_rows * vocab * 4, |((logits, targets), (losses, likeliest))| {
+    let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
+    let written = losses.par_chunks_mut(piece_rows).zip(likeliest.par_chunks_mut(piece_rows));
+    for_each(read.zip(written), piece_rows * vocab * 4, |((logits, targets), (losses, likeliest))| {
         log_sum_exp_rows(logits, vocab, losses);
         for (row, logits) in logits.chunks_exact(vocab).enumerate() {
             losses[row] = row_loss(kind, logits, targets[row], losses[row]);

@@ -3,9 +3,10 @@
 //! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
 //! one thread: large products are cut into tiles of the result, the same ones for any number of threads.
 
-use super::matrix::{Matrix, MatrixMut};
-use super::parallel::for_each_piece;
-use super::tiles::Tiles;
+use rayon::prelude::*;
+
+use super::matrix::{Matrix, MatrixMut, Tile};
+use super::parallel::for_each;
 
 /// What becomes of the numbers that stand in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,31 +66,22 @@ pub(super) fn product(
 }
 
 /// `output = left * right` by tiles, on several threads where the product is large.
+///
+/// # Panics
+/// If the shapes do not fit.
 pub(super) fn tiled_product(output: MatrixMut, left: Matrix, right: Matrix) {
-    let (tile_rows, tile_columns) = tile_size(output.rows(), output.columns(), left.columns());
-    let tiles = Tiles::new(output, tile_rows, tile_columns);
-    for_each_product_tile(&tiles, left, right, |_, _| ());
+    let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
+    assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
+    let (tile_rows, tile_columns) = tile_size(rows, columns, inner);
+    let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
+    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| product_tile(&mut tile, left, right));
 }
 
-/// `output = left * right` for each of the output's tiles, then `finish(index, tile)` while the tile is in
-/// cache.
-pub(super) fn for_each_product_tile(
-    output: &Tiles,
-    left: Matrix,
-    right: Matrix,
-    finish: impl Fn(usize, &mut MatrixMut) + Sync + Send,
-) {
-    let inner = left.columns();
-    assert_eq!((left.rows(), right.columns()), output.size(), "the size of the product");
-    assert_eq!(inner, right.rows(), "columns of the left factor, rows of the right");
-    let work = output.tile_work() * inner;
-    for_each_piece(output.count(), work, |index| {
-        let (rows, columns) = output.place(index);
-        let mut tile = output.take(index);
-        let (left, right) = (left.part(rows, 0..inner), right.part(0..inner, columns));
-        product(&mut tile, Destination::Overwrite, 1.0, left, right);
-        finish(index, &mut tile);
-    });
+/// A tile of `left * right`, on the calling thread.
+pub(super) fn product_tile(tile: &mut Tile, left: Matrix, right: Matrix) {
+    let left = left.part(tile.rows.clone(), 0..left.columns());
+    let right = right.part(0..right.rows(), tile.columns.clone());
+    product(&mut tile.numbers, Destination::Overwrite, 1.0, left, right);
 }
 
 /// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them

@@ -19,12 +19,8 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// If `data` does not hold whole rows.
     pub fn new(data: &'a [f32], columns: usize) -> Self {
-        assert!(
-            columns > 0 && data.len().is_multiple_of(columns),
-            "{} values in rows of {columns}",
-            data.len()
-        );
-        Self { data, rows: data.len() / columns, columns, row_stride: columns, column_stride: 1 }
+        let rows = whole_rows(data.len(), columns);
+        Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
     /// A part of this matrix.
@@ -32,15 +28,16 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// If a range reaches beyond the matrix.
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
-        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        assert!(
-            columns.start <= columns.end && columns.end <= self.columns,
-            "columns {columns:?} of {}",
-            self.columns
-        );
-        let empty = rows.is_empty() || columns.is_empty();
-        let start = if empty { 0 } else { rows.start * self.row_stride + columns.start * self.column_stride };
-        Self { data: &self.data[start..], rows: rows.len(), columns: columns.len(), ..self }
+        let offset =
+            offset(&rows, &columns, [self.rows, self.columns], [self.row_stride, self.column_stride]);
+        Self { data: &self.data[offset..], rows: rows.len(), columns: columns.len(), ..self }
+    }
+
+    /// Tile `index` of those that [`MatrixMut::tiles`] cuts.
+    pub(super) fn tile(self, index: usize, rows: usize, columns: usize) -> Self {
+        let across = self.columns.div_ceil(columns);
+        let (row, column) = (index / across * rows, index % across * columns);
+        self.part(row..self.rows.min(row + rows), column..self.columns.min(column + columns))
     }
 
     /// Rows and columns exchanged; nothing moves.
@@ -104,30 +101,34 @@ impl<'a> MatrixMut<'a> {
     /// # Panics
     /// If `data` does not hold whole rows.
     pub fn new(data: &'a mut [f32], columns: usize) -> Self {
-        assert!(
-            columns > 0 && data.len().is_multiple_of(columns),
-            "{} values in rows of {columns}",
-            data.len()
-        );
-        let rows = data.len() / columns;
+        let rows = whole_rows(data.len(), columns);
         Self { start: data.as_mut_ptr(), rows, columns, row_stride: columns, slice: PhantomData }
     }
 
     /// The first `columns` columns, and the others.
+    ///
+    /// # Panics
+    /// If there are not so many columns.
     pub fn split_columns(self, columns: usize) -> (Self, Self) {
-        assert!(columns <= self.columns, "column {columns} of {}", self.columns);
-        let Self { start, rows, row_stride, .. } = self;
-        // An empty right part keeps the start, so that no pointer beyond the slice comes to be.
-        let right = if columns < self.columns && rows > 0 {
-            // SAFETY: column `columns` of row 0 is a number of this matrix.
-            unsafe { start.add(columns) }
-        } else {
-            start
-        };
-        (
-            Self { start, rows, columns, row_stride, slice: PhantomData },
-            Self { start: right, rows, columns: self.columns - columns, row_stride, slice: PhantomData },
-        )
+        // SAFETY: the two share no number, and `self` is given up for them.
+        unsafe { (self.share(0..self.rows, 0..columns), self.share(0..self.rows, columns..self.columns)) }
+    }
+
+    /// This matrix cut into tiles of one size (the last ones smaller), which are counted row by row.
+    ///
+    /// # Panics
+    /// If tiles are empty.
+    pub(super) fn tiles(self, tile_rows: usize, tile_columns: usize) -> Vec<Tile<'a>> {
+        let cut = |length, size| (0..length).step_by(size).map(move |start| start..length.min(start + size));
+        let mut tiles = Vec::new();
+        for rows in cut(self.rows, tile_rows) {
+            for columns in cut(self.columns, tile_columns) {
+                // SAFETY: no two tiles share numbers, and `self` is given up for them.
+                let numbers = unsafe { self.share(rows.clone(), columns.clone()) };
+                tiles.push(Tile { rows: rows.clone(), columns, numbers });
+            }
+        }
+        tiles
     }
 
     /// Some rows and columns of this matrix, for a shorter time.
@@ -136,33 +137,17 @@ impl<'a> MatrixMut<'a> {
     /// If a range reaches beyond the matrix.
     pub fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_> {
         // SAFETY: `self` stays borrowed as long as the part lives, so no other part can exist.
-        unsafe { self.part_unguarded(rows, columns) }
+        unsafe { self.share(rows, columns) }
     }
 
     /// # Safety
     /// No two parts that live at the same time may share numbers.
-    pub(super) unsafe fn part_unguarded<'b>(
-        &self,
-        rows: Range<usize>,
-        columns: Range<usize>,
-    ) -> MatrixMut<'b> {
-        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        assert!(
-            columns.start <= columns.end && columns.end <= self.columns,
-            "columns {columns:?} of {}",
-            self.columns
-        );
-        let empty = rows.is_empty() || columns.is_empty();
-        let offset = if empty { 0 } else { rows.start * self.row_stride + columns.start };
+    unsafe fn share<'b>(&self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'b> {
+        let offset = offset(&rows, &columns, [self.rows, self.columns], [self.row_stride, 1]);
         // SAFETY: the offset is that of a number of this matrix, or zero.
         let start = unsafe { self.start.add(offset) };
-        MatrixMut {
-            start,
-            rows: rows.len(),
-            columns: columns.len(),
-            row_stride: self.row_stride,
-            slice: PhantomData,
-        }
+        let (rows, columns) = (rows.len(), columns.len());
+        MatrixMut { start, rows, columns, row_stride: self.row_stride, slice: PhantomData }
     }
 
     /// One row.
@@ -173,14 +158,9 @@ impl<'a> MatrixMut<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.columns) }
     }
 
-    /// All numbers, if the rows follow each other without a gap.
-    ///
-    /// # Panics
-    /// If there are gaps between the rows.
-    pub fn contiguous(&mut self) -> &mut [f32] {
-        assert!(self.rows <= 1 || self.row_stride == self.columns, "rows with gaps between them");
-        // SAFETY: `rows * columns` numbers without gaps lie in the slice, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.rows * self.columns) }
+    /// Writes one number everywhere.
+    pub(super) fn fill(&mut self, value: f32) {
+        (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
     /// Number of rows.
@@ -199,6 +179,29 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
+/// A part of a matrix that is written.
+pub(super) struct Tile<'a> {
+    /// Its place in the matrix.
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    pub numbers: MatrixMut<'a>,
+}
+
+/// How many rows of `columns` numbers there are.
+fn whole_rows(length: usize, columns: usize) -> usize {
+    assert!(columns > 0 && length.is_multiple_of(columns), "{length} values in rows of {columns}");
+    length / columns
+}
+
+/// Where a part of a matrix begins; at zero where it is empty, so that nothing beyond the slice is reached.
+#[inline(always)]
+fn offset(rows: &Range<usize>, columns: &Range<usize>, size: [usize; 2], strides: [usize; 2]) -> usize {
+    assert!(rows.start <= rows.end && rows.end <= size[0], "rows {rows:?} of {}", size[0]);
+    assert!(columns.start <= columns.end && columns.end <= size[1], "columns {columns:?} of {}", size[1]);
+    let is_empty = rows.is_empty() || columns.is_empty();
+    if is_empty { 0 } else { rows.start * strides[0] + columns.start * strides[1] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +217,23 @@ mod tests {
         assert_eq!(matrix.row(4)[6], 200.0);
         let (start, row_stride, column_stride) = matrix.transposed().part(1..4, 2..5).address();
         assert_eq!((start, row_stride, column_stride), (data[15..].as_ptr(), 1, 7));
+    }
+    #[test]
+    fn tiles_cover_a_matrix_exactly_once() {
+        let mut data = vec![0.0; 7 * 11];
+        let tiles = MatrixMut::new(&mut data, 11).tiles(3, 4);
+        assert_eq!(tiles.len(), 9);
+        for (index, mut tile) in tiles.into_iter().enumerate() {
+            assert_eq!((tile.rows.start, tile.columns.start), (index / 3 * 3, index % 3 * 4));
+            for row in 0..tile.numbers.rows() {
+                tile.numbers.row(row).iter_mut().for_each(|value| *value += 1.0 + index as f32);
+            }
+        }
+        for (place, value) in data.iter().enumerate() {
+            let (row, column) = (place / 11, place % 11);
+            assert_eq!(*value, (row / 3 * 3 + column / 4 + 1) as f32);
+        }
+        let tile = Matrix::new(&data, 11).tile(5, 3, 4);
+        assert_eq!((tile.rows(), tile.row(2)), (3, &[6.0; 3][..]));
     }
 }

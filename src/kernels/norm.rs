@@ -7,9 +7,11 @@
 //! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
 //! mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
-use super::parallel::{for_each_piece, rows_in_a_piece};
+use rayon::prelude::*;
+
+use super::matrix::Matrix;
+use super::parallel::{for_each, rows_in_a_piece};
 use super::pool;
-use super::tiles::Tiles;
 use super::vector::{map_into, sum_map, update, vectorized};
 
 /// The parameters of a layer normalisation.
@@ -23,15 +25,6 @@ pub struct LayerNorm<'a> {
     pub epsilon: f32,
 }
 
-/// What the backward pass needs of each row.
-#[derive(Debug)]
-pub struct Statistics<'a> {
-    /// `[rows]`.
-    pub mean: &'a mut [f32],
-    /// `1 / sqrt(variance + epsilon)`, `[rows]`.
-    pub inverse_deviation: &'a mut [f32],
-}
-
 /// Where the gradients go; all are overwritten.
 #[derive(Debug)]
 pub struct Gradients<'a> {
@@ -43,34 +36,30 @@ pub struct Gradients<'a> {
     pub beta: Option<&'a mut [f32]>,
 }
 
-/// `output = norm(input)`.
+/// `output = norm(input)`, and for the backward pass each row's `mean` and `inverse_deviation`, `1 /
+/// sqrt(variance + epsilon)`.
 ///
 /// # Shapes
-/// `input` and `output` `[rows, d_model]`.
+/// `input` and `output` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
 ///
 /// # Panics
 /// If the lengths do not fit each other.
-pub fn forward(norm: &LayerNorm, input: &[f32], statistics: Statistics, output: &mut [f32]) {
-    let width = norm.gamma.len();
-    let rows = input.len() / width;
-    assert_eq!(rows * width, input.len(), "rows of {width}");
-    assert_eq!(output.len(), input.len(), "input and output");
+pub fn forward(
+    norm: &LayerNorm,
+    input: &[f32],
+    [mean, inverse_deviation]: [&mut [f32]; 2],
+    output: &mut [f32],
+) {
+    let (rows, width) = (mean.len(), norm.gamma.len());
+    assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
+    assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
     assert!(norm.beta.is_none_or(|beta| beta.len() == width), "beta of [{width}]");
-    assert!(
-        statistics.mean.len() == rows && statistics.inverse_deviation.len() == rows,
-        "statistics of [{rows}]"
-    );
     let piece_rows = rows_in_a_piece(rows, width);
-    let mean = Tiles::rows(statistics.mean, 1, piece_rows);
-    let inverse_deviation = Tiles::rows(statistics.inverse_deviation, 1, piece_rows);
-    let output = Tiles::rows(output, width, piece_rows);
-    for_each_piece(output.count(), piece_rows * width * 2, |piece| {
-        let rows = output.place(piece).0;
-        let values = rows.start * width..rows.end * width;
-        let (mut mean, mut inverse_deviation) = (mean.take(piece), inverse_deviation.take(piece));
-        let statistics =
-            &mut Statistics { mean: mean.contiguous(), inverse_deviation: inverse_deviation.contiguous() };
-        normalise_rows(norm, &input[values], statistics, output.take(piece).contiguous());
+    let piece = piece_rows * width;
+    let statistics = mean.par_chunks_mut(piece_rows).zip(inverse_deviation.par_chunks_mut(piece_rows));
+    let values = input.par_chunks(piece).zip(output.par_chunks_mut(piece));
+    for_each(statistics.zip(values), piece * 2, |((mean, inverse_deviation), (input, output))| {
+        normalise_rows(norm, input, mean, inverse_deviation, output);
     });
 }
 
@@ -84,61 +73,47 @@ pub fn forward(norm: &LayerNorm, input: &[f32], statistics: Statistics, output: 
 pub fn backward(
     norm: &LayerNorm,
     input: &[f32],
-    (mean, inverse_deviation): (&[f32], &[f32]),
+    [mean, inverse_deviation]: [&[f32]; 2],
     output_gradient: &[f32],
     gradients: Gradients,
 ) {
-    let width = norm.gamma.len();
-    let rows = mean.len();
+    let (rows, width) = (mean.len(), norm.gamma.len());
     let Gradients { input: input_gradient, gamma, beta } = gradients;
-    assert!(
-        [input.len(), output_gradient.len(), input_gradient.len()]
-            .iter()
-            .all(|length| *length == rows * width),
-        "input and gradients of [{rows}, {width}]"
-    );
+    let lengths = [input.len(), output_gradient.len(), input_gradient.len()];
+    assert_eq!(lengths, [rows * width; 3], "input and gradients of [{rows}, {width}]");
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
-    assert!(
-        gamma.len() == width && beta.as_ref().is_none_or(|beta| beta.len() == width),
-        "gradients of [{width}]"
-    );
+    let fits = gamma.len() == width && beta.as_ref().is_none_or(|beta| beta.len() == width);
+    assert!(fits, "gradients of [{width}]");
     let piece_rows = rows_in_a_piece(rows, width);
-    let input_gradient = Tiles::rows(input_gradient, width, piece_rows);
+    let piece = piece_rows * width;
+    let pieces = rows.div_ceil(piece_rows);
     // For each piece its part of dgamma, then of dbeta.
-    let mut partial = pool::take(input_gradient.count() * 2 * width);
-    let partials = Tiles::rows(&mut partial, 2 * width, 1);
-    for_each_piece(input_gradient.count(), piece_rows * width * 4, |piece| {
-        let rows = input_gradient.place(piece).0;
-        let values = rows.start * width..rows.end * width;
-        let rows = BackwardRows {
-            gamma: norm.gamma,
-            input: &input[values.clone()],
-            mean: &mean[rows.clone()],
-            inverse_deviation: &inverse_deviation[rows],
-            output_gradient: &output_gradient[values],
-        };
-        backward_rows(&rows, input_gradient.take(piece).contiguous(), partials.take(piece).contiguous());
+    let mut partial = pool::take(pieces * 2 * width);
+    let statistics = mean.par_chunks(piece_rows).zip(inverse_deviation.par_chunks(piece_rows));
+    let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
+    let written = input_gradient.par_chunks_mut(piece).zip(partial.par_chunks_mut(2 * width));
+    for_each(read.zip(written), piece * 4, |(((x, dy), statistics), (dx, partial))| {
+        backward_rows(norm.gamma, x, statistics, dy, dx, partial);
     });
-    drop(partials);
-    add_up(&partial, gamma, beta);
-}
-
-/// A piece of the backward pass.
-struct BackwardRows<'a> {
-    gamma: &'a [f32],
-    input: &'a [f32],
-    mean: &'a [f32],
-    inverse_deviation: &'a [f32],
-    output_gradient: &'a [f32],
+    let partial = Matrix::new(&partial, 2 * width);
+    add_up(partial.part(0..pieces, 0..width), gamma);
+    if let Some(beta) = beta {
+        add_up(partial.part(0..pieces, width..2 * width), beta);
+    }
 }
 
 vectorized! {
     fn normalise_rows(
-        simd; norm: &LayerNorm<'_>, input: &[f32], statistics: &mut Statistics<'_>, output: &mut [f32],
+        simd;
+        norm: &LayerNorm<'_>,
+        input: &[f32],
+        mean: &mut [f32],
+        inverse_deviation: &mut [f32],
+        output: &mut [f32],
     ) {
         let width = norm.gamma.len();
         let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
-        for (row, (x, y)) in rows.enumerate() {
+        for ((x, y), (mean_out, inverse_out)) in rows.zip(mean.iter_mut().zip(inverse_deviation)) {
             let mean = sum_map(simd, [x], |[x]| x) / width as f32;
             let variance = sum_map(simd, [x], |[x]| (x - mean) * (x - mean)) / width as f32;
             let inverse = 1.0 / (variance + norm.epsilon).sqrt();
@@ -148,19 +123,26 @@ vectorized! {
                 }),
                 None => map_into(simd, y, [x, norm.gamma], |[x, g]| (x - mean) * inverse * g),
             }
-            statistics.mean[row] = mean;
-            statistics.inverse_deviation[row] = inverse;
+            (*mean_out, *inverse_out) = (mean, inverse);
         }
     }
 
-    fn backward_rows(simd; rows: &BackwardRows<'_>, input_gradient: &mut [f32], partial: &mut [f32]) {
-        let (gamma, width) = (rows.gamma, rows.gamma.len());
+    fn backward_rows(
+        simd;
+        gamma: &[f32],
+        input: &[f32],
+        statistics: (&[f32], &[f32]),
+        output_gradient: &[f32],
+        input_gradient: &mut [f32],
+        partial: &mut [f32],
+    ) {
+        let width = gamma.len();
         partial.fill(0.0);
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
             let here = row * width..(row + 1) * width;
-            let (x, dy) = (&rows.input[here.clone()], &rows.output_gradient[here]);
-            let (mean, inverse) = (rows.mean[row], rows.inverse_deviation[row]);
+            let (x, dy) = (&input[here.clone()], &output_gradient[here]);
+            let (mean, inverse) = (statistics.0[row], statistics.1[row]);
             let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
             let sum_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse;
             let mean_gh = sum_gh / width as f32;
@@ -173,17 +155,11 @@ vectorized! {
         }
     }
 
-    fn add_up(simd; partial: &[f32], gamma: &mut [f32], beta: Option<&mut [f32]>) {
-        let width = gamma.len();
-        gamma.fill(0.0);
-        for part in partial.chunks_exact(2 * width) {
-            update(simd, gamma, [&part[..width]], |sum, [x]| sum + x);
-        }
-        if let Some(beta) = beta {
-            beta.fill(0.0);
-            for part in partial.chunks_exact(2 * width) {
-                update(simd, beta, [&part[width..]], |sum, [x]| sum + x);
-            }
+    /// `sums[column] = ` the sum of `partial[.., column]`, row after row.
+    fn add_up(simd; partial: Matrix<'_>, sums: &mut [f32]) {
+        sums.fill(0.0);
+        for row in 0..partial.rows() {
+            update(simd, sums, [partial.row(row)], |sum, [x]| sum + x);
         }
     }
 }

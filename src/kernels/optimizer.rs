@@ -5,8 +5,9 @@
 //! m + (1 - b1) c g`, `v = b2 v + (1 - b2) (c g)^2`, `p = (1 - rate decay) p - rate m / (1 - b1^t) / (sqrt(v
 //! / (1 - b2^t)) + epsilon)`.
 
-use super::parallel::{for_each_item, for_each_piece};
-use super::tiles::Tiles;
+use rayon::prelude::*;
+
+use super::parallel::for_each;
 use super::vector::{Vector, sum_map, vectorized};
 
 /// Numbers in a piece.
@@ -48,20 +49,12 @@ pub struct Parameter<'a> {
 pub fn global_norm(gradients: &[&[f32]]) -> f64 {
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE)).collect();
     let mut squares = vec![0.0; pieces.len()];
-    let tiles = Tiles::rows(&mut squares, 1, 1);
-    for_each_piece(pieces.len(), PIECE / 2, |piece| {
-        tiles.take(piece).row(0)[0] = sum_of_squares(pieces[piece]);
-    });
-    drop(tiles);
+    for_each(squares.par_iter_mut().zip(&pieces), PIECE / 2, |(sum, piece)| *sum = sum_of_squares(piece));
     let sum: f64 = squares.iter().copied().map(f64::from).sum();
     if sum.is_infinite() {
         // The squares overflowed, or a gradient is not finite: decided in double precision.
-        return pieces
-            .iter()
-            .flat_map(|piece| piece.iter())
-            .map(|g| f64::from(*g).powi(2))
-            .sum::<f64>()
-            .sqrt();
+        let squares = gradients.iter().flat_map(|gradient| gradient.iter()).map(|g| f64::from(*g).powi(2));
+        return squares.sum::<f64>().sqrt();
     }
     sum.sqrt()
 }
@@ -95,15 +88,11 @@ pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
             .zip(parameter.gradient.chunks_mut(PIECE))
             .zip(parameter.first_moment.chunks_mut(PIECE))
             .zip(parameter.second_moment.chunks_mut(PIECE));
-        pieces.extend(chunks.map(|(((values, gradient), first), second)| Piece {
-            numbers,
-            values,
-            gradient,
-            first,
-            second,
-        }));
+        pieces.extend(chunks.map(|chunks| (numbers, chunks)));
     }
-    for_each_item(pieces, PIECE, update_piece);
+    for_each(pieces.into_par_iter(), PIECE, |(numbers, (((values, gradient), first), second))| {
+        update_piece(numbers, values, gradient, first, second);
+    });
 }
 
 /// What a step needs beside the slices, in single precision.
@@ -121,19 +110,12 @@ struct Numbers {
     keep: f32,
 }
 
-struct Piece<'a> {
-    numbers: Numbers,
-    values: &'a [f32],
-    gradient: &'a mut [f32],
-    first: &'a mut [f32],
-    second: &'a mut [f32],
-}
-
 vectorized! {
     fn sum_of_squares(simd; values: &[f32]) -> f32 { sum_map(simd, [values], |[x]| x * x) }
 
-    fn update_piece(simd; piece: Piece<'_>) {
-        let Piece { numbers, values, gradient, first, second } = piece;
+    fn update_piece(
+        simd; numbers: Numbers, values: &[f32], gradient: &mut [f32], first: &mut [f32], second: &mut [f32],
+    ) {
         let Numbers { beta_1, beta_2, rest_1, rest_2, epsilon, clip, rate, second_correction, keep } = numbers;
         let length = values.len();
         let (gradient, first, second) =

@@ -5,44 +5,36 @@
 
 use rayon::prelude::*;
 
-/// Runs `task(0)`, .., `task(pieces - 1)`, in any order, where each is about `work` multiply-adds long.
-pub(super) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + Sync + Send) {
-    match pieces_together(pieces, work) {
-        None => (0..pieces).for_each(task),
-        Some(together) => (0..pieces).into_par_iter().with_min_len(together).for_each(task),
-    }
-}
-
 /// Runs `task` on each item, in any order, where each is about `work` multiply-adds long.
-pub(super) fn for_each_item<T: Send>(items: Vec<T>, work: usize, task: impl Fn(T) + Sync + Send) {
-    match pieces_together(items.len(), work) {
-        None => items.into_iter().for_each(task),
-        Some(together) => items.into_par_iter().with_min_len(together).for_each(task),
-    }
+pub(super) fn for_each<I: IndexedParallelIterator>(
+    items: I,
+    work: usize,
+    task: impl Fn(I::Item) + Sync + Send,
+) {
+    let together = items_together(items.len(), work);
+    items.with_min_len(together).for_each(task);
 }
 
 /// Runs two tasks of about `work` multiply-adds each, side by side where that is worth it.
 pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
-    match pieces_together(2, work) {
-        None => {
-            one();
-            other();
-        }
-        Some(_) => {
-            rayon::join(one, other);
-        }
+    if items_together(2, work) < 2 {
+        rayon::join(one, other);
+    } else {
+        one();
+        other();
     }
 }
 
-/// How many pieces a thread should take at least; `None` where all are better done by the calling thread.
-fn pieces_together(pieces: usize, work: usize) -> Option<usize> {
+/// How many items a thread should take at least: all where they are better done by the calling thread.
+fn items_together(items: usize, work: usize) -> usize {
     /// Multiply-adds that take about as long as it takes to wake a thread.
     const LEAST_PARALLEL_WORK: usize = 1 << 19;
     /// Multiply-adds that are worth handing over.
     const LEAST_TASK_WORK: usize = 1 << 16;
-    let worthwhile = pieces > 1 && pieces.saturating_mul(work) >= LEAST_PARALLEL_WORK;
-    (worthwhile && rayon::current_num_threads() > 1)
-        .then(|| LEAST_TASK_WORK.div_ceil(work.max(1)).min(pieces.div_ceil(2)))
+    if items.saturating_mul(work) < LEAST_PARALLEL_WORK || rayon::current_num_threads() == 1 {
+        return items;
+    }
+    LEAST_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
 }
 
 /// How many rows a piece has when `rows` rows of `row_work` steps each are cut for elementwise work.

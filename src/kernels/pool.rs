@@ -11,11 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A slice borrowed from the pool, which goes back when it is dropped.
 #[derive(Debug)]
-pub struct Buffer {
-    /// As long as its length class; empty once it was taken out.
-    values: Vec<f32>,
-    length: usize,
-}
+pub struct Buffer(Vec<f32>);
 
 /// `length` numbers of unknown value. Tests and builds for debugging get NaN, which no result survives that
 /// depends on them.
@@ -23,16 +19,17 @@ pub fn take(length: usize) -> Buffer {
     let class = length_class(length);
     let values = if class == 0 { None } else { idle().take(class) };
     let mut values = values.unwrap_or_else(|| vec![0.0; class]);
+    values.resize(length, 0.0);
     if cfg!(any(test, debug_assertions)) {
         values.fill(f32::NAN);
     }
-    Buffer { values, length }
+    Buffer(values)
 }
 
 /// Returns a vector that came from [`Buffer::into_vec`]. Any other is freed, unless it happens to be as
 /// large as one of those: in a class below its own length nobody would ask for it again.
 pub fn give(values: Vec<f32>) {
-    idle().give_back(values);
+    idle().give(values);
 }
 
 /// Hands in a vector that others still read: `reclaim` gives it once they are done, and nothing before.
@@ -47,9 +44,7 @@ pub fn give_once_free(reclaim: impl FnMut() -> Option<Vec<f32>> + Send + 'static
 impl Buffer {
     /// The numbers as a vector, whose memory [`give`] brings back to the pool.
     pub fn into_vec(mut self) -> Vec<f32> {
-        let mut values = std::mem::take(&mut self.values);
-        values.truncate(self.length);
-        values
+        std::mem::take(&mut self.0)
     }
 }
 
@@ -57,20 +52,20 @@ impl Deref for Buffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.values[..self.length]
+        &self.0
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.values[..self.length]
+        &mut self.0
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if !self.values.is_empty() {
-            idle().give(std::mem::take(&mut self.values));
+        if !self.0.is_empty() {
+            give(std::mem::take(&mut self.0));
         }
     }
 }
@@ -82,7 +77,7 @@ type Reclaim = Box<dyn FnMut() -> Option<Vec<f32>> + Send>;
 
 #[derive(Default)]
 struct Pool {
-    /// Buffers as long as their class with the number of requests at their return, the latest at the back.
+    /// Buffers whose capacity is their class, with the number of requests at their return, the latest at the back.
     idle: VecDeque<(u64, Vec<f32>)>,
     /// What others still read, with the number of requests when it was handed in.
     shared: Vec<(u64, Reclaim)>,
@@ -99,7 +94,7 @@ impl Pool {
     fn take(&mut self, class: usize) -> Option<Vec<f32>> {
         self.requests += 1;
         // The buffer used last is the one that caches still hold.
-        let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.len() == class);
+        let last = |pool: &Self| pool.idle.iter().rposition(|(_, values)| values.capacity() == class);
         let place = last(self).or_else(|| {
             self.reclaim();
             last(self)
@@ -109,28 +104,22 @@ impl Pool {
 
     /// Takes back what nobody else reads any more.
     fn reclaim(&mut self) {
-        let now = self.requests;
-        let mut free = Vec::new();
-        self.shared.retain_mut(|(since, reclaim)| match reclaim() {
+        let mut shared = std::mem::take(&mut self.shared);
+        shared.retain_mut(|(since, reclaim)| match reclaim() {
             Some(values) => {
-                free.push(values);
+                self.give(values);
                 false
             }
-            None => *since + PATIENCE >= now,
+            None => *since + PATIENCE >= self.requests,
         });
-        free.into_iter().for_each(|values| self.give_back(values));
-    }
-
-    fn give_back(&mut self, mut values: Vec<f32>) {
-        let class = values.capacity();
-        if class > 0 && length_class(class) == class {
-            values.resize(class, 0.0);
-            self.give(values);
-        }
+        self.shared = shared;
     }
 
     fn give(&mut self, values: Vec<f32>) {
-        self.idle.push_back((self.requests, values));
+        let class = values.capacity();
+        if class > 0 && length_class(class) == class {
+            self.idle.push_back((self.requests, values));
+        }
         while self.idle.front().is_some_and(|(returned, _)| returned + PATIENCE < self.requests) {
             self.idle.pop_front();
         }

@@ -1,9 +1,10 @@
 //! Sums of the rows of a matrix, and of tensors.
 
+use rayon::prelude::*;
+
 use super::matrix::Matrix;
-use super::parallel::{for_each_item, for_each_piece, rows_in_a_piece};
+use super::parallel::{for_each, rows_in_a_piece};
 use super::pool;
-use super::tiles::Tiles;
 use super::vector::{update, vectorized};
 
 /// `sums[i] += values[i]`.
@@ -13,13 +14,13 @@ use super::vector::{update, vectorized};
 pub fn add(sums: &mut [f32], values: &[f32]) {
     const PIECE: usize = 1 << 15;
     assert_eq!(sums.len(), values.len(), "numbers to add");
-    for_each_item(sums.chunks_mut(PIECE).zip(values.chunks(PIECE)).collect(), PIECE, |(sums, values)| {
-        add_piece(sums, values);
-    });
+    let pieces = sums.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE));
+    for_each(pieces, PIECE, |(sums, values)| add_piece(sums, values));
 }
 
 vectorized! {
-    fn add_piece(simd; sums: &mut [f32], values: &[f32]) {
+    /// The same on the calling thread.
+    pub(super) fn add_piece(simd; sums: &mut [f32], values: &[f32]) {
         update(simd, sums, [values], |sum, [x]| sum + x);
     }
 }
@@ -30,13 +31,9 @@ pub(super) fn sum_rows(matrix: Matrix, sums: &mut [f32]) {
     assert_eq!(sums.len(), columns, "sums of [{columns}]");
     let piece_rows = rows_in_a_piece(rows, columns);
     let mut partial = pool::take(rows.div_ceil(piece_rows) * columns);
-    let tiles = Tiles::rows(&mut partial, columns, 1);
-    for_each_piece(tiles.count(), piece_rows * columns, |piece| {
-        let first = piece * piece_rows;
-        let rows = matrix.part(first..rows.min(first + piece_rows), 0..columns);
-        add_up_rows(rows, tiles.take(piece).contiguous());
+    for_each(partial.par_chunks_mut(columns).enumerate(), piece_rows * columns, |(piece, sums)| {
+        add_up_rows(matrix.tile(piece, piece_rows, columns), sums);
     });
-    drop(tiles);
     add_up_rows(Matrix::new(&partial, columns), sums);
 }
 

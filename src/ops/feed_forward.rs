@@ -11,7 +11,7 @@ use super::precision::{Precision, precision};
 use super::{Backend, Floats, Gelu, HostAccess, gelu};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::gelu::{Gelu as KernelGelu, activate_and_differentiate};
-use crate::kernels::linear::{self as kernel, After, Followed, WeightLayout};
+use crate::kernels::linear::{self as kernel, After, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
 /// The feed-forward layer with its residual connection: `residual + dropout(linear(down, gelu(linear(up,
@@ -93,21 +93,20 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
     ) -> Gradients<B, 6> {
         let [up, down] = layers(inputs);
         let mut inner = pre_activation.expect("it is kept where a gradient is asked for");
-        let followed = self.dropout.map_or(Followed::Nothing, Followed::Dropout);
         let mut buffers = inputs.buffers();
         let [input, up_weight, up_bias, weight, bias, _] =
             buffers.each_mut().map(|buffer| buffer.as_deref_mut());
 
         let mut for_inner = pool::take(inner.len());
         let gradients = kernel::Gradients { input: Some(&mut for_inner), ..Default::default() };
-        kernel::backward(&down, &inner, followed, gradient.slice(), gradients);
+        kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
         activate_and_differentiate(self.form, &mut inner, &mut for_inner);
 
         let gradients = kernel::Gradients { input: None, weight, bias };
-        kernel::backward(&down, &inner, followed, gradient.slice(), gradients);
+        kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
         drop(inner);
         let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
-        kernel::backward(&up, inputs[0].slice(), Followed::Nothing, &for_inner, gradients);
+        kernel::backward(&up, inputs[0].slice(), None, &for_inner, gradients);
         let [input, up_weight, up_bias, weight, bias, _] = inputs.gradients(buffers);
         [input, up_weight, up_bias, weight, bias, Some(gradient.tensor())]
     }

@@ -9,7 +9,7 @@ use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, matmul, precision};
 use super::{Backend, Floats, HostAccess};
 use crate::kernels::dropout::Dropout as DropoutMask;
-use crate::kernels::linear::{self as kernel, After, Followed, WeightLayout};
+use crate::kernels::linear::{self as kernel, After, WeightLayout};
 use crate::kernels::pool;
 
 /// A linear layer over the last axis.
@@ -147,11 +147,10 @@ impl<B: HostAccess> Operation<B, 4> for Fused {
 
     fn backward(&self, inputs: &Inputs<B, 4>, (): (), gradient: &Floats<B>) -> Gradients<B, 4> {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2));
-        let followed = self.dropout.map_or(Followed::Nothing, Followed::Dropout);
         let mut buffers = inputs.buffers();
         let [input, weight, bias, _] = buffers.each_mut().map(|buffer| buffer.as_deref_mut());
         let gradients = kernel::Gradients { input, weight, bias };
-        kernel::backward(&layer, inputs[0].slice(), followed, gradient.slice(), gradients);
+        kernel::backward(&layer, inputs[0].slice(), self.dropout, gradient.slice(), gradients);
         let [input, weight, bias, _] = inputs.gradients(buffers);
         [input, weight, bias, Some(gradient.tensor())]
     }

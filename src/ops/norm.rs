@@ -81,8 +81,7 @@ impl<B: HostAccess> Operation<B, 3> for Fused {
         let input = inputs[0].slice();
         let rows = input.len() / inputs[0].width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
-        let statistics = kernel::Statistics { mean: &mut mean, inverse_deviation: &mut inverse_deviation };
-        kernel::forward(&self.kernel(inputs), input, statistics, &mut output);
+        kernel::forward(&self.kernel(inputs), input, [&mut mean, &mut inverse_deviation], &mut output);
         (inputs[0].place(output, inputs[0].shape()), [mean, inverse_deviation])
     }
 
@@ -97,7 +96,7 @@ impl<B: HostAccess> Operation<B, 3> for Fused {
             unreachable!("input and scale are never absent")
         };
         let gradients = kernel::Gradients { input, gamma, beta };
-        let statistics = (&*mean, &*inverse_deviation);
+        let statistics = [&*mean, &*inverse_deviation];
         kernel::backward(&self.kernel(inputs), inputs[0].slice(), statistics, gradient.slice(), gradients);
         inputs.gradients(buffers)
     }

@@ -23,7 +23,7 @@
 //! scores.
 
 mod blocked;
-mod heads;
+mod piece;
 pub mod rotary;
 mod rows;
 mod small;
@@ -33,16 +33,19 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use pulp::Simd;
+use rayon::prelude::*;
+
 use super::dropout::Dropout;
-use super::matrix::MatrixMut;
-use super::parallel::for_each_piece;
+use super::matrix::{Matrix, MatrixMut};
+use super::parallel::for_each;
 use super::pool;
-use super::tiles::Tiles;
-pub use heads::{Gradients, Inputs};
-use rotary::Rotary;
+use super::vector::update;
+use piece::Piece;
+use rotary::{Rotary, Turn};
 
 /// What is attended to, and how. [`Attention::new`] sets everything but the shape to the plain case.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Attention<'a> {
     /// Number of sequences.
     pub batch: usize,
@@ -90,19 +93,50 @@ impl<'a> Attention<'a> {
             key_value_heads: heads,
             d_head,
             scale: 1.0 / (d_head as f32).sqrt(),
-            first_query: 0,
-            causal: false,
-            key_padding: None,
-            mask: None,
-            bias: None,
-            rotary: None,
-            dropout: None,
+            ..Self::default()
         }
     }
 
-    /// Every query attends to itself and the keys before it.
-    pub fn causal(batch: usize, time: usize, heads: usize, d_head: usize) -> Self {
-        Self { causal: true, ..Self::new(batch, time, time, heads, d_head) }
+    /// Queries, keys and values, `[batch * time, heads * d_head]` each: of three tensors, or of one in whose rows all
+    /// queries, then all keys, then all values of a token stand.
+    ///
+    /// # Panics
+    /// If a tensor does not hold whole rows.
+    pub fn parts<'b>(&self, first: &'b [f32], others: Option<[&'b [f32]; 2]>) -> [Matrix<'b>; 3] {
+        let [query_width, width] = self.widths();
+        if let Some([key, value]) = others {
+            return [Matrix::new(first, query_width), Matrix::new(key, width), Matrix::new(value, width)];
+        }
+        let packed = Matrix::new(first, query_width + 2 * width);
+        let part = |start, width| packed.part(0..packed.rows(), start..start + width);
+        [part(0, query_width), part(query_width, width), part(query_width + width, width)]
+    }
+
+    /// Where the gradients of [`Attention::parts`] go.
+    ///
+    /// # Panics
+    /// If a tensor does not hold whole rows.
+    pub fn parts_mut<'b>(
+        &self,
+        first: &'b mut [f32],
+        others: Option<[&'b mut [f32]; 2]>,
+    ) -> [MatrixMut<'b>; 3] {
+        let [query_width, width] = self.widths();
+        if let Some([key, value]) = others {
+            return [
+                MatrixMut::new(first, query_width),
+                MatrixMut::new(key, width),
+                MatrixMut::new(value, width),
+            ];
+        }
+        let (query, others) = MatrixMut::new(first, query_width + 2 * width).split_columns(query_width);
+        let (key, value) = others.split_columns(width);
+        [query, key, value]
+    }
+
+    /// Widths of the queries, and of keys or values.
+    fn widths(&self) -> [usize; 2] {
+        [self.heads, self.key_value_heads].map(|heads| heads * self.d_head)
     }
 
     /// Query heads that share a key-value head.
@@ -120,13 +154,9 @@ impl<'a> Attention<'a> {
         if self.causal { self.key_time.min(self.first_query + query + 1) } else { self.key_time }
     }
 
-    /// Key-value heads that are one piece of work.
+    /// Query heads that are one piece of work.
     fn heads_of_piece(&self) -> usize {
-        if small::serves(self) { self.key_value_heads } else { 1 }
-    }
-
-    fn pieces(&self) -> usize {
-        self.batch * self.key_value_heads / self.heads_of_piece()
+        if small::serves(self) { self.heads } else { self.group() }
     }
 
     /// Multiply-adds of a piece's products, or what takes as long.
@@ -134,74 +164,94 @@ impl<'a> Attention<'a> {
         if small::serves(self) {
             return self.heads * small::head_work(self.d_head, products);
         }
-        let all =
-            self.heads_of_piece() * self.group() * self.query_time * self.key_time * self.d_head * products;
+        let all = self.group() * self.query_time * self.key_time * self.d_head * products;
         if self.causal { all / 2 } else { all }
     }
 
-    fn check(&self) {
+    /// Whether anything is added to scores, other than that causality hides keys.
+    fn adds_to_scores(&self) -> bool {
+        self.bias.is_some() || self.key_padding.is_some() || self.mask.is_some()
+    }
+
+    /// Adds the bias to the scores of a query's first keys, and hides some.
+    #[inline(always)]
+    fn add_to_scores<S: Simd>(&self, simd: S, [sequence, head, query]: [usize; 3], scores: &mut [f32]) {
+        let Self { query_time, key_time, .. } = *self;
+        if let Some(bias) = self.bias {
+            let bias = &bias[head * self.distances() + query_time - 1 - query..][..scores.len()];
+            update(simd, scores, [bias], |score, [bias]| score + bias);
+        }
+        if let Some(padding) = self.key_padding {
+            hide(scores, &padding[sequence * key_time..]);
+        }
+        if let Some(mask) = self.mask {
+            let own = if mask.len() == query_time * key_time { 0 } else { sequence * query_time };
+            hide(scores, &mask[(own + query) * key_time..]);
+        }
+    }
+
+    fn check(&self, parts: [[usize; 2]; 3]) {
         let Self { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *self;
         assert!(
             key_value_heads > 0 && heads.is_multiple_of(key_value_heads) && d_head > 0,
             "{heads} heads over {key_value_heads} key-value heads of width {d_head}"
         );
+        let [query_width, width] = self.widths();
+        let [query, key] = [[batch * query_time, query_width], [batch * key_time, width]];
+        assert_eq!(parts, [query, key, key], "rows and columns of queries, keys and values");
+        let padding = self.key_padding.map_or(batch * key_time, <[u8]>::len);
+        assert_eq!(padding, batch * key_time, "key padding of [{batch}, {key_time}]");
+        let pairs = query_time * key_time;
         assert!(
-            self.key_padding.is_none_or(|padding| padding.len() == batch * key_time),
-            "key padding of [{batch}, {key_time}]"
-        );
-        assert!(
-            self.mask.is_none_or(
-                |mask| [query_time * key_time, batch * query_time * key_time].contains(&mask.len())
-            ),
+            self.mask.is_none_or(|mask| [pairs, batch * pairs].contains(&mask.len())),
             "mask of [{batch}, {query_time}, {key_time}] or [{query_time}, {key_time}]"
         );
-        assert!(
-            self.bias.is_none_or(|bias| bias.len() == heads * self.distances()),
-            "bias of [{heads}, {}]",
-            self.distances()
-        );
+        let (bias, distances) = (heads * self.distances(), self.distances());
+        assert_eq!(self.bias.map_or(bias, <[f32]>::len), bias, "bias of [{heads}, {distances}]");
         if let Some(rotary) = &self.rotary {
             rotary.check(d_head, key_time.max(self.first_query + query_time));
         }
     }
 }
 
+#[inline(always)]
+fn hide(scores: &mut [f32], hidden: &[u8]) {
+    for (score, hidden) in scores.iter_mut().zip(hidden) {
+        *score = if *hidden != 0 { f32::NEG_INFINITY } else { *score };
+    }
+}
+
 /// The context of all heads, and `log_sum_exp` (`l` above) for the backward pass.
 ///
 /// # Shapes
-/// `context` `[batch, query_time, heads, d_head]`, `log_sum_exp` `[batch, heads, query_time]`.
+/// `inputs` are queries, keys and values as [`Attention::parts`] has them, `context` is
+/// `[batch, query_time, heads, d_head]`, `log_sum_exp` `[batch, heads, query_time]`.
 ///
 /// # Panics
 /// If the lengths do not fit the shape.
-pub fn forward(attention: &Attention, inputs: Inputs, context: &mut [f32], log_sum_exp: &mut [f32]) {
-    attention.check();
-    inputs.check(attention);
+pub fn forward(attention: &Attention, inputs: [Matrix; 3], context: &mut [f32], log_sum_exp: &mut [f32]) {
+    attention.check(inputs.map(|part| [part.rows(), part.columns()]));
     let Attention { batch, query_time, key_time, heads, d_head, .. } = *attention;
     assert_eq!(
-        context.len(),
-        batch * query_time * heads * d_head,
-        "context of [{batch}, {query_time}, {heads}, {d_head}]"
-    );
-    assert_eq!(
-        log_sum_exp.len(),
-        batch * heads * query_time,
-        "log-sum-exp of [{batch}, {heads}, {query_time}]"
+        [context.len(), log_sum_exp.len()],
+        [d_head, 1].map(|width| batch * heads * query_time * width),
+        "context and log-sum-exp of {batch} x {query_time} queries with {heads} heads of {d_head}"
     );
     if context.is_empty() || key_time == 0 {
         context.fill(0.0);
         log_sum_exp.fill(f32::INFINITY);
         return;
     }
-    let heads_of_piece = attention.heads_of_piece() * attention.group();
-    let context = Tiles::new(MatrixMut::new(context, heads * d_head), query_time, heads_of_piece * d_head);
-    let log_sum_exp = Tiles::rows(log_sum_exp, heads_of_piece * query_time, 1);
-    for_each_piece(attention.pieces(), attention.piece_work(2), |piece| {
-        let (mut context, mut log_sum_exp) = (context.take(piece), log_sum_exp.take(piece));
-        let inputs = inputs.piece(attention, piece);
+    let heads_of_piece = attention.heads_of_piece();
+    let context = MatrixMut::new(context, heads * d_head).tiles(query_time, heads_of_piece * d_head);
+    let log_sum_exp = log_sum_exp.par_chunks_mut(heads_of_piece * query_time);
+    let pieces = context.into_par_iter().zip(log_sum_exp).enumerate();
+    for_each(pieces, attention.piece_work(2), |(index, (mut context, log_sum_exp))| {
+        let piece = Piece::new(attention, inputs, index);
         if small::serves(attention) {
-            small::forward(attention, piece, &inputs, &mut context, log_sum_exp.contiguous());
+            small::forward(&piece, &mut context.numbers, log_sum_exp);
         } else {
-            blocked::forward(attention, piece, &inputs, &mut context, log_sum_exp.contiguous());
+            blocked::forward(&piece, &mut context.numbers, log_sum_exp);
         }
     });
 }
@@ -209,76 +259,75 @@ pub fn forward(attention: &Attention, inputs: Inputs, context: &mut [f32], log_s
 /// What the forward pass left, and the gradient that comes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
-    /// `[batch, query_time, heads, d_head]`.
-    pub context: &'a [f32],
+    /// `[batch * query_time, heads * d_head]`.
+    pub context: Matrix<'a>,
     /// `[batch, heads, query_time]`.
     pub log_sum_exp: &'a [f32],
     /// The gradient of the context.
-    pub context_gradient: &'a [f32],
+    pub context_gradient: Matrix<'a>,
 }
 
-/// The gradients of queries, keys, values and bias, which are overwritten.
+/// The gradients of queries, keys and values, and of the bias where it is wanted, all overwritten.
+///
+/// # Shapes
+/// `gradients` are as [`Attention::parts_mut`] has them.
 ///
 /// # Panics
 /// If the lengths do not fit the shape.
-pub fn backward(attention: &Attention, inputs: Inputs, saved: Saved, gradients: Gradients) {
-    attention.check();
-    inputs.check(attention);
-    let Attention { batch, query_time, key_time, heads, d_head, .. } = *attention;
-    let context_length = batch * query_time * heads * d_head;
+pub fn backward(
+    attention: &Attention,
+    inputs: [Matrix; 3],
+    saved: Saved,
+    mut gradients: [MatrixMut; 3],
+    bias_gradient: Option<&mut [f32]>,
+) {
+    attention.check(inputs.map(|part| [part.rows(), part.columns()]));
+    attention.check(gradients.each_ref().map(|part| [part.rows(), part.columns()]));
+    let Attention { batch, query_time, key_time, heads, d_head, rotary, first_query, .. } = *attention;
+    let sizes = [saved.context, saved.context_gradient].map(|part| [part.rows(), part.columns()]);
+    let [width, key_width] = attention.widths();
     assert!(
-        saved.context.len() == context_length
-            && saved.context_gradient.len() == context_length
-            && saved.log_sum_exp.len() == batch * heads * query_time,
-        "context, gradient and log-sum-exp of {batch} x {query_time} queries with {heads} heads of {d_head}"
+        sizes == [[batch * query_time, width]; 2] && saved.log_sum_exp.len() == batch * heads * query_time,
+        "context, gradient and log-sum-exp of {batch} x {query_time} queries with {heads} heads"
     );
-    gradients.check(attention);
-    let Gradients { query, key, value, bias: bias_gradient } = gradients;
-    let distances = attention.distances();
+    let all_distances = heads * attention.distances();
+    let bias_length = bias_gradient.as_ref().map_or(all_distances, |bias| bias.len());
+    assert_eq!(bias_length, all_distances, "bias gradient of {heads} heads");
     if batch * query_time * key_time == 0 {
-        gradients_of_nothing([query, key, value], bias_gradient);
+        // Without queries or keys nothing reaches what there is of the others.
+        gradients.iter_mut().for_each(|part| part.fill(0.0));
+        bias_gradient.into_iter().for_each(|bias| bias.fill(0.0));
         return;
     }
-    let key_heads = attention.heads_of_piece();
-    let query_heads = key_heads * attention.group();
-    let query = Tiles::new(query, query_time, query_heads * d_head);
-    let key = Tiles::new(key, key_time, key_heads * d_head);
-    let value = Tiles::new(value, key_time, key_heads * d_head);
+    let pieces = heads / attention.heads_of_piece();
+    let [query, key, value] = gradients;
+    let query = query.tiles(query_time, width / pieces).into_par_iter();
+    let [key, value] = [key, value].map(|part| part.tiles(key_time, key_width / pieces).into_par_iter());
     // Each piece sums the bias gradient of its own heads.
-    let wanted = attention.bias.and(bias_gradient.as_ref()).is_some();
-    let mut partial = pool::take(if wanted { batch * heads * distances } else { 0 });
-    let partials = Tiles::rows(&mut partial, query_heads * distances, 1);
-    for_each_piece(attention.pieces(), attention.piece_work(5), |piece| {
-        let (mut query, mut key, mut value) = (query.take(piece), key.take(piece), value.take(piece));
-        let mut bias = wanted.then(|| partials.take(piece));
-        let mut gradients = heads::PieceGradients {
-            query: &mut query,
-            key: &mut key,
-            value: &mut value,
-            bias: bias.as_mut().map(MatrixMut::contiguous),
-        };
-        let (inputs, saved) = (inputs.piece(attention, piece), saved.piece(attention, piece));
+    let is_wanted = attention.bias.and(bias_gradient.as_ref()).is_some();
+    let mut partial = pool::take(if is_wanted { batch * all_distances } else { 0 });
+    let mut parts = partial.chunks_mut(all_distances / pieces);
+    let parts = (0..batch * pieces).map(|_| parts.next()).collect::<Vec<_>>();
+    let tiles = query.zip(key).zip(value).zip(parts).enumerate();
+    for_each(tiles, attention.piece_work(5), |(index, (((query, key), value), bias))| {
+        let piece = Piece::new(attention, inputs, index);
+        let saved = saved.piece(attention, index);
+        let mut gradients = [query, key, value].map(|tile| tile.numbers);
         if small::serves(attention) {
-            small::backward(attention, piece, &inputs, &saved, &mut gradients);
+            small::backward(&piece, &saved, &mut gradients, bias);
         } else {
-            blocked::backward(attention, piece, &inputs, &saved, &mut gradients);
+            blocked::backward(&piece, &saved, &mut gradients, bias);
+        }
+        if let Some(rotary) = rotary {
+            let [query, key, _] = &mut gradients;
+            rotary.turn_heads(Turn::Back, first_query, d_head, query);
+            rotary.turn_heads(Turn::Back, 0, d_head, key);
         }
     });
-    drop(partials);
     if let Some(bias_gradient) = bias_gradient {
         bias_gradient.fill(0.0);
-        for sequence in partial.chunks_exact(heads * distances) {
+        for sequence in partial.chunks_exact(all_distances) {
             bias_gradient.iter_mut().zip(sequence).for_each(|(sum, part)| *sum += part);
         }
-    }
-}
-
-/// Without queries or keys nothing reaches what there is of the others.
-fn gradients_of_nothing(matrices: [MatrixMut; 3], bias: Option<&mut [f32]>) {
-    for mut matrix in matrices {
-        (0..matrix.rows()).for_each(|row| matrix.row(row).fill(0.0));
-    }
-    if let Some(bias) = bias {
-        bias.fill(0.0);
     }
 }

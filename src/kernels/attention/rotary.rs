@@ -1,8 +1,15 @@
 //! Rotary positions (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
 //! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
 
-use crate::matrix::{Matrix, MatrixMut};
+use crate::matrix::MatrixMut;
 use crate::vector::vectorized;
+
+/// Which way to turn: gradients are turned back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Forth,
+    Back,
+}
 
 /// Cosines and sines of the angles.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +18,6 @@ pub struct Rotary<'a> {
     pub cosines: &'a [f32],
     /// `[positions, d_head / 2]`.
     pub sines: &'a [f32],
-}
-
-/// Which way to turn: gradients are turned back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    Forth,
-    Back,
 }
 
 impl Rotary<'_> {
@@ -31,24 +31,28 @@ impl Rotary<'_> {
         );
     }
 
-    /// Cosines and sines at a position.
-    #[inline(always)]
-    pub(super) fn angles(&self, position: usize, pairs: usize) -> (&[f32], &[f32]) {
-        let range = position * pairs..(position + 1) * pairs;
-        (&self.cosines[range.clone()], &self.sines[range])
-    }
-
-    /// `output = turned(input)` for rows at the positions from `first` on.
-    pub(super) fn turn(&self, first: usize, input: Matrix, output: &mut MatrixMut) {
-        for row in 0..input.rows() {
-            output.row(row).copy_from_slice(input.row(row));
+    /// Turns the rows of a head at the positions from `first` on, in place.
+    pub(super) fn turn_heads(&self, turn: Turn, first: usize, d_head: usize, rows: &mut MatrixMut) {
+        for head in 0..rows.columns() / d_head {
+            let columns = head * d_head..(head + 1) * d_head;
+            turn_rows(turn, self, first, &mut rows.part(0..rows.rows(), columns));
         }
-        turn_rows(Turn::Forth, self, first, output);
     }
 
-    /// Turns gradients back, in place.
-    pub(super) fn turn_back(&self, first: usize, gradient: &mut MatrixMut) {
-        turn_rows(Turn::Back, self, first, gradient);
+    /// Turns the row of a head at a position.
+    #[inline(always)]
+    pub(super) fn turn(&self, turn: Turn, position: usize, row: &mut [f32]) {
+        let sign = match turn {
+            Turn::Forth => 1.0,
+            Turn::Back => -1.0,
+        };
+        let range = position * (row.len() / 2)..(position + 1) * (row.len() / 2);
+        let angles = self.cosines[range.clone()].iter().zip(&self.sines[range]);
+        for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(angles) {
+            let (x, y, sine) = (*even, *odd, sign * sine);
+            *even = x * cosine - y * sine;
+            *odd = x * sine + y * cosine;
+        }
     }
 }
 
@@ -56,21 +60,7 @@ vectorized! {
     fn turn_rows(simd; turn: Turn, rotary: &Rotary<'_>, first: usize, rows: &mut MatrixMut<'_>) {
         let _ = simd;
         for row in 0..rows.rows() {
-            let (cosines, sines) = rotary.angles(first + row, rows.columns() / 2);
-            turn_row(turn, cosines, sines, rows.row(row));
+            rotary.turn(turn, first + row, rows.row(row));
         }
-    }
-}
-
-#[inline(always)]
-pub(super) fn turn_row(turn: Turn, cosines: &[f32], sines: &[f32], row: &mut [f32]) {
-    let sign = match turn {
-        Turn::Forth => 1.0,
-        Turn::Back => -1.0,
-    };
-    for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(cosines.iter().zip(sines)) {
-        let (x, y, sine) = (*even, *odd, sign * sine);
-        *even = x * cosine - y * sine;
-        *odd = x * sine + y * cosine;
     }
 }

@@ -6,6 +6,13 @@ use super::reference::{Tensors, compute};
 use super::*;
 use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random, widened};
 
+impl Attention<'_> {
+    /// Every query attends to itself and the keys before it.
+    fn causal(batch: usize, time: usize, heads: usize, d_head: usize) -> Self {
+        Self { causal: true, ..Self::new(batch, time, time, heads, d_head) }
+    }
+}
+
 /// Everything that an [`Attention`] borrows, and its inputs.
 struct Case {
     shape: Attention<'static>,
@@ -76,7 +83,7 @@ impl Case {
 
     fn run(&self) -> Output {
         let attention = self.attention();
-        let inputs = Inputs::separate(&attention, &self.query, &self.key, &self.value);
+        let inputs = attention.parts(&self.query, Some([&self.key, &self.value]));
         let new = |length| vec![f32::NAN; length];
         let mut output = Output {
             context: new(self.query.len()),
@@ -87,16 +94,16 @@ impl Case {
             bias: new(if self.options.bias { self.bias.len() } else { 0 }),
         };
         forward(&attention, inputs, &mut output.context, &mut output.log_sum_exp);
-        let saved = Saved {
-            context: &output.context,
-            log_sum_exp: &output.log_sum_exp,
-            context_gradient: &self.context_gradient,
-        };
+        let saved = self.saved(&output.context, &output.log_sum_exp);
         let bias = self.options.bias.then_some(&mut output.bias[..]);
-        let gradients =
-            Gradients::separate(&attention, &mut output.query, &mut output.key, &mut output.value, bias);
-        backward(&attention, inputs, saved, gradients);
+        let gradients = attention.parts_mut(&mut output.query, Some([&mut output.key, &mut output.value]));
+        backward(&attention, inputs, saved, gradients, bias);
         output
+    }
+
+    fn saved<'a>(&'a self, context: &'a [f32], log_sum_exp: &'a [f32]) -> Saved<'a> {
+        let rows = |data| Matrix::new(data, self.shape.heads * self.shape.d_head);
+        Saved { context: rows(context), log_sum_exp, context_gradient: rows(&self.context_gradient) }
     }
 
     fn tensors(&self) -> Tensors {
@@ -230,16 +237,15 @@ fn packed_and_separate_inputs_give_the_same_bits() {
             rows.flat_map(|((q, k), v)| [q, k, v].concat()).collect()
         };
         let packed = pack(&case.query, &case.key, &case.value);
-        let inputs = Inputs::packed(&attention, &packed);
+        let inputs = attention.parts(&packed, None);
         let mut context = vec![f32::NAN; expected.context.len()];
         let mut log_sum_exp = vec![f32::NAN; expected.log_sum_exp.len()];
         forward(&attention, inputs, &mut context, &mut log_sum_exp);
         assert_eq!(context, expected.context);
         let mut gradient = vec![f32::NAN; packed.len()];
         let mut bias = vec![f32::NAN; case.bias.len()];
-        let saved =
-            Saved { context: &context, log_sum_exp: &log_sum_exp, context_gradient: &case.context_gradient };
-        backward(&attention, inputs, saved, Gradients::packed(&attention, &mut gradient, Some(&mut bias)));
+        let saved = case.saved(&context, &log_sum_exp);
+        backward(&attention, inputs, saved, attention.parts_mut(&mut gradient, None), Some(&mut bias));
         assert_eq!(gradient, pack(&expected.query, &expected.key, &expected.value));
         assert_eq!(bias, expected.bias);
     }

@@ -41,11 +41,10 @@ fn run(x: &[f32], norm: &LayerNorm, dy: &[f32]) -> Run {
     let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
     let new = |length| vec![f32::NAN; length];
     let mut run = Run { output: new(x.len()), input: new(x.len()), gamma: new(width), beta: new(width) };
-    let statistics = Statistics { mean: &mut mean, inverse_deviation: &mut inverse };
-    forward(norm, x, statistics, &mut run.output);
+    forward(norm, x, [&mut mean, &mut inverse], &mut run.output);
     let beta = norm.beta.map(|_| &mut run.beta[..]);
     let gradients = Gradients { input: &mut run.input, gamma: &mut run.gamma, beta };
-    backward(norm, x, (&mean, &inverse), dy, gradients);
+    backward(norm, x, [&mean, &inverse], dy, gradients);
     run
 }
 

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use pulp::Arch;
 
-pub(super) use register::{Mask, Vector};
+pub(super) use register::Vector;
 pub(super) use walk::{map_into, max, sum_map, update, update_and_sum, update_pairs};
 
 /// The most numbers that a register holds. Lengths rounded up to it are whole registers everywhere.
@@ -45,13 +45,13 @@ macro_rules! vectorized {
     (@result $result:ty) => { $result };
     ($(
         $(#[$attribute:meta])*
-        $visibility:vis fn $name:ident($simd:ident $(; $($argument:ident: $type:ty),* $(,)?)?)
-        $(-> $result:ty)? $body:block
+        $visibility:vis fn $name:ident $(<const $size:ident: usize>)?
+        ($simd:ident $(; $($argument:ident: $type:ty),* $(,)?)?) $(-> $result:ty)? $body:block
     )*) => {$(
         $(#[$attribute])*
-        $visibility fn $name($($($argument: $type),*)?) $(-> $result)? {
-            struct Call<Arguments>(Arguments);
-            impl pulp::WithSimd for Call<($($($type,)*)?)> {
+        $visibility fn $name $(<const $size: usize>)? ($($($argument: $type),*)?) $(-> $result)? {
+            struct Call<Arguments $(, const $size: usize)?>(Arguments);
+            impl $(<const $size: usize>)? pulp::WithSimd for Call<($($($type,)*)?) $(, $size)?> {
                 type Output = $crate::vector::vectorized!(@result $($result)?);
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, $simd: S) -> Self::Output {
@@ -59,7 +59,7 @@ macro_rules! vectorized {
                     $body
                 }
             }
-            $crate::vector::instruction_set().dispatch(Call(($($($argument,)*)?)))
+            $crate::vector::instruction_set().dispatch(Call::<_ $(, $size)?>(($($($argument,)*)?)))
         }
     )*};
 }

@@ -11,32 +11,9 @@ pub(crate) struct Vector<S: Simd> {
     lanes: S::f32s,
 }
 
-/// For each number of a register, whether something holds.
-#[derive(Clone, Copy)]
-pub(crate) struct Mask<S: Simd>(S::m32s);
-
-impl<S: Simd> Mask<S> {
-    #[inline(always)]
-    pub(crate) fn new(mask: S::m32s) -> Self {
-        Self(mask)
-    }
-
-    /// Holds for the first `count` numbers.
-    #[inline(always)]
-    pub(super) fn first(simd: S, count: usize) -> Self {
-        Self(simd.mask_between_m32s(0, count as u32).mask())
-    }
-}
-
 impl<S: Simd> Vector<S> {
     /// Numbers in a register.
     pub(crate) const LANES: usize = S::F32_LANES;
-
-    /// [`Self::LANES`] where only a value knows the instruction set.
-    #[inline(always)]
-    pub(crate) fn lanes(_: S) -> usize {
-        Self::LANES
-    }
 
     #[inline(always)]
     pub(crate) fn splat(simd: S, value: f32) -> Self {
@@ -81,29 +58,36 @@ impl<S: Simd> Vector<S> {
     }
 
     #[inline(always)]
-    pub(crate) fn less_than(self, other: impl Operand<S>) -> Mask<S> {
-        Mask(self.simd.less_than_f32s(self.lanes, other.vector(self.simd).lanes))
+    pub(crate) fn less_than(self, other: impl Operand<S>) -> S::m32s {
+        self.simd.less_than_f32s(self.lanes, other.vector(self.simd).lanes)
     }
 
     #[inline(always)]
-    pub(crate) fn greater_than(self, other: impl Operand<S>) -> Mask<S> {
-        Mask(self.simd.greater_than_f32s(self.lanes, other.vector(self.simd).lanes))
+    pub(crate) fn greater_than(self, other: impl Operand<S>) -> S::m32s {
+        self.simd.greater_than_f32s(self.lanes, other.vector(self.simd).lanes)
     }
 
     #[inline(always)]
-    pub(crate) fn is_nan(self) -> Mask<S> {
-        Mask(self.simd.not_m32s(self.simd.equal_f32s(self.lanes, self.lanes)))
+    pub(crate) fn is_nan(self) -> S::m32s {
+        self.simd.not_m32s(self.equals(self))
     }
 
     #[inline(always)]
-    pub(crate) fn equals(self, other: impl Operand<S>) -> Mask<S> {
-        Mask(self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes))
+    pub(crate) fn equals(self, other: impl Operand<S>) -> S::m32s {
+        self.simd.equal_f32s(self.lanes, other.vector(self.simd).lanes)
+    }
+
+    /// The first `count` numbers, and `value` behind them.
+    #[inline(always)]
+    pub(super) fn up_to(self, count: usize, value: f32) -> Self {
+        let first = self.simd.mask_between_m32s(0, count as u32).mask();
+        Self::splat(self.simd, value).replace(first, self)
     }
 
     /// `value` where the mask holds, `self` elsewhere.
     #[inline(always)]
-    pub(crate) fn replace(self, mask: Mask<S>, value: impl Operand<S>) -> Self {
-        self.with(self.simd.select_f32s(mask.0, value.vector(self.simd).lanes, self.lanes))
+    pub(crate) fn replace(self, mask: S::m32s, value: impl Operand<S>) -> Self {
+        self.with(self.simd.select_f32s(mask, value.vector(self.simd).lanes, self.lanes))
     }
 
     /// The larger numbers; those of `self` where `other` holds what is no number.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::{Mask, Vector};
+use super::Vector;
 
 /// The ranges of `length` numbers that fill a register each, the last one perhaps in part.
 #[inline(always)]
@@ -107,7 +107,7 @@ pub(crate) fn sum_map<S: Simd, const N: usize>(
         let mut value = f(load_all(simd, &inputs, &range));
         if range.len() < S::F32_LANES {
             // `f` of the zeros behind the rest need not be zero.
-            value = Vector::splat(simd, 0.0).replace(Mask::first(simd, range.len()), value);
+            value = value.up_to(range.len(), 0.0);
         }
         sums = [sums[1], sums[2], sums[3], sums[0] + value];
     }
@@ -121,7 +121,7 @@ pub(crate) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
     for range in registers::<S>(values.len()) {
         let mut value = Vector::load(simd, &values[range.clone()]);
         if range.len() < S::F32_LANES {
-            value = Vector::splat(simd, f32::NEG_INFINITY).replace(Mask::first(simd, range.len()), value);
+            value = value.up_to(range.len(), f32::NEG_INFINITY);
         }
         best = [best[1], best[0].larger(value)];
     }

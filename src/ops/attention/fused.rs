@@ -7,6 +7,7 @@ use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels::attention::rotary::Rotary;
 use crate::kernels::attention::{self as kernel, Attention as Kernel};
 use crate::kernels::dropout::Dropout;
+use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
 use crate::ops::operation::{AsInput, Gradients, Inputs, Operation, fused};
@@ -95,11 +96,9 @@ impl Attention {
     }
 }
 
-fn parts<'a, B: HostAccess>(attention: &Kernel, inputs: &'a Inputs<B, 6>) -> kernel::Inputs<'a> {
-    match (inputs.slice(1), inputs.slice(2)) {
-        (Some(key), Some(value)) => kernel::Inputs::separate(attention, inputs[0].slice(), key, value),
-        _ => kernel::Inputs::packed(attention, inputs[0].slice()),
-    }
+fn parts<'a, B: HostAccess>(attention: &Kernel, inputs: &'a Inputs<B, 6>) -> [Matrix<'a>; 3] {
+    let others = inputs.slice(1).zip(inputs.slice(2));
+    attention.parts(inputs[0].slice(), others.map(|(key, value)| [key, value]))
 }
 
 impl<B: HostAccess> Operation<B, 6> for Attention {
@@ -131,16 +130,14 @@ impl<B: HostAccess> Operation<B, 6> for Attention {
         let [query, key, value, bias, _, _] = buffers.each_mut().map(|buffer| buffer.as_deref_mut());
         let bias = bias.filter(|_| is_bias_wanted);
         let query = query.expect("query or packed projection is never absent");
-        let gradients = match (key, value) {
-            (Some(key), Some(value)) => kernel::Gradients::separate(&attention, query, key, value, bias),
-            _ => kernel::Gradients::packed(&attention, query, bias),
-        };
+        let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
+        let rows = |data| Matrix::new(data, attention.heads * attention.d_head);
         let saved = kernel::Saved {
-            context: context.slice(),
+            context: rows(context.slice()),
             log_sum_exp: &log_sum_exp,
-            context_gradient: gradient.slice(),
+            context_gradient: rows(gradient.slice()),
         };
-        kernel::backward(&attention, parts(&attention, inputs), saved, gradients);
+        kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias);
         context.recycle();
         reverse_rows(buffers[3].as_deref_mut(), self.heads);
         inputs.gradients(buffers)

@@ -7,13 +7,11 @@
 mod head;
 mod registers;
 
-use pulp::Simd;
-
-use super::Attention;
-use super::heads::{Inputs, PieceGradients, PieceSaved};
+use super::piece::Piece;
+use super::{Attention, Saved};
 use crate::matrix::MatrixMut;
 use crate::vector::{LANES, Vector, vectorized};
-use head::{Head, Squares};
+use head::Head;
 use registers::{
     add_over_queries, load_columns, load_rows, products_with_rows, softmax, store_columns, store_rows,
     sum_over_keys, transpose,
@@ -41,163 +39,149 @@ pub(super) fn head_work(d_head: usize, products: usize) -> usize {
     LANES * LANES * (d_head * products + 64)
 }
 
+/// Context and log-sum-exp of a sequence.
+pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut [f32]) {
+    match piece.attention.d_head {
+        8 => forward_wide::<8>(piece, context, log_sum_exp),
+        16 => forward_wide::<16>(piece, context, log_sum_exp),
+        32 => forward_wide::<32>(piece, context, log_sum_exp),
+        _ => forward_wide::<64>(piece, context, log_sum_exp),
+    }
+}
+
+/// The gradients of a sequence; those of queries and keys are left turned.
+pub(super) fn backward(
+    piece: &Piece,
+    saved: &Saved,
+    gradients: &mut [MatrixMut; 3],
+    bias: Option<&mut [f32]>,
+) {
+    match piece.attention.d_head {
+        8 => backward_wide::<8>(piece, saved, gradients, bias),
+        16 => backward_wide::<16>(piece, saved, gradients, bias),
+        32 => backward_wide::<32>(piece, saved, gradients, bias),
+        _ => backward_wide::<64>(piece, saved, gradients, bias),
+    }
+}
+
 vectorized! {
-    /// Context and log-sum-exp of a sequence.
-    pub(super) fn forward(
-        simd;
-        attention: &Attention<'_>,
-        sequence: usize,
-        inputs: &Inputs<'_>,
-        context: &mut MatrixMut<'_>,
-        log_sum_exp: &mut [f32],
+    fn forward_wide<const D: usize>(
+        simd; piece: &Piece<'_>, context: &mut MatrixMut<'_>, log_sum_exp: &mut [f32],
     ) {
-        match attention.d_head {
-            8 => forward_wide::<S, 8>(simd, attention, sequence, inputs, context, log_sum_exp),
-            16 => forward_wide::<S, 16>(simd, attention, sequence, inputs, context, log_sum_exp),
-            32 => forward_wide::<S, 32>(simd, attention, sequence, inputs, context, log_sum_exp),
-            _ => forward_wide::<S, 64>(simd, attention, sequence, inputs, context, log_sum_exp),
+        let attention = piece.attention;
+        let Attention { query_time, key_time, dropout, rotary, first_query, .. } = *attention;
+        let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let (mut key, mut value, mut query) = ([[0.0; D]; LANES], [[0.0; D]; LANES], [[0.0; D]; LANES]);
+        let (mut query_columns, mut context_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
+        let mut head = Head::default();
+        for index in 0..attention.heads {
+            if index % attention.group() == 0 {
+                load_rows(piece.key, index / attention.group() * D, rotary, 0, &mut key);
+                load_rows(piece.value, index / attention.group() * D, None, 0, &mut value);
+            }
+            if is_particular {
+                head::fill(piece, index, &mut head);
+            }
+            load_rows(piece.query, index * D, rotary, first_query, &mut query);
+            transpose(&query, &mut query_columns);
+            for first in (0..query_time).step_by(Vector::<S>::LANES) {
+                let mut weights = [Vector::splat(simd, 0.0); LANES];
+                let columns = load_columns(simd, &query_columns, first);
+                head.scores(simd, attention, &columns, &key, first, &mut weights);
+                let (inverse_sums, log_sums) = softmax(simd, &mut weights[..key_time]);
+                let used = first..query_time.min(first + Vector::<S>::LANES);
+                log_sums.store(&mut log_sum_exp[index * query_time..][used]);
+                if dropout.is_some() {
+                    for (weight, factors) in weights.iter_mut().zip(&head.factors).take(key_time) {
+                        *weight = *weight * Vector::load(simd, &factors[first..]);
+                    }
+                }
+                let sums = sum_over_keys(simd, &weights[..key_time], &value);
+                store_columns(&sums, inverse_sums, first, &mut context_columns);
+            }
+            store_rows(&context_columns, index * D, context);
         }
     }
 
-    /// The gradients of a sequence.
-    pub(super) fn backward(
+    fn backward_wide<const D: usize>(
         simd;
-        attention: &Attention<'_>,
-        sequence: usize,
-        inputs: &Inputs<'_>,
-        saved: &PieceSaved<'_>,
-        gradients: &mut PieceGradients<'_, '_>,
+        piece: &Piece<'_>,
+        saved: &Saved<'_>,
+        gradients: &mut [MatrixMut<'_>; 3],
+        bias: Option<&mut [f32]>,
     ) {
-        match attention.d_head {
-            8 => backward_wide::<S, 8>(simd, attention, sequence, inputs, saved, gradients),
-            16 => backward_wide::<S, 16>(simd, attention, sequence, inputs, saved, gradients),
-            32 => backward_wide::<S, 32>(simd, attention, sequence, inputs, saved, gradients),
-            _ => backward_wide::<S, 64>(simd, attention, sequence, inputs, saved, gradients),
-        }
-    }
-}
-
-#[inline(always)]
-fn forward_wide<S: Simd, const D: usize>(
-    simd: S,
-    attention: &Attention,
-    sequence: usize,
-    inputs: &Inputs,
-    context: &mut MatrixMut,
-    log_sum_exp: &mut [f32],
-) {
-    let Attention { query_time, key_time, rotary, first_query, .. } = *attention;
-    let (mut key, mut value, mut query) = ([[0.0; D]; LANES], [[0.0; D]; LANES], [[0.0; D]; LANES]);
-    let (mut query_columns, mut context_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
-    let mut squares = Squares::default();
-    for index in 0..attention.heads {
-        if index % attention.group() == 0 {
-            load_rows(inputs.key, index / attention.group() * D, rotary, 0, &mut key);
-            load_rows(inputs.value, index / attention.group() * D, None, 0, &mut value);
-        }
-        let head = Head::new(attention, sequence, index, &mut squares);
-        load_rows(inputs.query, index * D, rotary, first_query, &mut query);
-        transpose(&query, &mut query_columns);
-        for first in (0..query_time).step_by(Vector::<S>::LANES) {
-            let mut weights = [Vector::splat(simd, 0.0); LANES];
-            head.scores(simd, &load_columns(simd, &query_columns, first), &key, first, &mut weights);
-            let (inverse_sums, log_sums) = softmax(simd, &mut weights[..key_time]);
-            let used = first..query_time.min(first + Vector::<S>::LANES);
-            log_sums.store(&mut log_sum_exp[index * query_time..][used]);
-            if let Some(factors) = &head.factors {
+        let attention = piece.attention;
+        let Attention { query_time, key_time, scale, dropout, rotary, first_query, .. } = *attention;
+        let is_particular = attention.adds_to_scores() || dropout.is_some();
+        let ([for_query, for_key, for_value], mut bias) = (gradients, bias);
+        let (mut key, mut value) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
+        let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
+        let (mut query_columns, mut gradient_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
+        let mut slope_columns = [[0.0; LANES]; D];
+        let (mut key_gradient, mut value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
+        let (mut all_weights, mut all_slopes) = ([[0.0; LANES]; LANES], [[0.0; LANES]; LANES]);
+        let mut head = Head::default();
+        for index in 0..attention.heads {
+            let key_columns = index / attention.group() * D..(index / attention.group() + 1) * D;
+            if index % attention.group() == 0 {
+                load_rows(piece.key, key_columns.start, rotary, 0, &mut key);
+                load_rows(piece.value, key_columns.start, None, 0, &mut value);
+                (key_gradient, value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
+            }
+            if is_particular {
+                head::fill(piece, index, &mut head);
+            }
+            load_rows(piece.query, index * D, rotary, first_query, &mut query);
+            load_rows(saved.context_gradient, index * D, None, 0, &mut gradient);
+            transpose(&query, &mut query_columns);
+            transpose(&gradient, &mut gradient_columns);
+            for first in (0..query_time).step_by(Vector::<S>::LANES) {
+                let used = first..query_time.min(first + Vector::<S>::LANES);
+                let log_sums = Vector::load(simd, &saved.log_sum_exp[index * query_time..][used]);
+                let mut weights = [Vector::splat(simd, 0.0); LANES];
+                let columns = load_columns(simd, &query_columns, first);
+                head.scores(simd, attention, &columns, &key, first, &mut weights);
+                let mut slopes = [Vector::splat(simd, 0.0); LANES];
+                let columns = load_columns(simd, &gradient_columns, first);
+                products_with_rows(simd, &columns, &value, key_time, &mut slopes);
+                // The sum over keys of d p (g . v) is g . c.
+                let mut dots = Vector::splat(simd, 0.0);
                 for j in 0..key_time {
-                    weights[j] = weights[j] * Vector::load(simd, &factors[j][first..]);
+                    weights[j] = (weights[j] - log_sums).exp();
+                    if dropout.is_some() {
+                        slopes[j] = slopes[j] * Vector::load(simd, &head.factors[j][first..]);
+                    }
+                    dots = weights[j].mul_add(slopes[j], dots);
+                }
+                for j in 0..key_time {
+                    slopes[j] = weights[j] * (slopes[j] - dots);
+                    slopes[j].store(&mut all_slopes[j][first..]);
+                    if dropout.is_some() {
+                        weights[j] = weights[j] * Vector::load(simd, &head.factors[j][first..]);
+                    }
+                    weights[j].store(&mut all_weights[j][first..]);
+                }
+                let sums = sum_over_keys(simd, &slopes[..key_time], &key);
+                store_columns(&sums, Vector::splat(simd, scale), first, &mut slope_columns);
+            }
+            store_rows(&slope_columns, index * D, for_query);
+            if let Some(bias) = &mut bias {
+                let bias = &mut bias[index * attention.distances()..][..attention.distances()];
+                bias.fill(0.0);
+                for j in 0..key_time {
+                    for i in 0..query_time {
+                        bias[query_time - 1 - i + j] += all_slopes[j][i];
+                    }
                 }
             }
-            let sums = sum_over_keys(simd, &weights[..key_time], &value);
-            store_columns(&sums, inverse_sums, first, &mut context_columns);
-        }
-        store_rows(&context_columns, index * D, context);
-    }
-}
-
-#[inline(always)]
-fn backward_wide<S: Simd, const D: usize>(
-    simd: S,
-    attention: &Attention,
-    sequence: usize,
-    inputs: &Inputs,
-    saved: &PieceSaved,
-    gradients: &mut PieceGradients,
-) {
-    let Attention { query_time, key_time, scale, rotary, first_query, .. } = *attention;
-    let (mut key, mut value) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
-    let (mut query, mut gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
-    let (mut query_columns, mut gradient_columns) = ([[0.0; LANES]; D], [[0.0; LANES]; D]);
-    let mut slope_columns = [[0.0; LANES]; D];
-    let (mut key_gradient, mut value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
-    let (mut all_weights, mut all_slopes) = ([[0.0; LANES]; LANES], [[0.0; LANES]; LANES]);
-    let mut squares = Squares::default();
-    for index in 0..attention.heads {
-        let key_columns = index / attention.group() * D..(index / attention.group() + 1) * D;
-        if index % attention.group() == 0 {
-            load_rows(inputs.key, key_columns.start, rotary, 0, &mut key);
-            load_rows(inputs.value, key_columns.start, None, 0, &mut value);
-            (key_gradient, value_gradient) = ([[0.0; D]; LANES], [[0.0; D]; LANES]);
-        }
-        let head = Head::new(attention, sequence, index, &mut squares);
-        load_rows(inputs.query, index * D, rotary, first_query, &mut query);
-        load_rows(saved.context_gradient, index * D, None, 0, &mut gradient);
-        transpose(&query, &mut query_columns);
-        transpose(&gradient, &mut gradient_columns);
-        for first in (0..query_time).step_by(Vector::<S>::LANES) {
-            let used = first..query_time.min(first + Vector::<S>::LANES);
-            let log_sums = Vector::load(simd, &saved.log_sum_exp[index * query_time..][used]);
-            let mut weights = [Vector::splat(simd, 0.0); LANES];
-            head.scores(simd, &load_columns(simd, &query_columns, first), &key, first, &mut weights);
-            let mut slopes = [Vector::splat(simd, 0.0); LANES];
-            let columns = load_columns(simd, &gradient_columns, first);
-            products_with_rows(simd, &columns, &value, key_time, &mut slopes);
-            // The sum over keys of d p (g . v) is g . c.
-            let mut dots = Vector::splat(simd, 0.0);
-            for j in 0..key_time {
-                weights[j] = (weights[j] - log_sums).exp();
-                if let Some(factors) = &head.factors {
-                    slopes[j] = slopes[j] * Vector::load(simd, &factors[j][first..]);
+            add_over_queries(simd, attention, &all_slopes, &query, &mut key_gradient);
+            add_over_queries(simd, attention, &all_weights, &gradient, &mut value_gradient);
+            if (index + 1) % attention.group() == 0 {
+                for j in 0..key_time {
+                    let key_row = &mut for_key.row(j)[key_columns.clone()];
+                    key_row.iter_mut().zip(&key_gradient[j]).for_each(|(x, sum)| *x = scale * sum);
+                    for_value.row(j)[key_columns.clone()].copy_from_slice(&value_gradient[j]);
                 }
-                dots = weights[j].mul_add(slopes[j], dots);
-            }
-            for j in 0..key_time {
-                slopes[j] = weights[j] * (slopes[j] - dots);
-                slopes[j].store(&mut all_slopes[j][first..]);
-                let factor = match &head.factors {
-                    Some(factors) => Vector::load(simd, &factors[j][first..]),
-                    None => Vector::splat(simd, 1.0),
-                };
-                (weights[j] * factor).store(&mut all_weights[j][first..]);
-            }
-            let sums = sum_over_keys(simd, &slopes[..key_time], &key);
-            store_columns(&sums, Vector::splat(simd, scale), first, &mut slope_columns);
-        }
-        store_rows(&slope_columns, index * D, gradients.query);
-        if let Some(rotary) = rotary {
-            let columns = index * D..(index + 1) * D;
-            rotary.turn_back(first_query, &mut gradients.query.part(0..query_time, columns));
-        }
-        if let Some(bias) = &mut gradients.bias {
-            let bias = &mut bias[index * attention.distances()..][..attention.distances()];
-            bias.fill(0.0);
-            for j in 0..key_time {
-                for i in 0..query_time {
-                    bias[query_time - 1 - i + j] += all_slopes[j][i];
-                }
-            }
-        }
-        add_over_queries(simd, attention, &all_slopes, &query, &mut key_gradient);
-        add_over_queries(simd, attention, &all_weights, &gradient, &mut value_gradient);
-        if (index + 1) % attention.group() == 0 {
-            for j in 0..key_time {
-                let key_row = &mut gradients.key.row(j)[key_columns.clone()];
-                key_row.iter_mut().zip(&key_gradient[j]).for_each(|(x, sum)| *x = scale * sum);
-                gradients.value.row(j)[key_columns.clone()].copy_from_slice(&value_gradient[j]);
-            }
-            if let Some(rotary) = rotary {
-                rotary.turn_back(0, &mut gradients.key.part(0..key_time, key_columns));
             }
         }
     }

@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use super::super::Attention;
-use super::super::rotary::{Rotary, Turn, turn_row};
+use super::super::rotary::{Rotary, Turn};
 use super::{Columns, Rows, Square};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
@@ -116,8 +116,7 @@ pub(super) fn load_rows<const D: usize>(
     for (index, row) in rows.iter_mut().enumerate().take(matrix.rows()) {
         row.copy_from_slice(&matrix.row(index)[column..column + D]);
         if let Some(rotary) = rotary {
-            let (cosines, sines) = rotary.angles(first + index, D / 2);
-            turn_row(Turn::Forth, cosines, sines, row);
+            rotary.turn(Turn::Forth, first + index, row);
         }
     }
 }

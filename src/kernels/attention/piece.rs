@@ -1,0 +1,73 @@
+//! A piece of work: a sequence's key-value head with the query heads that share it, or all heads of a short
+//! sequence.
+
+use super::rotary::Turn;
+use super::{Attention, Saved};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::pool::{self, Buffer};
+
+/// What a piece reads. Pieces are counted along a sequence's heads first, then over the sequences.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub attention: &'a Attention<'a>,
+    pub sequence: usize,
+    /// The first of its query heads.
+    pub first_head: usize,
+    /// `[query_time, query heads * d_head]`.
+    pub query: Matrix<'a>,
+    /// `[key_time, key heads * d_head]`, as the values.
+    pub key: Matrix<'a>,
+    pub value: Matrix<'a>,
+}
+
+impl<'a> Piece<'a> {
+    pub fn new(attention: &'a Attention, [query, key, value]: [Matrix<'a>; 3], index: usize) -> Self {
+        let Attention { query_time, key_time, heads, .. } = *attention;
+        let heads_of_piece = attention.heads_of_piece();
+        let pieces = heads / heads_of_piece;
+        let [query_width, width] = attention.widths().map(|width| width / pieces);
+        Self {
+            attention,
+            sequence: index / pieces,
+            first_head: index % pieces * heads_of_piece,
+            query: query.tile(index, query_time, query_width),
+            key: key.tile(index, key_time, width),
+            value: value.tile(index, key_time, width),
+        }
+    }
+
+    /// The piece with its queries and keys turned by rotary positions, where there are any: they then lie in `room`.
+    pub fn turned(self, room: &'a mut [Option<Buffer>; 2]) -> Self {
+        let Attention { d_head, first_query, rotary, .. } = *self.attention;
+        let Some(rotary) = rotary else { return self };
+        let [for_query, for_key] = room;
+        let turned = |room: &'a mut Option<Buffer>, first, rows: Matrix| {
+            let room = room.insert(pool::take(rows.rows() * rows.columns()));
+            let mut turned = MatrixMut::new(room, rows.columns());
+            (0..rows.rows()).for_each(|row| turned.row(row).copy_from_slice(rows.row(row)));
+            rotary.turn_heads(Turn::Forth, first, d_head, &mut turned);
+            Matrix::new(room, rows.columns())
+        };
+        let (query, key) = (turned(for_query, first_query, self.query), turned(for_key, 0, self.key));
+        Self { query, key, ..self }
+    }
+
+    /// The row of the dropout mask, which counts queries over all heads and sequences.
+    #[inline(always)]
+    pub fn mask_row(&self, head: usize, query: usize) -> usize {
+        let Attention { heads, query_time, .. } = *self.attention;
+        (self.sequence * heads + self.first_head + head) * query_time + query
+    }
+}
+
+impl Saved<'_> {
+    /// What belongs to a piece.
+    pub(super) fn piece(&self, attention: &Attention, index: usize) -> Self {
+        let Attention { query_time, d_head, .. } = *attention;
+        let heads = attention.heads_of_piece();
+        let [context, context_gradient] =
+            [self.context, self.context_gradient].map(|part| part.tile(index, query_time, heads * d_head));
+        let log_sum_exp = &self.log_sum_exp[index * heads * query_time..][..heads * query_time];
+        Self { context, log_sum_exp, context_gradient }
+    }
+}
