@@ -73,7 +73,9 @@ impl Loader {
         let first = index * self.batch_size;
         let samples = first..self.sequences.len().clamp(first, first + self.batch_size);
         match (self.order, self.sequences.window_starts()) {
-            (Order::InOrder, _) => self.sequences.fill(samples, into),
+            (Order::InOrder, _) => {
+                self.sequences.fill(samples.map(|sample| self.sequences.place(sample)), into)
+            }
             (Order::Shuffled, None) => {
                 let permutation = self.permutation(epoch);
                 self.sequences.fill(permutation[samples].iter().map(|&sample| sample as usize), into);
@@ -93,7 +95,7 @@ impl Loader {
                             .random_range(starts.clone())
                     })
                 };
-                self.sequences.fill_windows((0..self.batch_size).map(start), into);
+                self.sequences.fill((0..self.batch_size).map(start), into);
             }
         }
     }

@@ -145,24 +145,29 @@ impl Sequences {
         self.parts().flat_map(|(rows, part)| rows.ids.iter(part))
     }
 
-    /// Where the ids of a sample lie: its first input, then its targets.
-    fn range(&self, sample: usize) -> Range<usize> {
+    /// The place of a sample: its number, or of windows side by side where it starts in their part of the stream.
+    pub(crate) fn place(&self, sample: usize) -> usize {
+        self.windows.as_ref().map_or(sample, |windows| sample * windows.length)
+    }
+
+    /// Where the ids of the sample at a place lie: its first input, then its targets.
+    fn range(&self, place: usize) -> Range<usize> {
         match &self.windows {
-            None => self.targets.range(sample),
-            Some(windows) => windows.ids(sample * windows.length),
+            None => self.targets.range(place),
+            Some(windows) => windows.ids(place),
         }
     }
 
     /// The source of a sample, empty where there is none, and its first input with all targets.
     pub(crate) fn sample(&self, sample: usize) -> (Vec<u32>, Vec<u32>) {
         let source = self.source.iter().flat_map(|source| source.ids.iter(source.range(sample)));
-        (source.collect(), self.targets.ids.iter(self.range(sample)).collect())
+        (source.collect(), self.targets.ids.iter(self.range(self.place(sample))).collect())
     }
 
     /// Which of the first input and the targets of a sample a perfect model knows.
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
         let role = |at| self.targets.roles.get(at).copied();
-        self.range(sample).map(|at| role(at) == Some(Role::Determined)).collect()
+        self.range(self.place(sample)).map(|at| role(at) == Some(Role::Determined)).collect()
     }
 
     /// The places from which a full window can start, where the samples are windows of a stream.
@@ -175,27 +180,14 @@ impl Sequences {
         self.windows.as_ref().map(|windows| (&self.targets.ids, windows.part.clone()))
     }
 
-    /// Fills `into` with the samples of the given numbers, which are below [`len`](Self::len).
-    pub(crate) fn fill(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
-        self.targets.fill(samples.clone().map(|sample| self.range(sample)), into);
+    /// Fills `into` with the samples at the given [places](Self::place); windows may start anywhere among
+    /// [`window_starts`](Self::window_starts).
+    pub(crate) fn fill(&self, places: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
+        self.targets.fill(places.clone().map(|place| self.range(place)), into);
         match &self.source {
-            Some(source) => source.fill_source(samples, into),
+            Some(source) => source.fill_source(places, into),
             None => into.source = None,
         }
-    }
-
-    /// Fills `into` with the windows of a stream that start at the given places.
-    ///
-    /// # Panics
-    /// Where the samples are no windows: ask [`window_starts`](Self::window_starts) first.
-    pub(crate) fn fill_windows(
-        &self,
-        starts: impl ExactSizeIterator<Item = usize> + Clone,
-        into: &mut Batch,
-    ) {
-        let windows = self.windows.as_ref().expect("rows have no windows");
-        self.targets.fill(starts.map(|start| windows.ids(start)), into);
-        into.source = None;
     }
 }
 

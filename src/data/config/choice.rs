@@ -5,8 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::de::{Deserializer, Error};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Where sequences come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,7 +76,7 @@ impl fmt::Display for Task {
 
 /// What the tokens of a text are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
+#[serde(rename_all = "lowercase", expecting = "expected text in quotes")]
 pub enum Tokens {
     /// Its characters.
     #[default]
@@ -85,27 +84,8 @@ pub enum Tokens {
     /// What byte pair encoding, trained on the text, makes of it.
     Bpe,
     /// What a given `tokenizer.json` makes of it.
+    #[serde(untagged)]
     File(PathBuf),
-}
-
-impl From<String> for Tokens {
-    fn from(name: String) -> Self {
-        match name.as_str() {
-            "characters" => Tokens::Characters,
-            "bpe" => Tokens::Bpe,
-            _ => Tokens::File(name.into()),
-        }
-    }
-}
-
-impl From<Tokens> for String {
-    fn from(tokens: Tokens) -> Self {
-        match tokens {
-            Tokens::Characters => "characters".into(),
-            Tokens::Bpe => "bpe".into(),
-            Tokens::File(path) => path.to_string_lossy().into_owned(),
-        }
-    }
 }
 
 /// What the values of a table are.
@@ -123,14 +103,18 @@ pub enum Values {
 
 /// The shortest and the longest period of a motif.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected the shortest and the longest, as [8, 16], or \"auto\"")]
+#[serde(
+    rename_all = "lowercase",
+    expecting = "expected the shortest and the longest, as [8, 16], or \"auto\""
+)]
+#[schemars(untagged)]
 pub enum Periods {
     /// A quarter and half of the length. Written `"auto"`.
     #[default]
-    #[serde(with = "auto")]
     #[schemars(with = "String")]
     Auto,
     /// From the first to the second.
+    #[serde(untagged)]
     Of([usize; 2]),
 }
 
@@ -162,14 +146,15 @@ impl Column {
 
 /// A number, or `"auto"` for the one that suits the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected an integer or \"auto\"")]
+#[serde(rename_all = "lowercase", expecting = "expected an integer or \"auto\"")]
+#[schemars(untagged)]
 pub enum Count {
     /// The number that suits the data. Written `"auto"`.
     #[default]
-    #[serde(with = "auto")]
     #[schemars(with = "String")]
     Auto,
     /// This number.
+    #[serde(untagged)]
     Of(usize),
 }
 
@@ -179,22 +164,6 @@ impl Count {
         match self {
             Count::Auto => suits,
             Count::Of(count) => count,
-        }
-    }
-}
-
-/// The word `"auto"` for a variant without a value.
-mod auto {
-    use super::*;
-
-    pub fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("auto")
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "auto" => Ok(()),
-            word => Err(D::Error::custom(word)),
         }
     }
 }

@@ -55,7 +55,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     let is_json = ["json", "jsonl", "ndjson"].contains(&extension.as_str());
     let mut table = Table {
         config,
-        encoder: Encoder::new(config, given),
+        given,
+        encoder: None,
         ids: Ids::default(),
         rows: Vec::new(),
         is_json,
@@ -70,13 +71,13 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         true => json::lines(path, &text).try_for_each(|line| table.push_json(line?)),
         false => table.read_delimited(delimited::rows(path, &text)),
     }?;
-    if table.ids.len() == 0 {
+    let Some(encoder) = table.encoder.take() else {
         return Err(Error::file(path, None, None, "is empty; give a table to learn from"));
-    }
+    };
     if table.is_stream != Some(true) {
-        return table.into_rows(given);
+        return table.into_rows(encoder);
     }
-    let vocabulary = table.encoder.finish(&mut table.ids, false)?;
+    let vocabulary = encoder.finish(&mut table.ids, false)?;
     let (train, valid) = Sequences::cut(config, table.ids)?;
     Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
 }
@@ -94,7 +95,9 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
 /// What was read so far.
 struct Table<'a> {
     config: &'a DataConfig,
-    encoder: Encoder<'a>,
+    given: Option<&'a Vocabulary>,
+    /// Made for the first value.
+    encoder: Option<Encoder<'a>>,
     ids: Ids,
     /// Where each sequence lies in the ids.
     rows: Vec<Range<usize>>,
@@ -108,7 +111,7 @@ struct Table<'a> {
     lonely: Option<usize>,
 }
 
-impl Table<'_> {
+impl<'a> Table<'a> {
     fn problem(&self, line: Option<usize>, problem: impl Into<String>) -> Error {
         Error::file(&self.config.path, line, None, problem)
     }
@@ -208,12 +211,16 @@ impl Table<'_> {
                 "`{shown}` goes on over several lines: close its quote, or write the value in one line"
             ));
         }
+        if value.is_empty() {
+            return Err("an empty value; give it a name, or leave out the line".into());
+        }
         self.ends_itself |= value == END;
-        self.encoder.id(value)
+        let (config, given) = (self.config, self.given);
+        self.encoder.get_or_insert_with(|| Encoder::new(config, given, value)).id(value)
     }
 
     /// Each row as a sequence.
-    fn into_rows(mut self, given: Option<&Vocabulary>) -> Result<Dataset> {
+    fn into_rows(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
         let lengths = || self.rows.iter().map(ExactSizeIterator::len);
         let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
         if longest > LARGEST {
@@ -221,7 +228,7 @@ impl Table<'_> {
             let long = format!("has a line of {values}; name a `data.column` to cut it into windows");
             return Err(self.problem(None, long));
         }
-        let is_ended = given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
+        let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
         let (all, train_rows) = (self.rows.len(), self.config.train_part(self.rows.len()));
         if longest + usize::from(with_end) < 2 {
@@ -243,15 +250,12 @@ impl Table<'_> {
             );
             return Err(self.problem(None, few));
         }
-        let vocabulary = self.encoder.finish(&mut self.ids, with_end)?;
+        let vocabulary = encoder.finish(&mut self.ids, with_end)?;
         let end = vocabulary.end().filter(|_| with_end);
-        let mut row = Vec::new();
         let [train, valid] = [&self.rows[..train_rows], &self.rows[train_rows..]].map(|part| {
             let mut split = Rows::default();
             for range in part {
-                row.clear();
-                row.extend(self.ids.iter(range.clone()).chain(end));
-                split.push(&row);
+                split.push(&self.ids.iter(range.clone()).chain(end).collect::<Vec<u32>>());
             }
             Sequences::rows(split)
         });

@@ -11,8 +11,6 @@ use crate::error::Result;
 /// Turns values into ids, and learns the vocabulary on the way.
 #[derive(Debug)]
 pub(super) enum Encoder<'a> {
-    /// Nothing read yet: the first value decides.
-    Undecided(Count),
     /// Each integer is its own id; so many were asked for.
     Integers { vocab: Count, largest: u32 },
     /// Ids in the order in which symbols came.
@@ -22,29 +20,21 @@ pub(super) enum Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub fn new(config: &DataConfig, given: Option<&'a Vocabulary>) -> Self {
+    /// By a given vocabulary, or as `data.values` or else the first value says.
+    pub fn new(config: &DataConfig, given: Option<&'a Vocabulary>, first: &str) -> Self {
+        // Infinities and NaN are words first.
+        let is_number = || first.parse().is_ok_and(f64::is_finite);
         match (given, config.values) {
             (Some(vocabulary), _) => Encoder::Given(vocabulary),
-            (None, Values::Auto) => Encoder::Undecided(config.vocab),
-            (None, Values::Integers) => Encoder::Integers { vocab: config.vocab, largest: 0 },
+            (None, Values::Auto) if !is_number() => Encoder::Symbols(HashMap::new()),
             (None, Values::Symbols) => Encoder::Symbols(HashMap::new()),
+            (None, Values::Auto | Values::Integers) => Encoder::Integers { vocab: config.vocab, largest: 0 },
         }
     }
 
     /// The id of a value, or what is wrong with it.
     pub fn id(&mut self, value: &str) -> Result<u32, String> {
-        if value.is_empty() {
-            return Err("an empty value; give it a name, or leave out the line".into());
-        }
         match self {
-            Encoder::Undecided(vocab) => {
-                *self = match value.parse::<f64>() {
-                    // Infinities and NaN are words first.
-                    Ok(number) if number.is_finite() => Encoder::Integers { vocab: *vocab, largest: 0 },
-                    _ => Encoder::Symbols(HashMap::new()),
-                };
-                self.id(value)
-            }
             Encoder::Integers { vocab, largest } => {
                 let id = integer(value, *vocab)?;
                 *largest = id.max(*largest);
@@ -66,7 +56,6 @@ impl<'a> Encoder<'a> {
     /// brought; with an end token where it is asked for.
     pub fn finish(self, ids: &mut Ids, with_end: bool) -> Result<Vocabulary> {
         match self {
-            Encoder::Undecided(_) => Vocabulary::symbols(Vec::new(), None),
             Encoder::Integers { vocab, largest } => {
                 let integers = vocab.or(largest as usize + 1);
                 Ok(Vocabulary::integers(integers, if with_end { &[END] } else { &[] }))

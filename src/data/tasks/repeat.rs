@@ -21,9 +21,7 @@
 //! P(y | x_0 … x_{n-1}) = Σ_p w_p q_p(y),      then   w_p ← w_p q_p(x_n) / P(x_n)
 //! ```
 //!
-//! The product over a sample telescopes to `P(x_0 … x_{N-1}) = mean over p of V^-min(N, p)` where
-//! only periods count that the whole sample agrees with, so the sum of `-ln P` is one logarithm.
-//! Its expectation is the mean over the periods and over motifs; motifs are sampled, period by
+//! The expectation of `-ln P` is the mean over the periods and over motifs; motifs are sampled, period by
 //! period, until the standard error is below 1e-4 nats (almost all of the variance lies between
 //! periods, so a few hundred motifs do).
 //!
@@ -82,19 +80,6 @@ impl Repeat {
             };
         }
     }
-
-    /// `-ln P(x_1 … x_{N-1} | x_0)`: what the best predictor pays for a whole sample.
-    fn cost(&self, sample: &[u32]) -> f64 {
-        let vocab = self.vocab as f64;
-        let agrees = |period: &usize| sample.iter().zip(sample.iter().skip(*period)).all(|(a, b)| a == b);
-        let mut agreeing = self.periods().filter(agrees).peekable();
-        let Some(&likeliest) = agreeing.peek() else { return f64::INFINITY };
-        // In units of the likelihood of the shortest of them, so that none underflows.
-        let likelihood: f64 = agreeing.map(|period| vocab.powi(likeliest as i32 - period as i32)).sum();
-        let mean = likelihood / self.periods().count() as f64;
-        // x_0 is any integer, and is given.
-        (likeliest as f64 - 1.0) * vocab.ln() - mean.ln()
-    }
 }
 
 impl SequenceTask for Repeat {
@@ -142,7 +127,7 @@ impl SequenceTask for Repeat {
         let stride = (self.periods().count() * ROUND).div_ceil(most);
         let periods = || self.periods().step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
-        let mut sample = vec![0; self.tokens()];
+        let (mut sample, mut probabilities) = (vec![0; self.tokens()], vec![0.0; self.length]);
         // Of each period the sum of the costs and of their squares.
         let mut sums: Vec<(f64, f64)> = periods().map(|_| (0.0, 0.0)).collect();
         let strata = sums.len() as f64;
@@ -151,7 +136,8 @@ impl SequenceTask for Repeat {
             for (period, (sum, squares)) in periods().zip(&mut sums) {
                 for _ in 0..ROUND {
                     self.draw_with_period(period, &mut random, &mut sample);
-                    let cost = self.cost(&sample) / targets;
+                    self.probabilities(&sample, &mut probabilities);
+                    let cost = -probabilities.iter().map(|p| p.ln()).sum::<f64>() / targets;
                     *sum += cost;
                     *squares += cost * cost;
                 }
@@ -197,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_sample_is_the_sum_over_its_targets() {
+    fn the_product_over_a_sample_is_the_mean_over_the_periods_that_it_agrees_with() {
         let task = repeat(2, 29, [2, 7]);
         let mut random = generator(0, Purpose::TrainingSet, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; 30], vec![0.0; 29]);
@@ -205,7 +191,10 @@ mod tests {
             task.draw(&mut random, &mut sample);
             task.probabilities(&sample, &mut probabilities);
             let sum: f64 = probabilities.iter().map(|p| -p.ln()).sum();
-            assert!((task.cost(&sample) - sum).abs() < 1e-9);
+            let agrees = |period: &usize| (*period..30).all(|at| sample[at] == sample[at - period]);
+            let agreeing = (2..=7).filter(agrees).map(|period| 2f64.powi(-(period as i32)));
+            let cost = -(agreeing.sum::<f64>() / 6.0).ln() - 2f64.ln();
+            assert!((cost - sum).abs() < 1e-9, "{cost}, not {sum}");
         }
     }
 

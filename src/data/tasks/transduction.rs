@@ -62,16 +62,11 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32]))
         let mut random = generator(seed, purpose, [0, 0]);
         let end = config.symbols() as u32;
         let (mut sources, mut answers) = (Rows::default(), Rows::default());
-        let (mut source, mut answered) = (Vec::new(), Vec::new());
         for _ in 0..samples {
             let length = random.random_range(1..=config.length as u32);
-            source.clear();
-            source.extend((0..length).map(|_| random.random_range(0..end)));
-            answered.clear();
-            answered.push(end);
-            answered.extend(&source);
-            answer(&mut answered[1..]);
-            answered.push(end);
+            let source: Vec<u32> = (0..length).map(|_| random.random_range(0..end)).collect();
+            let mut answered = [&[end], &source[..], &[end]].concat();
+            answer(&mut answered[1..=source.len()]);
             sources.push(&source);
             answers.push_with_roles(&answered, (1..answered.len()).map(|_| Role::Determined));
         }
