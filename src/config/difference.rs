@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Config, is_empty};
-use crate::data::Tokens;
+use crate::data::{Source, Tokens};
 use crate::error::{Error, Result};
 
 /// A key with other values in two configs.
@@ -66,6 +66,11 @@ impl Config {
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
             there.clone_from(here);
         }
+        // A file has as many samples as it has, whatever these keys say.
+        if self.data.source != Source::Sequences {
+            moved.data.train_samples = self.data.train_samples;
+            moved.data.valid_samples = self.data.valid_samples;
+        }
         match self.difference(&moved, &["run", "data", "model"]) {
             None => Ok(()),
             Some(difference) => Err(difference.refused(
@@ -99,6 +104,9 @@ mod tests {
             said.starts_with("`model.heads` = 2 differs from 4, which the run `runs/a` was made"),
             "{said}"
         );
+        let text = |samples| config(&["data.path=a.txt", samples]);
+        let (one, other) = (text("data.train_samples=7"), text("data.train_samples=8"));
+        assert!(one.check_resumes(&other, Path::new("a")).is_ok(), "a text has no samples to draw");
         assert!(config(&["training.steps=7"]).check_resumes(&config(&[]), Path::new("a")).is_ok());
     }
 }
