@@ -16,8 +16,8 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::report::{Style, draw_study};
-use crate::terminal::{ProgressKind, keep_working_unread, print_json_line, say, warn};
-use crate::training::{RunFolder, Target, check_precision, dataset};
+use crate::terminal::{ProgressKind, counted, keep_working_unread, print_json_line, say, warn};
+use crate::training::{RunFolder, Target, check_precision, dataset, warnings};
 use crate::tuning::{
     Candidate, Outline, OverfitCheck, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked,
     study_folder,
@@ -88,12 +88,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         candidates.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
     if args.dry_run {
         print_outline(&config.name(), &outline);
+        let mut warnings = warnings(&config, &dataset, outline.steps());
         if let [first, ..] = too_large[..] {
-            let (count, of) = (too_large.len(), candidates.len());
-            warn(&format!(
-                "warning: {count} of {of} trials cannot be trained here, as the first of them: {first}"
-            ));
+            let (count, of) = (too_large.len(), counted(candidates.len(), "trial"));
+            warnings.push(format!("{count} of {of} cannot be trained here, as the first of them: {first}"));
         }
+        warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
     if is_new && too_large.len() == candidates.len() {

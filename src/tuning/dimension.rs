@@ -58,11 +58,8 @@ impl Dimension {
                 let mut points: Vec<toml::Value> = Vec::new();
                 for value in values {
                     // 1 and 1.0 are one value.
-                    let is_same = |other: &toml::Value| match number(other).zip(number(value)) {
-                        Some((other, value)) => other == value,
-                        None => other == value,
-                    };
-                    if !points.iter().any(is_same) {
+                    let same = |other| number(other).is_some_and(|other| number(value) == Some(other));
+                    if !points.iter().any(|other| other == value || same(other)) {
                         points.push(value.clone());
                     }
                 }

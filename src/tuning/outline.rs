@@ -9,6 +9,7 @@ use crate::backend::{Device, Memory};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
+use crate::terminal::counted;
 use crate::training::Start;
 
 /// Steps of the longest trial.
@@ -78,8 +79,9 @@ impl Outline {
         let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
-                "leaves trials of {steps} steps no room to be compared so often, each time `tune.eta` = {} times as \
-                 far: lower it, or raise `tune.steps`",
+                "leaves trials of {} no room to be compared so often, each time `tune.eta` = {} times as far: lower \
+                 it, or raise `tune.steps`",
+                counted(steps, "step"),
                 outline.stages.eta
             );
             return Err(Error::key("tune.rungs", asked, problem));
@@ -104,6 +106,11 @@ impl Outline {
         };
         let proposed = self.stages.agenda(|_, _| None).trials;
         proposed.into_iter().map(|trial| trial.setting).enumerate().map(candidate).collect()
+    }
+
+    /// Steps of a trial at the config's own batch size.
+    pub fn steps(&self) -> usize {
+        self.budget.steps(&self.base)
     }
 
     /// The rungs, in steps at the config's own batch size; the last is the end of a trial.
@@ -160,14 +167,10 @@ impl Outline {
 /// search stand, do not ask.
 fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
     let is_shape = |key: &str| key.starts_with("model.") && key != "model.dropout";
-    match tune.search.iter().find(|(key, _)| config.run.start().is_some() && is_shape(key)) {
-        None => Ok(()),
-        Some((key, value)) => {
-            let problem = "cannot be searched with `run.from`: the weights that trials start from have one shape; search \
-                           keys of [training], or leave `run.from` out";
-            Err(not_searched(key, value, problem))
-        }
-    }
+    let shape = tune.search.iter().find(|(key, _)| config.run.start().is_some() && is_shape(key));
+    let problem = "cannot be searched with `run.from`: the weights that trials start from have one shape; search \
+                   keys of [training], or leave `run.from` out";
+    shape.map_or(Ok(()), |(key, value)| Err(not_searched(key, value, problem)))
 }
 
 #[cfg(test)]

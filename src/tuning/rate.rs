@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::statistics::{mean, median};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
@@ -111,11 +112,8 @@ impl Verdict {
 
 /// The mean of each loss and its neighbours, as many on both sides; at the ends of what there is.
 fn smooth(losses: &[f64]) -> Vec<f64> {
-    let mean = |index: usize| {
-        let near = &losses[index.saturating_sub(AROUND)..(index + AROUND + 1).min(losses.len())];
-        near.iter().sum::<f64>() / near.len() as f64
-    };
-    (0..losses.len()).map(mean).collect()
+    let near = |index: usize| &losses[index.saturating_sub(AROUND)..(index + AROUND + 1).min(losses.len())];
+    (0..losses.len()).map(|index| mean(near(index))).collect()
 }
 
 /// What a curve says. A fall or a rise counts where it is more than batches differ by: `risen`, where the
@@ -137,10 +135,9 @@ fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdic
 /// The standard deviation of the difference of two smoothed losses, by how far a loss is from the next:
 /// the median of that, which neither a trend nor the rise at the end moves far.
 fn noise(losses: &[f64]) -> f64 {
-    let mut distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect::<Vec<_>>();
-    distances.sort_by(f64::total_cmp);
+    let distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect::<Vec<_>>();
     // Of two normal numbers with deviation 1 half differ by more than 0.954.
-    let deviation = distances.get(distances.len() / 2).copied().unwrap_or(0.0) / 0.954;
+    let deviation = median(&distances).unwrap_or(0.0) / 0.954;
     // At the ends a mean has half as many losses as elsewhere.
     deviation * (1.0 / (AROUND + 1) as f64 + 1.0 / (2 * AROUND + 1) as f64).sqrt()
 }

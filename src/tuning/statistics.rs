@@ -7,12 +7,9 @@ pub fn mean(values: &[f64]) -> f64 {
 
 /// The standard deviation, of a sample.
 pub fn deviation(values: &[f64]) -> f64 {
-    if values.len() < 2 {
-        return 0.0;
-    }
     let mean = mean(values);
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-    (squares / (values.len() - 1) as f64).sqrt()
+    (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
 }
 
 /// How far the last fifth, of three at least, spreads around its own straight line: a loss that still
@@ -35,20 +32,22 @@ pub fn spikes(losses: &[f64]) -> Option<usize> {
     const BEFORE: usize = 20;
     let stands_out = |window: &[f64]| {
         let (before, value) = (&window[..BEFORE], window[BEFORE]);
-        let middle = median(before);
+        let middle = median(before)?;
         let distances = before.iter().map(|loss| (loss - middle).abs()).collect::<Vec<_>>();
-        value - middle > 6.0 * median(&distances).max(1e-3 * middle.abs())
+        Some(value - middle > 6.0 * median(&distances)?.max(1e-3 * middle.abs()))
     };
-    (losses.len() > BEFORE).then(|| losses.windows(BEFORE + 1).filter(|window| stands_out(window)).count())
+    let windows = losses.windows(BEFORE + 1);
+    (losses.len() > BEFORE).then(|| windows.filter(|window| stands_out(window) == Some(true)).count())
 }
 
-fn median(values: &[f64]) -> f64 {
+/// The median; none of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
     match sorted.len() % 2 {
-        0 => (sorted[half - 1] + sorted[half]) / 2.0,
-        _ => sorted[half],
+        0 => Some((sorted.get(half.checked_sub(1)?)? + sorted[half]) / 2.0),
+        _ => Some(sorted[half]),
     }
 }
 

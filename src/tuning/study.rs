@@ -269,13 +269,10 @@ impl Study {
     fn write(&self) -> Result<()> {
         let table = table::csv(&self.outline.stages.keys(), self.trials());
         write_atomically(&self.folder.path().join("study.csv"), &table)?;
-        match ranked(self.trials()).first().filter(|first| first.loss.is_some()) {
-            None => Ok(()),
-            Some(first) => {
-                let config = self.outline.whole_config(&self.configs[first.trial]);
-                write_atomically(&best(&self.folder), config.to_toml().as_bytes())
-            }
-        }
+        let ranked = ranked(self.trials());
+        let Some(first) = ranked.first().filter(|first| first.loss.is_some()) else { return Ok(()) };
+        let config = self.outline.whole_config(&self.configs[first.trial]);
+        write_atomically(&best(&self.folder), config.to_toml().as_bytes())
     }
 
     /// The page of a trial's run, relative to the study's folder; of several seeds that of the first. None where

@@ -29,22 +29,21 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
     say(&format!("{name}: what a study would try, nothing is trained"));
     say(&format!(
         "  trials   {}{}, each of {} at the config's own batch size",
-        stages.races().iter().sum::<usize>(),
+        thousands(stages.races().iter().sum::<usize>() as f64),
         if seeds > 1 { format!(" with {seeds} seeds") } else { String::new() },
-        counted(outline.rungs().last().copied().unwrap_or_default(), "step")
+        counted(outline.steps(), "step")
     ));
     let goes_on = if rungs.len() > 1 { format!("; one in {} goes on", stages.eta) } else { String::new() };
     say(&format!("  rungs    at step {}{goes_on}", rungs.join(", ")));
     let (sequences, all) = outline.study_sequences();
     say(&format!(
-        "  in all   {} training sequences at most, of {} without rungs",
-        thousands(sequences as f64),
+        "  in all   {} at most, of {} without rungs",
+        counted(sequences, "training sequence"),
         thousands(all as f64)
     ));
     if let [reason, ..] = &stages.refused[..] {
-        let count = stages.refused.len();
-        let combinations = if count == 1 { "combination" } else { "combinations" };
-        say(&format!("  left out {count} {combinations} that the config refuses: {reason}"));
+        let count = counted(stages.refused.len(), "combination");
+        say(&format!("  left out {count} that the config refuses: {reason}"));
     }
     for (number, trial) in stages.agenda(|_, _| None).trials.iter().enumerate() {
         say(&format!("  {number:03}      {}", setting_shown(&trial.setting)));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{STUDY, place, refusal, rows, succeeds, trains, with};
+use super::{STUDY, place, refusal, rows, succeeds, trains, tune, with};
 use crate::{program, text};
 
 #[test]
@@ -132,6 +132,33 @@ fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
     assert!(said.contains("learned by heart"), "{said}");
     let ended = rows(&place.path().join("study")).into_iter().map(|row| row["ended"].clone());
     assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
+}
+
+#[test]
+fn a_rehearsal_warns_of_the_data_and_of_models_that_no_memory_holds_and_no_study_of_these_begins() {
+    let place = place();
+    let sets = [
+        "tune.method=grid",
+        "tune.search.training.learning_rate=[3e-3]",
+        "tune.search.model.d_model=[65536]",
+        "tune.search.model.heads=[2]",
+        "tune.search.training.batch_size=[16]",
+        "model.layers=64",
+        "data.valid_samples=8",
+    ];
+    let output = tune(place.path(), &with(&["study.toml", "--dry-run"], &sets));
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && printed.contains("  trials   1, each of "), "{printed}{said}");
+    let warnings = said.lines().collect::<Vec<_>>();
+    let (of_data, of_memory) = (warnings.first().unwrap(), warnings.last().unwrap());
+    assert!(of_data.starts_with("warning: validation has "), "{said}");
+    let too_large =
+        "warning: 1 of 1 trial cannot be trained here, as the first of them: `model.d_model` = 65536 with ";
+    assert!(of_memory.starts_with(too_large), "{said}");
+
+    let said = refusal(place.path(), &with(&["study.toml", "--run", "study"], &sets));
+    assert!(said.contains("`model.d_model` = 65536 with 64 layers"), "{said}");
+    assert!(!place.path().join("study").exists());
 }
 
 #[test]
