@@ -53,7 +53,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             write_atomically(&self.folder.model(), &weights)?;
         }
         let summary = self.summary(ended, diverged.as_ref().map(|(step, _)| *step))?;
-        summary.write(&self.folder)?;
+        let json = serde_json::to_vec_pretty(&summary).expect("a summary holds plain values");
+        write_atomically(&self.folder.summary(), &json)?;
         // A run that only pauses is looked into when it ends.
         if let Some(best) = self.state.best.as_ref().filter(|_| ended != Ended::Paused) {
             let weights = WeightsFile::open(self.folder.model())?;

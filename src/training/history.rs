@@ -51,8 +51,10 @@ const HEADER: &str = "step,epoch,split,loss,accuracy,learning_rate,gradient_norm
 pub struct History {
     path: PathBuf,
     file: File,
-    bytes: u64,
-    rows: Vec<Row>,
+    /// How many bytes the rows take.
+    pub bytes: u64,
+    /// All rows since the run's start.
+    pub rows: Vec<Row>,
 }
 
 impl History {
@@ -69,8 +71,7 @@ impl History {
     /// # Errors
     /// If rows are missing, or cannot be understood.
     pub fn open(path: &Path, bytes: u64) -> Result<Self> {
-        let io = |error| Error::io("read", path, error);
-        let text = fs::read(path).map_err(io)?;
+        let text = fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
                 "has {} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with \
@@ -100,21 +101,11 @@ impl History {
         Ok(())
     }
 
-    /// How many bytes the rows take.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// What brings every row so far to the disk, on any thread.
     pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let path = self.path.clone();
         let file = self.file.try_clone().map_err(|error| Error::io("write", &path, error))?;
         Ok(move || file.sync_data().map_err(|error| Error::io("write", &path, error)))
-    }
-
-    /// All rows since the run's start.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
     }
 }
 

@@ -87,7 +87,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         self.history.push(row)?;
         let state = &mut self.state;
-        let is_stale = state.stopping.observe(self.history.rows(), &self.config.training);
+        let is_stale = state.stopping.observe(&self.history.rows, &self.config.training);
         self.progress.validated(&status, loss, accuracy);
 
         if state.best.as_ref().is_none_or(|best| loss < best.evaluation.loss) {
@@ -111,7 +111,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged(step, "a weight is not finite".to_string()));
         }
-        self.state.metrics_bytes = self.history.bytes();
+        self.state.metrics_bytes = self.history.bytes;
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let sync_rows = self.history.sync()?;
@@ -152,7 +152,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
     pub(super) fn summary(&self, ended: Ended, diverged_step: Option<usize>) -> Result<Summary> {
         let (state, device) = (&self.state, &self.control.device);
         let best = state.best.as_ref();
-        let last = |split: Split| self.history.rows().iter().rev().find(|row| row.split == split);
+        let last = |split: Split| self.history.rows.iter().rev().find(|row| row.split == split);
         Ok(Summary {
             best_valid_loss: best.map(|best| best.evaluation.loss),
             best_step: best.map(|best| best.step),

@@ -115,7 +115,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             )));
         }
         let mut history = History::open(&folder.metrics(), state.metrics_bytes)?;
-        refuse_done(&folder, &state, history.rows(), training, total)?;
+        refuse_done(&folder, &state, &history.rows, training, total)?;
         let mut heads = HeadHistory::open(&folder.head_scores(), state.step)?;
         let trainee = trainee_of::<B>(config, sizes, weights, &path, device)?;
 

@@ -1,10 +1,12 @@
 //! A short training in memory alone: it leaves no run, and whatever it starts from stays as it is.
 
+use std::path::Path;
+
 use burn::optim::Optimizer as _;
 use burn::train::TrainStep;
 
 use super::optimizer::Optimizer;
-use super::start::Start;
+use super::start::{Start, trainee_of};
 use super::step::StepBatches;
 use crate::backend::compute;
 use crate::config::Config;
@@ -27,7 +29,9 @@ pub fn train_briefly<B: ops::AutodiffBackend, I: Iterator<Item = StepBatches<B>>
     compute(&config.training, || {
         let start = Start::of(config)?;
         let sizes = start.sizes(config, dataset)?;
-        let mut trainee = start.trainee::<B>(config, sizes, device)?;
+        let weights = start.weights(config, sizes)?;
+        let origin = Path::new("the weights to start from");
+        let mut trainee = trainee_of::<B>(config, sizes, weights, origin, device)?;
         let mut optimizer = Optimizer::<B>::new(&config.training);
         B::seed(device, config.run.seed);
         for batches in steps() {

@@ -79,20 +79,6 @@ impl Start {
             Some(Weights { folder, tensors, .. }) => native::apply(model, tensors, &folder.model())?,
         })
     }
-
-    /// The model of `config` as its first step finds it.
-    ///
-    /// # Errors
-    /// As [`Self::weights`].
-    pub fn trainee<B: ops::Backend>(
-        self,
-        config: &Config,
-        sizes: Sizes,
-        device: &B::Device,
-    ) -> Result<Trainee<B>> {
-        let weights = self.weights(config, sizes)?;
-        trainee_of(config, sizes, weights, Path::new("the weights to start from"), device)
-    }
 }
 
 /// The model of `config` with these weights, which came from the file `origin`.

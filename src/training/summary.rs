@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::run_folder::RunFolder;
 use super::stopping::Ended;
 use crate::error::{Error, Result};
-use crate::files::{read_json, write_atomically};
+use crate::files::read_json;
 
 /// How a run ended. Losses and the floor are in nats a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,12 +62,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Writes `summary.json`.
-    pub fn write(&self, folder: &RunFolder) -> Result<()> {
-        let json = serde_json::to_vec_pretty(self).expect("a summary holds plain values");
-        write_atomically(&folder.summary(), &json)
-    }
-
     /// Reads the summary of a run.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
