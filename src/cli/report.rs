@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use super::backend::BackendArgs;
 use super::input::Run;
 use super::plot::run_data;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::{check_new, write_atomically, write_new};
 use crate::terminal::{print_json_line, say};
 
 /// Write a run's page to explore again, from its folder alone.
@@ -27,16 +28,14 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
-    if let Some(out) = args.out.as_ref().filter(|out| out.symlink_metadata().is_ok()) {
-        let out = out.display();
-        return Err(Error::Input(format!("`{out}` exists already: name another file with --out FILE")));
-    }
+    args.out.iter().try_for_each(|out| check_new(out))?;
     let page = run_data(&folder, &device)?.page;
     if args.json {
         print_json_line(&page.whole());
     } else {
+        let write = if args.out.is_some() { write_new } else { write_atomically };
         let out = args.out.unwrap_or_else(|| folder.report());
-        page.write(&out)?;
+        write(&out, page.html()?.as_bytes())?;
         say(&out.display().to_string());
     }
     Ok(ExitCode::SUCCESS)

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use tempfile::{NamedTempFile, PersistError};
 
 use crate::error::{Error, Result, expected};
 
@@ -28,6 +29,31 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, wrong: &str) -> Result<T> {
 
 /// Writes a file so that its name holds either what it held before, or all of `bytes`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, bytes, |hidden| hidden.persist(path))
+}
+
+/// Writes a new file, whole: what is there already stays, even if it came a moment ago.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    check_new(path)?;
+    write(path, bytes, |hidden| hidden.persist_noclobber(path))
+}
+
+/// Fails where a new file would take the place of something, before any work is done for it.
+///
+/// # Errors
+/// [`Error::Input`] naming what is there.
+pub fn check_new(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let taken = || Error::Input(format!("`{shown}` exists already: name another file with --out FILE"));
+    if path.symlink_metadata().is_ok() { Err(taken()) } else { Ok(()) }
+}
+
+/// Writes a file under a hidden name beside its `path`, where `persist` then puts it.
+fn write(
+    path: &Path,
+    bytes: &[u8],
+    persist: impl FnOnce(NamedTempFile) -> std::result::Result<File, PersistError>,
+) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut hidden = tempfile::Builder::new();
@@ -41,7 +67,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     // Without the path that the error carries: it is that of the hidden file.
     let mut file = hidden.tempfile_in(parent).map_err(|error| io(error.kind().into()))?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(io)?;
-    file.persist(path).map_err(|error| io(error.error))?;
+    persist(file).map_err(|error| io(error.error))?;
     sync_folder(parent);
     Ok(())
 }
@@ -64,5 +90,19 @@ mod tests {
         std::fs::write(&path, "[1,\n {}]").unwrap();
         let said = read_json::<Vec<f64>>(&path, "holds no numbers").unwrap_err().to_string();
         assert_eq!(said, format!("{}:2:1: holds no numbers: expected a number", path.display()));
+    }
+
+    #[test]
+    fn a_new_file_takes_the_place_of_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("page.html");
+        write_new(&path, b"first").unwrap();
+        let refused = write_new(&path, b"second").unwrap_err().to_string();
+        assert!(refused.contains("page.html` exists already") && refused.contains("--out FILE"), "{refused}");
+        // One that appears after the check, while the new one is being written, stays as well.
+        let late = write(&path, b"third", |hidden| hidden.persist_noclobber(&path)).unwrap_err().to_string();
+        assert!(late.starts_with("cannot write `"), "{late}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing hidden is left");
     }
 }

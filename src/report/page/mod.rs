@@ -122,7 +122,10 @@ impl Page {
     }
 
     /// The page's text.
-    fn html(self) -> Result<String> {
+    ///
+    /// # Errors
+    /// If the data contradict themselves.
+    pub fn html(self) -> Result<String> {
         let run = self.run.clone();
         Ok(filled(TEMPLATE, &run, embedded::data(self)?, SCRIPTS.join("\n")))
     }
@@ -132,24 +135,24 @@ impl Page {
 pub(super) fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
     let nats = |loss: f64| format!("{loss:.4} nats");
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let mut lines = vec![("ended", summary.ended.describe().to_string())];
-    let mut known = |name, value: Option<String>| lines.extend(value.map(|value| (name, value)));
-    known("validation loss", summary.best_valid_loss.map(nats));
-    known("floor", summary.floor.map(nats));
-    known("best step", summary.best_step.map(|step| thousands(step as f64)));
-    known("accuracy", summary.accuracy.map(percent));
-    known("accuracy, of what can be known", summary.determined_accuracy.map(percent));
-    lines.extend([
-        ("parameters", thousands(summary.parameters as f64)),
-        ("steps", thousands(summary.steps as f64)),
-        ("tokens", thousands(summary.tokens as f64)),
-        ("time", clock(summary.seconds)),
-        ("tokens per second", thousands(summary.tokens_per_second)),
-        ("backend", summary.backend.clone()),
-        ("device", summary.device.clone()),
-        ("seed", summary.seed.to_string()),
-    ]);
-    lines
+    let count = |count: f64| Some(thousands(count));
+    let lines = [
+        ("ended", Some(summary.ended.describe().to_string())),
+        ("validation loss", summary.best_valid_loss.map(nats)),
+        ("floor", summary.floor.map(nats)),
+        ("best step", summary.best_step.and_then(|step| count(step as f64))),
+        ("accuracy", summary.accuracy.map(percent)),
+        ("accuracy, of what can be known", summary.determined_accuracy.map(percent)),
+        ("parameters", count(summary.parameters as f64)),
+        ("steps", count(summary.steps as f64)),
+        ("tokens", count(summary.tokens as f64)),
+        ("time", Some(clock(summary.seconds))),
+        ("tokens per second", count(summary.tokens_per_second)),
+        ("backend", Some(summary.backend.clone())),
+        ("device", Some(summary.device.clone())),
+        ("seed", Some(summary.seed.to_string())),
+    ];
+    lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// A template with what its marks stand for: title, style, data and script, in this order. Nothing that is filled
