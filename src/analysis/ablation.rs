@@ -22,26 +22,18 @@ pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
 }
 
 /// `model`, with the output of one head of its causal self-attention zeroed. Layers and heads
-/// count from 0; one that does not exist leaves the model as it is.
+/// count from 0; a layer that does not exist leaves the model as it is.
 pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
     let mut model = model.clone();
-    if let Some(attention) = attentions(&mut model).get_mut(layer) {
-        zero_head(attention, head);
+    if let Some(MultiHeadAttention { output, d_head, .. }) = attentions(&mut model).get_mut(layer) {
+        let rows = head * *d_head..(head + 1) * *d_head;
+        output.weight = output.weight.clone().map(|weight| {
+            let [_, d_model] = weight.dims();
+            let zeros = Tensor::zeros([rows.len(), d_model], &weight.device());
+            weight.slice_assign([rows, 0..d_model], zeros)
+        });
     }
     model
-}
-
-fn zero_head<B: Backend>(attention: &mut MultiHeadAttention<B>, head: usize) {
-    let (d_head, heads) = (attention.d_head, attention.heads);
-    if head >= heads {
-        return;
-    }
-    let weight = attention.output.weight.clone();
-    attention.output.weight = weight.map(|weight| {
-        let [_, d_model] = weight.dims();
-        let zeros = Tensor::zeros([d_head, d_model], &weight.device());
-        weight.slice_assign([head * d_head..(head + 1) * d_head, 0..d_model], zeros)
-    });
 }
 
 #[cfg(test)]

@@ -46,8 +46,7 @@ pub struct Analysis {
 impl Analysis {
     /// Writes the analysis to `path`, `analysis.json` in the folder of its run.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let json = serde_json::to_vec(self).expect("an analysis holds plain values");
-        write_atomically(path, &json)
+        write_atomically(path, &serde_json::to_vec(self).expect("an analysis holds plain values"))
     }
 
     /// Reads the analysis at `path`; none where there is no such file.
@@ -134,7 +133,7 @@ pub fn look_at<B: ops::Backend>(
     ablated: Option<impl Fn(u64)>,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
-    let batch = ValidBatch::new(sample.batch(), device);
+    let batch = ValidBatch::new(Sample::batch_of(std::slice::from_ref(sample)), device);
     let view = View::new(model, batch.device.inputs.clone())?;
     let mut tallies = HeadTallies::default();
     tallies.add(&view.attention, &sample.inputs);

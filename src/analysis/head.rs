@@ -8,44 +8,13 @@ use rayon::prelude::*;
 use super::score::{HeadScores, Score};
 use crate::evaluation::Mean;
 
-/// Sums over queries, from which the scores of one head are made.
+/// Sums over queries, from which the scores of all heads are made, `[layer][head]`: sequences are added one by one, so
+/// that the weights of one alone need to be held.
 #[derive(Debug, Clone, Default)]
-pub struct HeadTally([Mean; Score::ALL.len()]);
+pub struct HeadTallies(Vec<Vec<Tally>>);
 
-impl HeadTally {
-    /// Adds one sequence: the head's `weights` `[query, key]`, row by row, over its `tokens`. Rows and
-    /// columns behind the last token are padding.
-    pub fn add(&mut self, weights: &[f32], tokens: &[u32]) {
-        for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
-            let weight = |key: usize| f64::from(row[key]);
-            let mut add = |score: Score, value: f64| self.0[score as usize].add(value);
-            let seen = (0..=query).filter(|&key| row[key] > 0.0);
-            add(Score::Entropy, seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
-            add(Score::Distance, seen.map(|key| weight(key) * (query - key) as f64).sum());
-            add(Score::Itself, weight(query));
-            if query == 0 {
-                continue;
-            }
-            add(Score::Previous, weight(query - 1));
-            add(Score::First, weight(0));
-            let earlier = (0..query).filter(|&key| tokens[key] == tokens[query]);
-            if earlier.clone().next().is_some() {
-                add(Score::Induction, earlier.clone().map(|key| weight(key + 1)).sum());
-                add(Score::Duplicate, earlier.map(weight).sum());
-            }
-        }
-    }
-
-    /// The means, without an ablation.
-    pub fn scores(&self) -> HeadScores {
-        HeadScores::new(|score| self.0[score as usize].value())
-    }
-}
-
-/// The tallies of all heads, `[layer][head]`: sequences are added one by one, so that the weights of
-/// one alone need to be held.
-#[derive(Debug, Clone, Default)]
-pub struct HeadTallies(Vec<Vec<HeadTally>>);
+/// The mean of each score of a head.
+type Tally = [Mean; Score::ALL.len()];
 
 impl HeadTallies {
     /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its `tokens`.
@@ -59,14 +28,14 @@ impl HeadTallies {
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
-            tallies.resize_with(*heads, HeadTally::default);
+            tallies.resize_with(*heads, Tally::default);
             let map = weights.len() / (heads * tokens.len()).max(1);
             // Heads side by side, and each over the sequences in their order: the same sums on any number of
             // threads.
             tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
                 for (sequence, tokens) in tokens.iter().enumerate() {
                     let start = (sequence * heads + head) * map;
-                    tally.add(&weights[start..start + map], tokens);
+                    add(tally, &weights[start..start + map], tokens);
                 }
             });
         }
@@ -74,7 +43,31 @@ impl HeadTallies {
 
     /// The scores of all heads, without an ablation.
     pub fn scores(&self) -> Vec<Vec<HeadScores>> {
-        self.0.iter().map(|heads| heads.iter().map(HeadTally::scores).collect()).collect()
+        let scores = |tally: &Tally| HeadScores::new(|score| tally[score as usize].value());
+        self.0.iter().map(|heads| heads.iter().map(scores).collect()).collect()
+    }
+}
+
+/// Adds one sequence: a head's `weights` `[query, key]`, row by row, over its `tokens`. Rows and columns behind
+/// the last token are padding.
+fn add(tally: &mut Tally, weights: &[f32], tokens: &[u32]) {
+    for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
+        let weight = |key: usize| f64::from(row[key]);
+        let mut add = |score: Score, value: f64| tally[score as usize].add(value);
+        let seen = (0..=query).filter(|&key| row[key] > 0.0);
+        add(Score::Entropy, seen.clone().map(|key| -weight(key) * weight(key).ln()).sum());
+        add(Score::Distance, seen.map(|key| weight(key) * (query - key) as f64).sum());
+        add(Score::Itself, weight(query));
+        if query == 0 {
+            continue;
+        }
+        add(Score::Previous, weight(query - 1));
+        add(Score::First, weight(0));
+        let earlier = (0..query).filter(|&key| tokens[key] == tokens[query]);
+        if earlier.clone().next().is_some() {
+            add(Score::Induction, earlier.clone().map(|key| weight(key + 1)).sum());
+            add(Score::Duplicate, earlier.map(weight).sum());
+        }
     }
 }
 
@@ -83,9 +76,9 @@ mod tests {
     use super::*;
 
     fn scores(weights: &[f32], tokens: &[u32]) -> HeadScores {
-        let mut tally = HeadTally::default();
-        tally.add(weights, tokens);
-        tally.scores()
+        let mut tallies = HeadTallies::default();
+        tallies.add(&[vec![weights.to_vec()]], tokens);
+        tallies.scores()[0][0]
     }
 
     fn close(value: Option<f64>, expected: f64) {

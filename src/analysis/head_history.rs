@@ -96,12 +96,13 @@ impl HeadHistory {
     /// # Errors
     /// If it cannot be written.
     pub fn push(&mut self, step: usize, heads: Vec<Vec<HeadScores>>) -> Result<()> {
-        self.cut()?;
+        // A new file begins with its header.
+        self.is_cut |= self.steps.is_empty();
         self.steps.push(ScoredStep { step, heads });
-        if self.steps.len() == 1 {
-            return write_atomically(&self.path, &lines(&self.steps, true));
+        if self.is_cut {
+            return self.cut();
         }
-        let appended = OpenOptions::new().create(true).append(true).open(&self.path).and_then(|mut file| {
+        let appended = OpenOptions::new().append(true).open(&self.path).and_then(|mut file| {
             file.write_all(&lines(&self.steps[self.steps.len() - 1..], false))?;
             file.sync_data()
         });

@@ -23,7 +23,7 @@ mod view;
 
 pub use examination::{Analysis, examine, look_at, score_heads};
 pub use free_running::FreeRunning;
-pub use head::{HeadTallies, HeadTally};
+pub use head::HeadTallies;
 pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MOST_WEIGHTS, Sample};
 pub use score::{HeadScores, Score, shown_head};

@@ -32,23 +32,17 @@ impl Sample {
     pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
         let loader = Loader::new(set.clone(), 1, 0, Order::InOrder);
         let mut batch = Batch::default();
-        (0..count.min(loader.batches()))
-            .map(|index| {
-                loader.batch(0, index, &mut batch);
-                let end =
-                    batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
-                let source = batch.source.as_ref().map(|source| {
-                    let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
-                    shown.map(|(&token, _)| token).collect()
-                });
-                Self {
-                    inputs: batch.inputs[..end].to_vec(),
-                    targets: batch.targets[..end].to_vec(),
-                    roles: batch.roles[..end].to_vec(),
-                    source,
-                }
-            })
-            .collect()
+        let sample = |index| {
+            loader.batch(0, index, &mut batch);
+            let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
+            let source = batch.source.as_ref().map(|source| {
+                let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
+                shown.map(|(&token, _)| token).collect()
+            });
+            let [inputs, targets] = [&batch.inputs, &batch.targets].map(|tokens| tokens[..end].to_vec());
+            Self { inputs, targets, roles: batch.roles[..end].to_vec(), source }
+        };
+        (0..count.min(loader.batches())).map(sample).collect()
     }
 
     /// The longest sequence over which all attention weights of `maps` heads are at most [`MOST_WEIGHTS`]: a
@@ -64,11 +58,6 @@ impl Sample {
         self.targets.truncate(longest);
         self.roles.truncate(longest);
         self
-    }
-
-    /// The sample as a batch of one.
-    pub fn batch(&self) -> Batch {
-        Self::batch_of(std::slice::from_ref(self))
     }
 
     /// Samples as one batch, the shorter ones padded.
@@ -99,16 +88,14 @@ impl Sample {
         for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
             *role = role.of(source);
         }
-        match samples.iter().position(|sample| !sample.is_whole(vocab)) {
-            None => Ok(samples),
-            Some(index) => {
-                let problem = format!(
-                    "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
-                     and tokens below {vocab}"
-                );
-                Err(Error::file(path, None, None, problem))
-            }
-        }
+        let Some(index) = samples.iter().position(|sample| !sample.is_whole(vocab)) else {
+            return Ok(samples);
+        };
+        let problem = format!(
+            "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
+             and tokens below {vocab}"
+        );
+        Err(Error::file(path, None, None, problem))
     }
 
     fn is_whole(&self, vocab: usize) -> bool {

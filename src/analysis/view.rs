@@ -135,7 +135,7 @@ mod tests {
             inputs: inputs.clone(),
             source: Some(source.clone()),
         };
-        let inputs_of = DeviceBatch::<NdArray>::new(&sample.batch(), &Default::default()).inputs;
+        let inputs_of = DeviceBatch::<NdArray>::new(&Sample::batch_of(&[sample]), &Default::default()).inputs;
         let view = View::new(&model, inputs_of).unwrap();
         for kind in AttentionKind::ALL {
             let [queries, keys] = kind.tokens(&inputs, &source);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice::from_ref;
 
 use serde_json::json;
 
@@ -82,7 +83,8 @@ impl Job for Look<'_> {
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;
         for sample in samples {
-            let view = View::new(&model, DeviceBatch::new(&sample.batch(), &device).inputs)?;
+            let view =
+                View::new(&model, DeviceBatch::new(&Sample::batch_of(from_ref(sample)), &device).inputs)?;
             weights += view.attention.iter().flatten().map(Vec::len).sum::<usize>();
             views.push(view);
             if weights > MOST_WEIGHTS {
