@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
     let page = Page::new(name, (vec![reading], 0), scores, head, config);
     let made = write_output(&out, "inspect", |folder| {
-        save_all(page.pictures(), folder, &style)?;
+        save_all(&page.pictures(), folder, &style)?;
         page.write(&folder.join("report.html"))
     })?;
     if !args.json {

@@ -34,10 +34,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let row = ABOVE + height + below + GAP;
     let longest = layers.iter().map(|layer| layer.tokens[0].len()).max().unwrap_or(1);
     let stride = stride_of(MOST_LINES, longest as f64).max(2);
-    let every = match stride {
-        2 => "for every second query".to_string(),
-        stride => format!("every {stride} queries"),
-    };
+    let every = if stride == 2 { "for every second query" } else { &format!("every {stride} queries") };
     let title = format!("{run}: attention by key position, {}", shown(layers));
     let tokens = counted(reading.inputs.len(), "token");
     let ends = if reading.source.is_some() { "" } else { ", ending at the query itself" };
@@ -48,12 +45,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let top = top(layers, stride);
     for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
-        let area = Rect {
-            left: MARGIN + LEFT + (i % columns) as f64 * (width + LEFT),
-            top: HEADING + ABOVE + (i / columns) as f64 * row,
-            width,
-            height,
-        };
+        let left = MARGIN + LEFT + (i % columns) as f64 * (width + LEFT);
+        let area = Rect { left, top: HEADING + ABOVE + (i / columns) as f64 * row, width, height };
         layer.draw_title(&mut picture, (area.left - LEFT, area.top - 15.0), LEFT, LEFT + width);
         let line = if keys > 100 { 0.9 } else { 1.3 };
         let series = (0..queries).step_by(stride).flat_map(|query| {
@@ -74,12 +67,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         LineChart { area, x, y, series: series.collect() }.draw(&mut picture);
         axis.draw(&mut picture, area, "key");
     }
-    let bar = Rect {
-        left: WIDTH - MARGIN - BAR + 18.0,
-        top: HEADING + ABOVE,
-        width: 14.0,
-        height: f64::max(height, 200.0),
-    };
+    let (left, height) = (WIDTH - MARGIN - BAR + 18.0, height.max(200.0));
+    let bar = Rect { left, top: HEADING + ABOVE, width: 14.0, height };
     let queries = Range { start: 0.0, end: (longest.max(2) - 1) as f64 };
     color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Whole));
     picture

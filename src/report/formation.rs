@@ -89,21 +89,17 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     top.draw_with_legend(&mut picture);
     for (i, (score, courses)) in panels.iter().enumerate() {
         let area = panel(i);
-        let mut note = score.meaning().to_string();
-        if let Some(step) = courses[0].formed {
-            let head = head_name(courses[0].layer, courses[0].head);
-            note += &format!("; {head} half-way up at step {}", thousands(step));
-        }
+        let head = head_name(courses[0].layer, courses[0].head);
+        let formed =
+            courses[0].formed.map(|step| format!("; {head} half-way up at step {}", thousands(step)));
+        let note = format!("{}{}", score.meaning(), formed.unwrap_or_default());
         picture.panel_name(score.name(), &note, (area.left, area.top - 13.0), area.width);
-        let range = head_scores::range(
-            *score,
-            courses.iter().flat_map(|course| course.points.iter().map(|point| point.1)),
-        );
+        let values = courses.iter().flat_map(|course| course.points.iter().map(|point| point.1));
+        let range = head_scores::range(*score, values);
         let x = Axis { has_words: i + 1 == panels.len(), ..x.clone() };
         let ranked = courses.iter().enumerate().rev();
         let series = ranked.map(|(rank, course)| {
-            let is_named = rank < MOST_NAMED;
-            let (color, width) = if is_named { (color(course.layer), 1.75) } else { (GRID, 0.75) };
+            let (color, width) = if rank < MOST_NAMED { (color(course.layer), 1.75) } else { (GRID, 0.75) };
             Series::new("", color, Mark::Line(width), course.points.iter().copied())
         });
         let chart = LineChart { area, x, y: Axis::new("", range, Scale::Linear), series: series.collect() };
@@ -116,21 +112,24 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
 /// Names beside the ends of the curves, moved apart where they would touch.
 fn names(picture: &mut Picture, chart: &LineChart, courses: &[Course], color: &impl Fn(usize) -> RGBColor) {
     const LINE: f64 = 14.0;
-    let end = |course: &Course| chart.place(0.0, course.last).1;
-    let mut names: Vec<(f64, &Course)> = courses.iter().map(|course| (end(course), course)).collect();
-    names.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut heights: Vec<f64> = names.iter().map(|name| name.0).collect();
-    for i in 1..heights.len() {
-        heights[i] = heights[i].max(heights[i - 1] + LINE);
+    // Each name, where its curve ends and where it stands.
+    let mut names: Vec<(&Course, f64, f64)> = Vec::new();
+    for course in courses {
+        let end = chart.place(0.0, course.last).1;
+        names.push((course, end, end));
+    }
+    names.sort_by(|a, b| a.1.total_cmp(&b.1));
+    for i in 1..names.len() {
+        names[i].2 = names[i].2.max(names[i - 1].2 + LINE);
     }
     let mut lowest = chart.area.bottom() + 2.0;
-    for height in heights.iter_mut().rev() {
+    for (_, _, height) in names.iter_mut().rev() {
         *height = height.min(lowest);
         lowest = *height - LINE;
     }
     let right = chart.area.right();
-    for ((end, course), height) in names.iter().zip(heights) {
-        picture.line(&[(right + 3.0, *end), (right + 12.0, height)], color(course.layer), 1.0);
+    for (course, end, height) in names {
+        picture.line(&[(right + 3.0, end), (right + 12.0, height)], color(course.layer), 1.0);
         let name = head_name(course.layer, course.head);
         picture.text(&name, (right + 15.0, height), &Text::new(10.0));
     }

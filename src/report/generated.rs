@@ -12,20 +12,20 @@ pub fn picture(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocab
     if written.is_empty() {
         return None;
     }
-    let text = |&token: &u32| Some(vocabulary.token(token));
-    let given = prompt.iter().map(|token| (Some(token), None, Outcome::Given));
-    let continued = written.iter().enumerate().map(|(i, token)| match truth.get(i) {
-        None => (None, Some(token), Outcome::Unknown),
-        Some(truth) if truth == token => (Some(truth), Some(token), Outcome::Hit),
-        Some(truth) => (Some(truth), Some(token), Outcome::Miss),
-    });
-    let steps = given.chain(continued).map(|(truth, predicted, outcome)| Step {
-        truth: truth.and_then(text),
-        predicted: predicted.and_then(text),
+    let text = |&token: &u32| vocabulary.token(token);
+    let step = |truth: Option<&u32>, predicted: Option<&u32>, outcome| Step {
+        truth: truth.map(text),
+        predicted: predicted.map(text),
         outcome,
+    };
+    let given = prompt.iter().map(|token| step(Some(token), None, Outcome::Given));
+    let continued = written.iter().enumerate().map(|(i, token)| match truth.get(i) {
+        None => step(None, Some(token), Outcome::Unknown),
+        Some(truth) if truth == token => step(Some(truth), Some(token), Outcome::Hit),
+        Some(truth) => step(Some(truth), Some(token), Outcome::Miss),
     });
     let strip = TokenStrip {
-        steps: steps.collect(),
+        steps: given.chain(continued).collect(),
         predicted: "generated",
         shade: "prompt",
         outcomes: ["as in truth", "different", "generated", ""],

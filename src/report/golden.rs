@@ -262,8 +262,13 @@ fn runs_without_points_are_drawn_too() {
     assert!(drawn(&empty.picture()).count(color::MUTED) > 100);
     let one = LossCurve { training: vec![Point { step: 1, value: 2.0 }], ..empty.clone() };
     assert!(drawn(&one.picture()).count(color::BLUE) > 0);
-    let lost = LossCurve { training: vec![Point { step: 1, value: f64::NAN }], ..empty };
+    let lost = LossCurve { training: vec![Point { step: 1, value: f64::NAN }], ..empty.clone() };
     drawn(&lost.picture());
+    // So early that nothing was logged.
+    let diverged = LossCurve { diverged: Some(3), ..empty }.picture();
+    assert!(drawn(&diverged).count(color::MUTED) > 100);
+    let svg = vector(&diverged);
+    assert!(svg.matches("diverged at step 3").count() == 2 && svg.contains("no step was logged"), "{svg}");
 }
 
 #[test]
@@ -345,6 +350,14 @@ fn where_no_rule_is_known_nothing_is_called_unknowable() {
     assert!(svg.contains("3 of 4 tokens are right") && svg.contains("50.0 % probable"), "{svg}");
     assert!(!svg.contains("cannot be known") && !svg.contains("guess"));
     assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is shown as one");
+}
+
+#[test]
+fn one_token_is_counted_as_one() {
+    let says = |truth: &[&str], first: usize| vector(&predictions(truth, &["a", "b"], known_from(first)));
+    assert!(says(&["a"], 0).contains("1 of 1 token is right"));
+    assert!(says(&["a", "b"], 0).contains("2 of 2 tokens are right"));
+    assert!(says(&["a", "b"], 1).contains("1 of the 1 token that can be known is right"));
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn picture(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
     points.for_each(|point| point.1 = 10f64.powf(point.1));
     chart.series.extend(limit.map(|limit| {
         let name = format!("clipped to {}", significant(limit));
-        Series::new(name, VERMILION, Mark::Dashed(1.5), [(0.0, limit), (last, limit)])
+        Series::new(&name, VERMILION, Mark::Dashed(1.5), [(0.0, limit), (last, limit)])
     }));
     if let Some(rates) = rates {
         chart.x.has_words = false;

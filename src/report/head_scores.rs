@@ -1,6 +1,6 @@
 //! `head_scores`: what each head does, layer by head, a panel for each score.
 
-use super::draw::color::{MUTED, SHADE, color};
+use super::draw::color::{MUTED, color};
 use super::draw::{
     Axis, HEADING, HeatMap, MARGIN, Picture, Range, Rect, Scale, Text, WIDTH, WRITTEN_CELL, color_bar,
     round_up, stride_of,
@@ -63,7 +63,7 @@ pub fn picture(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Optio
         let values = places().map(value).collect();
         let map = HeatMap { positions: [heads.len(), most], bins: [1, 1], values };
         let range = range(score, known().map(|(_, value)| value));
-        map.draw(&mut picture, area, range, score.digits(), (SHADE, "–"));
+        map.draw(&mut picture, area, range, score.digits(), "–");
         labels(&mut picture, area, heads.len(), most);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));

@@ -87,12 +87,9 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         }
         top += layer_height;
     }
-    let bar = Rect {
-        left: MARGIN + names + columns as f64 * pitch + 10.0,
-        top: HEADING + NAME,
-        width: 14.0,
-        height: (heights.iter().sum::<f64>() - NAME - GAP).clamp(LOWEST - NAME, 300.0),
-    };
+    let left = MARGIN + names + columns as f64 * pitch + 10.0;
+    let height = (heights.iter().sum::<f64>() - NAME - GAP).clamp(LOWEST - NAME, 300.0);
+    let bar = Rect { left, top: HEADING + NAME, width: 14.0, height };
     scale.draw_bar(&mut picture, bar);
     picture
 }

@@ -35,11 +35,6 @@ pub struct LossCurve {
 const MOST_MARKED: usize = 60;
 const HEIGHT: f64 = 480.0;
 
-/// A loss in words: four digits after the point.
-fn nats(loss: f64) -> String {
-    format!("{loss:.4}")
-}
-
 impl LossCurve {
     /// The course that a run's rows and summary tell.
     pub fn new(run: String, rows: &[Row], summary: &Summary) -> Self {
@@ -94,8 +89,8 @@ impl LossCurve {
         let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Whole), y);
         let (Range { start, end }, losses) = (steps, chart.y.range);
         chart.series.extend(self.floor.map(|floor| {
-            let name = format!("floor {} nats", nats(floor));
-            Series::new(name, GREEN, Mark::Dashed(1.5), [(start, floor), (end, floor)])
+            let line = [(start, floor), (end, floor)];
+            Series::new(&format!("floor {floor:.4} nats"), GREEN, Mark::Dashed(1.5), line)
         }));
         chart.series.extend(noisy("training", &self.training, losses.end));
         let validation = || values(&self.validation);
@@ -106,7 +101,7 @@ impl LossCurve {
         chart.series.extend(self.diverged.map(|step| {
             let name = format!("diverged at step {}", thousands(step as f64));
             let line = [(step as f64, losses.start), (step as f64, losses.end)];
-            Series::new(name, MUTED, Mark::Dashed(1.5), line)
+            Series::new(&name, MUTED, Mark::Dashed(1.5), line)
         }));
         chart.series.retain(|series| !series.points.is_empty());
         chart
@@ -125,16 +120,15 @@ impl LossCurve {
     pub(crate) fn note(&self) -> String {
         let mut parts = Vec::new();
         if let Some(step) = self.diverged {
-            let kept = self.best_step.map_or_else(String::new, |step| {
-                format!(", the weights kept are those of step {}", thousands(step as f64))
-            });
+            let kept = self.best_step.map(|step| thousands(step as f64));
+            let kept = kept.map(|step| format!(", the weights kept are those of step {step}"));
+            let kept = kept.unwrap_or_default();
             parts.push(format!("diverged at step {}{kept}", thousands(step as f64)));
         }
         let last = self.validation.iter().rev().map(|point| point.value).find(|value| value.is_finite());
         if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
-            let at_best =
-                if last == best { String::new() } else { format!(" at the end, {} at best", nats(best)) };
-            parts.push(format!("validation loss {} nats per token{at_best}", nats(last)));
+            let at_best = if last == best { "" } else { &format!(" at the end, {best:.4} at best") };
+            parts.push(format!("validation loss {last:.4} nats per token{at_best}"));
             parts.extend(self.floor.map(|floor| above_floor(best - floor)));
         }
         let end = self.losses().end;
@@ -154,8 +148,8 @@ impl LossCurve {
             let axis = Axis::new("learning rate", Range { start: 0.0, end }, Scale::Linear);
             let y = Axis { color: Some(PURPLE), ..axis };
             chart.area.width -= y.width(height) + 8.0;
-            let name = "learning rate (right axis)";
-            let series = vec![Series::new(name, PURPLE, Mark::Line(1.25), values(&self.learning_rate))];
+            let rates = values(&self.learning_rate);
+            let series = vec![Series::new("learning rate (right axis)", PURPLE, Mark::Line(1.25), rates)];
             LineChart { y, series, ..chart.clone() }
         });
         self.epochs(&mut picture, &chart);

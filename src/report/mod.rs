@@ -1,8 +1,9 @@
 //! Pictures of a run and a page to explore it: plain data in, PNG, SVG and HTML out. Nothing here
 //! knows a tensor: what a model does with a run's sequences is asked for and handed over.
 //!
-//! [`RunData`] is what a run folder holds; [`RunData::draw`] draws it, and with [`Page::pictures`] is the list of its pictures. Each
-//! picture is a function from the run's own data to a [`Picture`], or to none where there is nothing to show:
+//! [`RunData`] is what a run folder holds; [`RunData::draw`] draws it, and is the list of its pictures together with
+//! [`Page::pictures`], the list of those that show one sequence. Each picture is a function from the run's own data
+//! to a [`Picture`], or to none where there is nothing to show:
 //!
 //! | picture | shows |
 //! |---|---|

@@ -45,8 +45,7 @@ fn range<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Range {
     let (low, high) = losses.fold((f64::INFINITY, 0f64), |(low, high), loss| (low.min(loss), high.max(loss)));
     match low {
         f64::INFINITY => Range { start: 0.0, end: 1.0 },
-        low if low > high * 0.4 => Range::new(low, high).padded(0.08, 0.06),
-        low if low >= 0.0 => Range::new(0.0, high).padded(0.03, 0.06),
+        low if (0.0..=high * 0.4).contains(&low) => Range::new(0.0, high).padded(0.03, 0.06),
         low => Range::new(low, high).padded(0.08, 0.06),
     }
 }

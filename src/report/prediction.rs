@@ -45,14 +45,15 @@ fn result(steps: &[(&Target, &str)]) -> String {
     };
     let ((hits, known), (guessed, unknowable)) = (right(true), right(false));
     let (tokens, others) = (counted(known, "token"), thousands(unknowable as f64));
+    let are = if hits == 1 { "is" } else { "are" };
     if steps.iter().any(|(target, _)| target.role == Role::Unknown) {
         let percents = steps.iter().map(|(target, _)| f64::from(target.probability) * 100.0);
         let mean = percents.sum::<f64>() / steps.len() as f64;
-        return format!("{hits} of {tokens} are right; on average the true one is {mean:.1} % probable");
+        return format!("{hits} of {tokens} {are} right; on average the true one is {mean:.1} % probable");
     }
     match (known, unknowable) {
-        (_, 0) => format!("{hits} of {tokens} are right"),
+        (_, 0) => format!("{hits} of {tokens} {are} right"),
         (0, _) => format!("nothing determines these tokens; {guessed} of {others} guessed right"),
-        _ => format!("{hits} of the {tokens} that can be known are right; {others} cannot be known"),
+        _ => format!("{hits} of the {tokens} that can be known {are} right; {others} cannot be known"),
     }
 }

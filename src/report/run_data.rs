@@ -115,8 +115,8 @@ impl RunData {
         ];
         // A run can diverge before its first row.
         let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
-        let pictures = loss.into_iter().chain(self.page.pictures());
-        save_all(pictures.chain(others.into_iter().flatten()), folder, style)
+        let pictures = loss.into_iter().chain(self.page.pictures()).chain(others.into_iter().flatten());
+        save_all(&pictures.collect::<Vec<_>>(), folder, style)
     }
 }
 
@@ -124,13 +124,9 @@ impl RunData {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn save_all(
-    pictures: impl IntoIterator<Item = Picture>,
-    folder: &Path,
-    style: &Style,
-) -> Result<Vec<PathBuf>> {
+pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
-    pictures.into_iter().map(|picture| picture.save(folder, style)).collect()
+    pictures.iter().map(|picture| picture.save(folder, style)).collect()
 }
 
 /// What the scores of a run were taken on, as "128 validation sequences".
@@ -139,4 +135,15 @@ fn measured_on([all, left_out]: [usize; 2], first_tokens: Option<usize>) -> Stri
         first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));
     let ablation = if left_out == all { String::new() } else { format!(", ablation on {left_out}") };
     format!("{of}{}{ablation}", counted(all, "validation sequence"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_on_is_counted_in_words_that_agree() {
+        assert_eq!(measured_on([1, 1], Some(1)), "the first 1 token of 1 validation sequence");
+        assert_eq!(measured_on([1_024, 16], None), "1,024 validation sequences, ablation on 16");
+    }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::draw::color::{BLUE, pale};
 use super::draw::{Mark, Series, round_up};
-use crate::terminal::thousands;
+use crate::terminal::counted;
 use crate::training::{Row, Split};
 
 /// A value at a training step.
@@ -66,15 +66,10 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
         let terms = [1.0, x, x * x, value, x * value];
         sums.push(std::array::from_fn(|i| before[i] + terms[i]));
     }
-    let (mut from, mut to) = (0, 0);
     let fitted = finite.iter().map(|&(step, _)| {
         let start = (step - window / 2.0).clamp(first, last - window);
-        while finite[from].0 < start {
-            from += 1;
-        }
-        while to < finite.len() && finite[to].0 <= start + window {
-            to += 1;
-        }
+        let from = finite.partition_point(|point| point.0 < start);
+        let to = finite.partition_point(|point| point.0 <= start + window);
         let [count, x, xx, y, xy]: [f64; 5] = std::array::from_fn(|i| sums[to][i] - sums[from][i]);
         let spread = xx - x * x / count;
         let slope = if spread > 0.0 { (xy - x * y / count) / spread } else { 0.0 };
@@ -89,10 +84,10 @@ pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
         Some((window, smoothed)) => {
-            let name = format!("{name}, smoothed over {} steps", thousands(window as f64));
+            let name = format!("{name}, smoothed over {}", counted(window as usize, "step"));
             vec![
                 Series::new("single steps", pale(BLUE), Mark::Line(0.75), values(points)),
-                Series::new(name, BLUE, Mark::Line(2.0), values(&smoothed)),
+                Series::new(&name, BLUE, Mark::Line(2.0), values(&smoothed)),
             ]
         }
     }

@@ -51,7 +51,7 @@ pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: 
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        save_all(picture, &folder.plots(), &Style::default()).map(drop)
+        save_all(picture.as_slice(), &folder.plots(), &Style::default()).map(drop)
     })?;
     if args.json {
         print_json_line(&sweep);

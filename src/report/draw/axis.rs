@@ -4,7 +4,7 @@ use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
 use super::number::{Range, log_ticks, tick_labels};
-use super::picture::{MARGIN, Picture, Rect, WIDTH};
+use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
 /// The size of tick labels.
@@ -97,12 +97,6 @@ impl Axis {
         (self.widest_label(height) + 2.0 * GAP + TITLE).max(LEAST_WIDTH)
     }
 
-    /// The area of a chart as wide as a picture that has this axis on its left.
-    pub fn wide_area(&self, top: f64, height: f64) -> Rect {
-        let left = MARGIN + self.width(height);
-        Rect { left, top, width: WIDTH - left - MARGIN, height }
-    }
-
     /// Draws grid lines across `area`, labels on its left, and the title beside them.
     pub fn draw_left(&self, picture: &mut Picture, area: Rect) {
         let look = Text::new(LABEL).color(MUTED).right();
@@ -164,11 +158,10 @@ mod tests {
     fn titles_stand_beside_the_widest_label() {
         let range = Range { start: 0.0, end: 9_000_000.0 };
         let wide = Axis::new("loss", range, Scale::Linear);
-        let area = wide.wide_area(0.0, 300.0);
-        let labels = wide.widest_label(300.0);
-        assert!(labels > 55.0 && area.left - MARGIN >= labels + GAP + TITLE, "{labels}, {area:?}");
+        let (width, labels) = (wide.width(300.0), wide.widest_label(300.0));
+        assert!(labels > 55.0 && width >= labels + GAP + TITLE, "{labels}, {width}");
         let narrow = Axis::new("loss", Range { start: 0.0, end: 1.0 }, Scale::Linear);
-        assert_eq!(narrow.wide_area(0.0, 300.0).left, MARGIN + 58.0);
+        assert_eq!(narrow.width(300.0), 58.0);
     }
 
     #[test]
@@ -176,5 +169,16 @@ mod tests {
         let axis = Axis::new("rate", Range { start: -3.0, end: -1.0 }, Scale::Logarithmic);
         assert_eq!([axis.at(1e-2), axis.at(1e-3)], [0.5, 0.0]);
         assert!(axis.at(0.0).is_nan() && axis.at(-1.0).is_nan());
+    }
+
+    #[test]
+    fn ticks_of_one_axis_have_the_same_digits_and_over_decades_those_that_they_need() {
+        let labels = |low: f64, high: f64| {
+            let axis = Axis::new("loss", Range::new(low.log10(), high.log10()), Scale::Logarithmic);
+            axis.ticks(5).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(1.88, 2.02), ["1.90", "1.95", "2.00"]);
+        assert_eq!(labels(0.4, 2.1), ["0.5", "1.0", "2.0"]);
+        assert_eq!(labels(0.009, 11.0), ["0.01", "0.1", "1", "10"]);
     }
 }

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use plotters::style::RGBColor;
 
 use super::axis::{Axis, Scale};
-use super::color::{BACKGROUND, GRID, MUTED, color, contrast};
+use super::color::{BACKGROUND, GRID, MUTED, SHADE, color, contrast};
 use super::number::{Range, round_up};
 use super::picture::{Picture, Rect};
 use super::text::Text;
@@ -56,19 +56,13 @@ impl HeatMap {
     }
 
     /// Draws the map in colours that span `range`. Wide cells have their value written in them, with so many
-    /// `digits`; `blank` is the colour of a cell without one, and what is written there.
-    pub fn draw(
-        &self,
-        picture: &mut Picture,
-        area: Rect,
-        range: Range,
-        digits: usize,
-        blank: (RGBColor, &str),
-    ) {
+    /// `digits`; cells without one are shaded where `blank` is written in them, and else stay empty.
+    pub fn draw(&self, picture: &mut Picture, area: Rect, range: Range, digits: usize, blank: &str) {
+        let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
             Some(value) if value.is_finite() => color((value - range.start) / range.length()),
             Some(_) => MUTED,
-            None => blank.0,
+            None => ground,
         };
         let colors: Vec<_> = self.values.iter().map(fill).collect();
         let (positions, bins, cells, pixels) = (self.positions, self.bins, self.cells(), colors.clone());
@@ -100,7 +94,7 @@ impl HeatMap {
                 Some(value) if width >= WRITTEN_CELL => {
                     picture.text(&format!("{value:.digits$}").replace('-', "−"), place, &look);
                 }
-                None if width >= look.width(blank.1) => picture.text(blank.1, place, &look),
+                None if width >= look.width(blank) => picture.text(blank, place, &look),
                 _ => {}
             }
         }
@@ -148,7 +142,7 @@ impl WeightScale {
 
     /// Draws the cells of a map; what a query cannot see stays empty.
     pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
-        map.draw(picture, area, Range { start: 0.0, end: self.top }, 2, (BACKGROUND, ""));
+        map.draw(picture, area, Range { start: 0.0, end: self.top }, 2, "");
         picture.frame(area, GRID, 1.0);
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Series {
     pub name: String,
     pub color: RGBColor,
     pub mark: Mark,
-    pub points: Vec<(f64, f64)>,
+    pub points: Vec<Value>,
 }
 
 /// How points are drawn. A point whose value is not finite is left out.
@@ -47,21 +47,21 @@ pub(crate) enum Mark {
     Frame(f64),
 }
 
+/// What is drawn at a place of the x axis, and that place before it.
+type Value = (f64, f64);
+
 impl Series {
-    pub fn new(
-        name: impl Into<String>,
-        color: RGBColor,
-        mark: Mark,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
-        Self { name: name.into(), color, mark, points: points.into_iter().collect() }
+    pub fn new(name: &str, color: RGBColor, mark: Mark, points: impl IntoIterator<Item = Value>) -> Self {
+        Self { name: name.to_string(), color, mark, points: points.into_iter().collect() }
     }
 }
 
 impl LineChart {
     /// An empty chart as wide as a picture.
     pub fn new(top: f64, height: f64, x: Axis, y: Axis) -> Self {
-        Self { area: y.wide_area(top, height), x, y, series: Vec::new() }
+        let left = MARGIN + y.width(height);
+        let area = Rect { left, top, width: WIDTH - left - MARGIN, height };
+        Self { area, x, y, series: Vec::new() }
     }
 
     /// An empty chart that fills a picture below a legend of one line.

@@ -96,9 +96,8 @@ impl Picture {
     pub(crate) fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
         let mut picture = Self { name, height, shapes: Vec::new() };
         let width = WIDTH - 2.0 * MARGIN;
-        for (text, y, look) in
-            [(title, 24.0, Text::new(17.0).bold()), (note, 46.0, Text::new(12.0).color(MUTED))]
-        {
+        let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
+        for (text, y, look) in [(title, 24.0, bold), (note, 46.0, muted)] {
             picture.text(&look.fit(text, width), (MARGIN, y), &look);
         }
         picture

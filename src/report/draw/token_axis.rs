@@ -169,20 +169,14 @@ fn shown(character: char) -> String {
         // The control pictures stand in the order of the control characters.
         control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
         '\x7f' => '␡',
-        silent if is_silent(silent) => '·',
+        // What prints nothing, or turns the direction of what follows.
+        '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
+        '\u{2060}'..='\u{206f}' => '·',
+        silent if silent.is_control() || silent.is_whitespace() => '·',
         unknown if !is_drawn(unknown) => return format!("U+{:04X}", unknown as u32),
         other => other,
     };
     symbol.to_string()
-}
-
-/// Whether a character prints nothing, or turns the direction of what follows.
-fn is_silent(character: char) -> bool {
-    let (invisible, code) = (['\u{ad}', '\u{61c}', '\u{feff}'], character as u32);
-    character.is_control()
-        || character.is_whitespace()
-        || invisible.contains(&character)
-        || [0x200b..=0x200f, 0x2028..=0x202f, 0x2060..=0x206f].iter().any(|range| range.contains(&code))
 }
 
 #[cfg(test)]

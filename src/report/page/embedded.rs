@@ -37,11 +37,12 @@ pub(super) fn data(mut page: Page) -> Result<String> {
         return Err(Error::Shape("a page needs the attention of at least one sample and head".to_string()));
     }
     let all = page.readings.len();
-    let mut positions = page.readings.iter().scan(0, |sum, reading| {
-        *sum += reading.inputs.len();
-        Some(*sum)
+    let mut positions = 0;
+    let kept = page.readings.iter().take_while(|reading| {
+        positions += reading.inputs.len();
+        positions <= MOST_PREDICTIONS
     });
-    let kept = positions.position(|sum| sum > MOST_PREDICTIONS).unwrap_or(all).max(page.sample + 1);
+    let kept = kept.count().max(page.sample + 1);
     page.readings.truncate(kept);
     let mut bytes = Vec::new();
     let others = MOST_BYTES / page.readings.len().saturating_sub(1).max(1);
@@ -129,11 +130,9 @@ fn rounded(value: f64) -> Option<f64> {
 
 /// The points of a curve; of many in a row the first, the lowest, the highest and the last.
 fn thinned(points: &[Point]) -> Vec<Point> {
-    let together = points.len().div_ceil(MOST_POINTS / 4);
-    match points.len() <= MOST_POINTS {
-        true => points.to_vec(),
-        false => points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect(),
-    }
+    let is_long = points.len() > MOST_POINTS;
+    let together = if is_long { points.len().div_ceil(MOST_POINTS / 4) } else { 1 };
+    points.chunks(together).flat_map(|group| extremes(group, |point| point.value)).collect()
 }
 
 /// Keeps the scores of every so many steps, and of the last.
@@ -141,9 +140,9 @@ fn thin_history(page: &mut Page) {
     let heads: usize = page.heads.iter().map(Vec::len).sum();
     let every = (page.history.len() * heads.max(1)).div_ceil(MOST_SCORED).max(1);
     let last = page.history.len().saturating_sub(1);
-    let mut index = 0..;
-    page.history
-        .retain(|_| index.next().is_some_and(|index: usize| index.is_multiple_of(every) || index == last));
+    let steps = std::mem::take(&mut page.history).into_iter().enumerate();
+    let kept = steps.filter(|&(index, _)| index.is_multiple_of(every) || index == last);
+    page.history = kept.map(|(_, step)| step).collect();
     for head in page.history.iter_mut().flat_map(|step| &mut step.heads).flatten() {
         *head = HeadScores::new(|score| head[score].and_then(rounded));
     }

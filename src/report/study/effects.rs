@@ -1,4 +1,4 @@
-//! `effects`: what each searched key does to the loss.
+//! `effects`: what each searched key does to the loss; `learning_rate`: the same of that key alone, large.
 //!
 //! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
 //! of those that stand in the stage that changes the key.
@@ -41,15 +41,11 @@ pub fn picture(findings: &Findings) -> Picture {
         let mut chart = LineChart { area, x, y, series: Vec::new() };
         let loss = |trial: &Trial| trial.loss.map(|loss| drawn(findings, loss));
         if joined {
-            let mut best: Vec<(f64, f64)> = Vec::new();
-            for (rank, trial) in comparable(findings, key) {
-                let (Some(x), Some(loss)) = (places[rank], loss(trial)) else { continue };
-                match best.iter_mut().find(|(place, _)| *place == x) {
-                    Some((_, least)) => *least = least.min(loss),
-                    None => best.push((x, loss)),
-                }
-            }
-            best.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let points = comparable(findings, key).into_iter();
+            let points = points.filter_map(|(rank, trial)| Some((places[rank]?, loss(trial)?)));
+            let mut best: Vec<(f64, f64)> = points.collect();
+            best.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            best.dedup_by_key(|point| point.0);
             chart.series.push(Series::new("", VERMILION, Mark::Line(1.25), best));
         }
         let marks = marks(findings, &chart, |rank, trial| Some((places[rank]?, loss(trial))));
@@ -59,6 +55,27 @@ pub fn picture(findings: &Findings) -> Picture {
     }
     legend_of(&mut picture, MARGIN + LEFT, &named, &[]);
     picture
+}
+
+/// The loss over the learning rate: wide bowls are what one hopes for. None where no more than one rate was
+/// tried.
+pub fn learning_rate(findings: &Findings) -> Option<Picture> {
+    let rate = |trial: &Trial| trial.setting.get("training.learning_rate").and_then(number);
+    let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
+    let rates = findings.trials.iter().filter_map(rate).collect::<Vec<_>>();
+    if rates.iter().all(|&rate| rate == rates[0]) {
+        return None;
+    }
+    let title = format!("{}: loss by learning rate", findings.study);
+    let mut picture = Picture::new("learning_rate", 400.0, &title, &best_in_words(findings));
+    let x = log_axis("learning rate", rates.into_iter());
+    let mut chart = LineChart::filling(&picture, x, final_losses(findings));
+    chart.series = marks(findings, &chart, |_, trial| {
+        Some((rate(trial)?.log10(), trial.loss.map(|loss| drawn(findings, loss))))
+    });
+    legend_of(&mut picture, chart.area.left, &chart.series, &[]);
+    chart.draw(&mut picture);
+    Some(picture)
 }
 
 /// The axis of a key's values, the place of each trial along it, and whether each value that was tried has its
@@ -164,5 +181,6 @@ mod tests {
         assert!((2.0 * (middle - low) - (high - middle)).abs() < 1e-12);
         assert_eq!(labels(&[1e-4, 1e-3, 0.1]), ["1e-4", "1e-3", "1e-1"]);
         assert_eq!(labels(&[8.0, 16.0, 1024.0]), ["8", "16", "1024"]);
+        assert_eq!(labels(&[0.9, 0.95, 0.999]), ["0.900", "0.950", "0.999"]);
     }
 }

@@ -2,7 +2,6 @@
 
 mod cost;
 mod effects;
-mod learning_rate;
 mod rate_finder;
 mod trials;
 
@@ -16,7 +15,7 @@ use serde_json::json;
 use super::draw::color::{BLUE, MUTED, VERMILION, pale};
 use super::draw::{
     Axis, HEADING, LineChart, Mark, Picture, Range, Scale, Series, Style, legend, log_ticks, scientific,
-    significant,
+    significant, tick_labels,
 };
 use super::loss::above_floor;
 use super::page::{colors, filled, harmless};
@@ -36,12 +35,10 @@ pub use rate_finder::rate_finder;
 /// If they cannot be written.
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(findings) = study.findings() else { return Ok(Vec::new()) };
-    let pictures = [trials::picture(&findings), effects::picture(&findings), cost::picture(&findings)];
-    let drawn = save_all(
-        pictures.into_iter().chain(learning_rate::picture(&findings)),
-        &study.folder.plots(),
-        style,
-    )?;
+    let mut pictures =
+        vec![trials::picture(&findings), effects::picture(&findings), cost::picture(&findings)];
+    pictures.extend(effects::learning_rate(&findings));
+    let drawn = save_all(&pictures, &study.folder.plots(), style)?;
     let texts = [study.folder.config(), best(&study.folder)];
     let texts = texts.map(|path| fs::read_to_string(path).unwrap_or_default());
     let pages = findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect();
@@ -154,8 +151,8 @@ fn loss_axis(findings: &Findings, losses: impl Iterator<Item = f64>) -> Axis {
         None => ("validation loss (nats)", Scale::Linear),
     };
     let losses = losses.filter(|loss| loss.is_finite()).map(|loss| drawn(findings, loss));
-    let mut places: Vec<f64> =
-        losses.map(|loss| if findings.floor.is_some() { loss.log10() } else { loss }).collect();
+    let place = |loss: f64| if findings.floor.is_some() { loss.log10() } else { loss };
+    let mut places: Vec<f64> = losses.map(place).collect();
     places.sort_by(f64::total_cmp);
     let low = places.first().copied().unwrap_or(0.0);
     let high = quantile(&places, 0.98).unwrap_or(1.0);
@@ -187,15 +184,17 @@ fn log_axis(title: &str, values: impl Iterator<Item = f64>) -> Axis {
     Axis::new(title, range, Scale::Labelled(labels))
 }
 
-/// Labels of values of one key, all in one format.
+/// Labels of values of one key, in the order of size, all in one format; over more than a decade each with the digits
+/// that count.
 fn labels(values: &[f64]) -> Vec<String> {
     let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
+    let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
     let label = |&value: &f64| match value {
         value if !are_plain => scientific(value),
         whole if whole.fract() == 0.0 => whole.to_string(),
         value => significant(value),
     };
-    values.iter().map(label).collect()
+    if are_plain && !is_wide { tick_labels(values) } else { values.iter().map(label).collect() }
 }
 
 #[cfg(test)]

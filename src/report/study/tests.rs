@@ -66,7 +66,7 @@ fn the_best_trial_stands_out_in_every_picture_and_what_was_given_up_is_told_apar
             [
                 pixels(&trials::picture(&study), color),
                 pixels(&effects::picture(&study), color),
-                pixels(&learning_rate::picture(&study).unwrap(), color),
+                pixels(&effects::learning_rate(&study).unwrap(), color),
                 pixels(&cost::picture(&study), color),
             ]
         };
@@ -141,6 +141,8 @@ fn curves_of_several_seeds_say_whose_they_are() {
     assert!(!says(&study));
     study.seeds = 3;
     assert!(says(&study));
+    study.trials.truncate(1);
+    assert!(vector(&trials::picture(&study)).contains("validation loss of 1 trial, of"));
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn pictures_say_in_text_what_they_show() {
     {
         assert!(svg.contains(text), "{text}");
     }
-    let svg = vector(&learning_rate::picture(&study).unwrap());
+    let svg = vector(&effects::learning_rate(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
     let says = |study: &Findings| vector(&cost::picture(study)).contains("the best for so much");
     assert!(says(&study));
@@ -180,7 +182,7 @@ fn a_trial_that_is_still_to_go_on_is_not_called_pruned() {
 fn a_study_of_one_rate_has_no_picture_of_rates() {
     let mut study = study(None);
     study.trials.truncate(1);
-    assert!(learning_rate::picture(&study).is_none());
+    assert!(effects::learning_rate(&study).is_none());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{below_the_edge, best_in_words, drawn, legend_of, look, loss_axis};
 use crate::report::draw::color::{BACKGROUND, BLUE, MUTED, VERMILION, mix, pale};
 use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series};
-use crate::terminal::thousands;
+use crate::terminal::counted;
 use crate::tuning::{Findings, TrialEnd};
 
 /// Of so many trials, only the best are drawn strong, for all of them could not be told apart.
@@ -21,8 +21,8 @@ pub(super) fn strong(findings: &Findings) -> usize {
 pub fn picture(findings: &Findings) -> Picture {
     let trials = &findings.trials[..findings.trials.len().min(MOST_DRAWN)];
     let of = if findings.seeds > 1 { ", of the first seed" } else { "" };
-    let count = thousands(findings.trials.len() as f64);
-    let title = format!("{}: validation loss of {count} trials{of}", findings.study);
+    let count = counted(findings.trials.len(), "trial");
+    let title = format!("{}: validation loss of {count}{of}", findings.study);
     let mut note = best_in_words(findings);
     if trials.len() < findings.trials.len() {
         note += &format!("; the curves of the best {} are drawn", trials.len());
