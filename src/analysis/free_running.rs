@@ -42,7 +42,9 @@ impl FreeRunning {
         };
         let truth = sequence.split_off(given.min(sequence.len()));
         let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
-        let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
+        // As many as in the truth, which may hold the token that ends a text.
+        let max_new = truth.len();
+        let options = Options { sampling: Sampling::GREEDY, max_new, ignore_end: true, ..Options::default() };
         let mut written = write((model, sizes), vocabulary, &prompt, &options, device, |_, _| Ok(()))?;
         let generated = written.pop().map_or_else(Vec::new, |continuation| continuation.tokens);
         Ok(Self { prompt: prompt.source.unwrap_or(prompt.tokens), generated, truth })
@@ -95,7 +97,12 @@ mod tests {
                 Some(source) => (source.clone(), vec![1, 4, 1, 5, 9, 2, 6]),
             };
             assert_eq!((&free.prompt, &free.truth), (&prompt, &truth));
-            let options = Options { sampling: Sampling::GREEDY, max_new: truth.len(), ..Options::default() };
+            let options = Options {
+                sampling: Sampling::GREEDY,
+                max_new: truth.len(),
+                ignore_end: true,
+                ..Options::default()
+            };
             let tokens = if source.is_some() { vec![3] } else { prompt };
             let prompt = Prompt { tokens, source };
             let expected = write((&model, sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()));

@@ -1,9 +1,6 @@
 //! `config`: every key that there is.
 
-use std::process::ExitCode;
-
 use crate::config::{SCHEMA, defaults};
-use crate::error::Result;
 use crate::terminal::{print_json, print_text};
 
 /// Show every key of a config with its meaning and its default, or the schema of a config for editors.
@@ -19,10 +16,9 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
+pub fn run(args: Args) {
     match args.schema {
         true => print_json(&*SCHEMA),
         false => print_text(&defaults()),
     }
-    Ok(ExitCode::SUCCESS)
 }

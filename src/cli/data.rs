@@ -1,7 +1,6 @@
 //! `data`: what training would see, before any training.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use crate::config::Config;
 use crate::data::Description;
@@ -23,7 +22,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
+pub fn run(args: Args) -> Result<()> {
     let config = Config::load(args.config.as_deref(), &args.set)?;
     let dataset = dataset(&config)?;
     let mut description = Description::of(&config.data, &dataset);
@@ -33,5 +32,5 @@ pub fn run(args: Args) -> Result<ExitCode> {
         true => print_json(&description),
         false => say_lines(&description.to_string()),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,21 +1,19 @@
 //! `evaluate`: exact loss, perplexity and accuracy of a run's best weights over a whole split.
 
 use std::f64::consts::LN_2;
-use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::backend::{BackendArgs, is_set};
-use super::input;
-use crate::backend::{self, Device, Job, Memory, compute_as_run};
+use super::backend::is_set;
+use super::input::{self, Run, RunArgs};
+use crate::backend::{self, Job, Memory, compute_as_run};
 use crate::config::Config;
-use crate::data::{Dataset, Loader, Order, Sequences};
+use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
-use crate::terminal::{Bar, ProgressKind, counted, print_json, say, warn};
+use crate::terminal::{PieceProgress, counted, print_json, say, signed, warn};
 use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of, valid_batches};
 use crate::weights::file::WeightsFile;
 use crate::weights::native;
@@ -23,8 +21,6 @@ use crate::weights::native;
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     /// The split.
     #[arg(long, value_enum, default_value = "valid")]
     split: Split,
@@ -33,9 +29,9 @@ pub struct Args {
     set: Vec<String>,
     /// Takes the weights of the checkpoint at this step. [default: the best weights]
     #[arg(long, value_name = "STEP")]
-    checkpoint: Option<u64>,
+    checkpoint: Option<usize>,
     #[command(flatten)]
-    backend: BackendArgs,
+    run: RunArgs,
     /// Prints JSON, with the loss and its floor at each position of the sequence.
     #[arg(long)]
     json: bool,
@@ -66,33 +62,40 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let folder = RunFolder::open(&args.run)?;
-    let config = Config::load(Some(&folder.config()), &args.set)?;
+pub fn run(args: Args) -> Result<()> {
+    let run = args.run.open(&args.set)?;
+    let Run { folder, config, device } = &run;
     let made_with = Config::load(Some(&folder.config()), &[])?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
-    let device = args.backend.choose(&config.training, &args.set)?;
-    let dataset = dataset_of(&config, &folder)?;
-    let weights = input::weights(&folder, args.checkpoint)?;
+    let dataset = dataset_of(config, folder)?;
+    let weights = input::weights(folder, args.checkpoint)?;
     if config.data == made_with.data {
-        warn_of_change(&folder, &dataset);
+        warn_of_change(folder, &dataset);
     }
-    let job = Evaluate { args: &args, weights, config: &config, dataset: &dataset, on: &device };
-    let report = backend::run(&device, job)?;
+    let (set, floor, floor_by_position) = match args.split {
+        Split::Valid => {
+            (&dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position.clone())
+        }
+        Split::Train => (&dataset.train, None, Vec::new()),
+    };
+    let loader = Loader::new(set.clone(), config.training.batch_size, config.run.seed, Order::InOrder);
+    let evaluation = backend::run(device, Evaluate(&args, &run, weights, &dataset, loader))?;
+    let report = Report {
+        split: args.split,
+        bits: evaluation.loss / LN_2,
+        perplexity: evaluation.loss.exp(),
+        floor,
+        gap: floor.map(|floor| evaluation.loss - floor),
+        floor_by_position,
+        evaluation,
+    };
     match args.json {
         true => print_json(&report),
-        false => print(&folder, &report),
+        false => print(folder, &report),
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn set(dataset: &Dataset, split: Split) -> &Sequences {
-    match split {
-        Split::Valid => &dataset.valid,
-        Split::Train => &dataset.train,
-    }
+    Ok(())
 }
 
 /// What is said of weights that are scored on what they may never have seen.
@@ -112,56 +115,33 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     }
 }
 
-struct Evaluate<'a> {
-    args: &'a Args,
-    weights: WeightsFile,
-    config: &'a Config,
-    dataset: &'a Dataset,
-    on: &'a Device,
-}
+/// What some weights score on the batches of a loader, which are of the run's data.
+struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, Loader);
 
 impl Job for Evaluate<'_> {
-    type Output = Report;
+    type Output = Evaluation;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Report> {
-        let Self { args, weights, config, dataset, on } = self;
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Evaluation> {
+        let Self(args, Run { config, device: on, .. }, weights, dataset, loader) = self;
         if is_set(&args.set, "training.precision") {
             check_precision::<B>(&config.training, on, &device)?;
         }
         Memory::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
-        let set = set(dataset, args.split).clone();
-        let loader = Loader::new(set, config.training.batch_size, config.run.seed, Order::InOrder);
-        let evaluation = compute_as_run::<B, _>(&config.training, on, &device, || {
+        compute_as_run::<B, _>(&config.training, on, &device, || {
             let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
+            let mut batches = valid_batches::<B::InnerBackend>(&loader, &device).peekable();
             // Other data may have another shape than the model was made for.
-            if let Some(first) = valid_batches::<B::InnerBackend>(&loader, &device).next() {
+            if let Some(first) = batches.peek() {
                 let source_time = first.host.source.as_ref().map_or(0, |source| source.time);
                 input::check_length(&description, first.host.time, source_time)?;
                 model.check(&first.device.inputs)?;
             }
-            let bar = Bar::new(ProgressKind::automatic(), loader.batches() as u64, "batches");
-            let counted =
-                (1..).zip(valid_batches::<B::InnerBackend>(&loader, &device)).map(|(number, batch)| {
-                    bar.set(number);
-                    batch
-                });
-            let evaluation = evaluate(&model, counted);
-            bar.finish();
-            Ok(evaluation)
-        })?;
-        let floor = dataset.floor.filter(|_| args.split == Split::Valid).map(|floor| floor.valid);
-        let floor_by_position = match args.split {
-            Split::Valid => dataset.floor_by_position.clone(),
-            Split::Train => Vec::new(),
-        };
-        Ok(Report {
-            split: args.split,
-            bits: evaluation.loss / LN_2,
-            perplexity: evaluation.loss.exp(),
-            floor,
-            gap: floor.map(|floor| evaluation.loss - floor),
-            floor_by_position,
-            evaluation,
+            let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
+            let counted = batches.zip(1..).map(|(batch, number)| {
+                pieces.done(number);
+                batch
+            });
+            Ok(evaluate(&model, counted))
         })
     }
 }
@@ -175,7 +155,7 @@ fn print(folder: &RunFolder, report: &Report) {
     say(&format!("{}: {} of the {split} set", folder.name(), counted(evaluation.tokens as usize, "target")));
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));
     if let (Some(floor), Some(gap)) = (report.floor, report.gap) {
-        say(&format!("  floor       {floor:.6} nats, so {gap:+.6} to the best possible"));
+        say(&format!("  floor       {floor:.6} nats, so {} to the best possible", signed(gap, 6)));
     }
     say(&format!("  perplexity  {:.4}", report.perplexity));
     say(&format!("  accuracy    {:.2} %", evaluation.accuracy * 100.0));

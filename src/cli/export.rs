@@ -1,16 +1,13 @@
 //! `export`: a run's best weights as files for another program.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::ValueEnum;
-use serde_json::json;
 
-use super::input;
+use super::{input, print_paths};
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::files::{check_output, write_atomically, write_output};
-use crate::terminal::{print_json, say};
 use crate::training::RunFolder;
 use crate::weights::export::{Format, export};
 use crate::weights::native;
@@ -28,14 +25,14 @@ pub struct Args {
     out: Option<PathBuf>,
     /// Takes the weights of the checkpoint at this step. [default: the best weights]
     #[arg(long, value_name = "STEP")]
-    checkpoint: Option<u64>,
+    checkpoint: Option<usize>,
     /// Prints the paths of the files as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
+pub fn run(args: Args) -> Result<()> {
     let folder = RunFolder::open(&args.run)?;
     let name = args.format.to_possible_value().expect("every format has a name");
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(name.get_name()));
@@ -46,9 +43,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let written = write_output(&out, "export", |folder| {
         files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
     })?;
-    match args.json {
-        true => print_json(&json!({ "files": written })),
-        false => written.iter().for_each(|path| say(&path.display().to_string())),
-    }
-    Ok(ExitCode::SUCCESS)
+    print_paths(args.json, "files", &written);
+    Ok(())
 }

@@ -2,26 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::backend::BackendArgs;
-use super::input::{self, Run};
+use super::input::{self, Run, RunArgs};
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::{Notation, Vocabulary};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, Sampling};
 use crate::model::Architecture;
 use crate::ops;
-use crate::terminal::{print_json, print_text, say, warn};
+use crate::terminal::{print_json, print_text, say, thousands, warn};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     /// What to continue; for an encoder-decoder, what to answer. Without a tokenizer: ids or symbols,
     /// as "3 1 4 1 5". [default: the token that a text starts with, where there is one]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt_file", "tokens"])]
@@ -37,26 +33,10 @@ pub struct Args {
     /// Most new tokens. [default: 100; for an encoder-decoder its context]
     #[arg(long, value_name = "N")]
     max_new: Option<usize>,
-    /// Continuations, each drawn by itself.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    samples: usize,
-    /// Ends a continuation where this text comes; may be repeated.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    stop: Vec<String>,
-    /// Ends a continuation where this id comes; may be repeated.
-    #[arg(long, value_name = "ID")]
-    stop_token: Vec<u32>,
-    /// Goes on behind the token that ends a text.
-    #[arg(long)]
-    ignore_end: bool,
-    /// Seed of the draws.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Reads everything anew at each step, to the same result: for comparison.
-    #[arg(long)]
-    no_cache: bool,
     #[command(flatten)]
-    backend: BackendArgs,
+    options: Options,
+    #[command(flatten)]
+    run: RunArgs,
     /// Prints JSON: the new ids, their probabilities, and the likeliest at each step.
     #[arg(long)]
     json: bool,
@@ -74,58 +54,52 @@ struct Report<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let run = Run::open(&args.run, &args.backend)?;
+pub fn run(args: Args) -> Result<()> {
+    let run = args.run.open(&[])?;
     let vocabulary = run.vocabulary()?;
     let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
-    let job = Generate { args: &args, run: &run, vocabulary: &vocabulary, given: &given };
-    let continuations = backend::run(&run.device, job)?;
+    let continuations = backend::run(&run.device, Generate(&args, &run, &vocabulary, &given))?;
     if args.json {
         let report = |continuation| Report { prompt: &given, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();
         print_json(&BTreeMap::from([("samples", samples)]));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-struct Generate<'a> {
-    args: &'a Args,
-    run: &'a Run,
-    vocabulary: &'a Vocabulary,
-    given: &'a [u32],
-}
+/// What is written on, from the ids that were given, by the weights of a run.
+struct Generate<'a>(&'a Args, &'a Run, &'a Vocabulary, &'a [u32]);
 
 impl Job for Generate<'_> {
     /// The samples, where they are not printed as they come.
     type Output = Vec<Continuation>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
-        let Self { args, run, vocabulary, given } = self;
+        let Self(args, run, vocabulary, given) = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&run.folder.weights()?, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
-        let end = Vec::from_iter(vocabulary.end());
+        let end = || Vec::from_iter(vocabulary.end());
         let prompt = Prompt {
-            tokens: if answers || given.is_empty() { end.clone() } else { given.to_vec() },
+            tokens: if answers || given.is_empty() { end() } else { given.to_vec() },
             source: answers.then(|| given.to_vec()),
         };
         input::check_length(&description, prompt.tokens.len(), prompt.source.as_ref().map_or(0, Vec::len))?;
         let mut options = Options {
             sampling: args.sampling,
             max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
-            samples: args.samples.min(samples_at_once(&description)),
-            first_sample: 0,
-            seed: args.seed,
-            stop_tokens: [args.stop_token.clone(), if args.ignore_end { Vec::new() } else { end }].concat(),
-            stop_strings: args.stop.clone(),
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
-            cache: !args.no_cache,
+            ..args.options.clone()
         };
+        let all = options.samples;
+        let streams = !args.json && all == 1;
+        if !streams {
+            options.samples = all.min(samples_at_once(&description, &options)?);
+        }
         // Where something is continued, it is shown with its continuation.
         let mut shown = if answers { String::new() } else { vocabulary.decode(given) };
         if vocabulary.notation() == Notation::Words && !shown.is_empty() {
             shown.push(' ');
         }
-        let streams = !args.json && args.samples == 1;
         let (mut first, mut longest) = (true, 0);
         // Nothing is shown that a device computed after it failed.
         let watch = DeviceWatch::begin(&run.device, &device);
@@ -138,7 +112,7 @@ impl Job for Generate<'_> {
             Ok(())
         };
         let mut continuations = Vec::new();
-        while options.first_sample < args.samples.max(1) {
+        while options.first_sample < all.max(1) {
             let model = (&model, description.sizes);
             let group = generation::write(model, vocabulary, &prompt, &options, &device, &mut hear)?;
             longest = group.iter().map(|written| written.tokens.len()).fold(longest, usize::max);
@@ -151,7 +125,7 @@ impl Job for Generate<'_> {
                 }
             }
             options.first_sample += options.samples;
-            options.samples = options.samples.min(args.samples - options.first_sample);
+            options.samples = options.samples.min(all - options.first_sample);
         }
         if streams {
             // Where nothing was written on, what was given stands alone.
@@ -172,9 +146,24 @@ impl Job for Generate<'_> {
 
 /// Samples that are written side by side: as many as keep their keys, values and logits
 /// in a gigabyte, and few enough that the first are soon there.
-fn samples_at_once(Description { model, sizes }: &Description) -> usize {
+///
+/// # Errors
+/// If what is held until it is printed, which is each sample, and for JSON all of them, takes more than that.
+fn samples_at_once(Description { model, sizes }: &Description, options: &Options) -> Result<usize> {
     const NUMBERS: usize = 1 << 28;
+    /// Tokens and alternatives of a gigabyte, with their text and probabilities.
+    const HELD: usize = 1 << 24;
     let time = sizes.context + sizes.source_context.unwrap_or(0);
     let of_a_sample = 2 * model.blocks() * model.d_model * time + 4 * sizes.vocab;
-    (NUMBERS / of_a_sample.max(1)).clamp(1, 1024)
+    let Options { max_new, samples, alternatives, .. } = options;
+    let tokens = HELD / alternatives.map_or(1, |count| count.saturating_add(1));
+    let held = tokens / (*max_new).max(1);
+    if held < if alternatives.is_some() { *samples } else { 1 } {
+        return Err(Error::Input(format!(
+            "--max-new {max_new} and --samples {samples}: no more than {} new tokens are held in memory until they are \
+             printed: ask for fewer; the text of one sample alone, without --json, is printed as it comes",
+            thousands(tokens as f64)
+        )));
+    }
+    Ok((NUMBERS / of_a_sample.max(1)).clamp(1, 1024).min(held))
 }

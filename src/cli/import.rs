@@ -1,7 +1,6 @@
 //! `import`: another program's weights as a run folder.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use super::backend::BackendArgs;
 use crate::config::Config;
@@ -10,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
 use crate::terminal::{say, thousands};
-use crate::training::{RunFolder, Target};
+use crate::training::{Hashes, RunFolder, Target};
 use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{Imported, Naming, import};
 use crate::weights::native;
@@ -41,7 +40,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
+pub fn run(args: Args) -> Result<()> {
     let target = match &args.run {
         Some(folder) => Target::Folder(folder.clone()),
         None => Target::Named(name(&args.files[0])),
@@ -58,7 +57,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
-        write_atomically(&folder.model(), &weights)
+        write_atomically(&folder.model(), &weights)?;
+        Hashes::of(folder)?.write(folder)
     })?;
     let sizes = description.sizes;
     say(&format!(
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !imported.has_vocabulary {
         say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The name of what is imported: of its file, or of the folder of a file that has a usual name.

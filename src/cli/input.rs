@@ -16,6 +16,15 @@ use crate::training::{RunFolder, checkpoint_steps, checkpoint_weights};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::Description;
 
+/// Which run a command looks at, and where it computes.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The run folder.
+    run: PathBuf,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
 /// A run that a command looks at.
 #[derive(Debug)]
 pub struct Run {
@@ -27,18 +36,20 @@ pub struct Run {
     pub device: Device,
 }
 
-impl Run {
-    /// Opens the run at `path`, to be looked at where `backend` says.
+impl RunArgs {
+    /// Opens the run, with keys that are `set` on the command line.
     ///
     /// # Errors
     /// If there is none, its config cannot be read, or there is no such device.
-    pub fn open(path: &Path, backend: &BackendArgs) -> Result<Self> {
-        let folder = RunFolder::open(path)?;
-        let config = Config::load(Some(&folder.config()), &[])?;
-        let device = backend.choose(&config.training, &[])?;
-        Ok(Self { folder, config, device })
+    pub fn open(&self, set: &[String]) -> Result<Run> {
+        let folder = RunFolder::open(&self.run)?;
+        let config = Config::load(Some(&folder.config()), set)?;
+        let device = self.backend.choose(&config.training, set)?;
+        Ok(Run { folder, config, device })
     }
+}
 
+impl Run {
     /// What its ids stand for.
     ///
     /// # Errors
@@ -52,20 +63,15 @@ impl Run {
 ///
 /// # Errors
 /// If there are none; names the checkpoints that there are.
-pub fn weights(folder: &RunFolder, checkpoint: Option<u64>) -> Result<WeightsFile> {
+pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else { return folder.weights() };
     let steps = checkpoint_steps(folder).unwrap_or_default();
-    if steps.contains(&(step as usize)) {
-        return checkpoint_weights(folder, step as usize);
+    if steps.contains(&step) {
+        return checkpoint_weights(folder, step);
     }
-    let there = match steps.len() {
-        0 => "no checkpoint".to_string(),
-        _ => format!(
-            "checkpoints of the steps {}",
-            steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
-        ),
-    };
-    Err(Error::Input(format!("--checkpoint {step}: the run keeps {there}")))
+    let steps = steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let kept = if steps.is_empty() { "no checkpoint" } else { "checkpoints of the steps " };
+    Err(Error::Input(format!("--checkpoint {step}: the run keeps {kept}{steps}")))
 }
 
 /// A sequence of the user's.
@@ -106,15 +112,12 @@ impl Given {
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
         let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let answers = architecture == Architecture::EncoderDecoder;
-        match (answers, &source) {
-            (true, None) => {
-                Err(Error::Input("an encoder-decoder answers a source: give it by --source TEXT".into()))
-            }
-            (false, Some(_)) => Err(Error::Input("--source: only an encoder-decoder reads a source".into())),
-            (true, Some(_)) | (false, None) => {
-                Ok(Read { tokens, start: vocabulary.end().filter(|_| answers), source })
-            }
-        }
+        let problem = match (answers, &source) {
+            (true, None) => "an encoder-decoder answers a source: give it by --source TEXT",
+            (false, Some(_)) => "--source: only an encoder-decoder reads a source",
+            _ => return Ok(Read { tokens, start: vocabulary.end().filter(|_| answers), source }),
+        };
+        Err(Error::Input(problem.into()))
     }
 }
 
@@ -165,35 +168,28 @@ fn read(path: &Path) -> Result<String> {
         true => Text::of_stream(io::stdin(), path)?,
         false => Text::open(path)?,
     };
-    let mut text = text.whole()?;
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Ok(text)
+    let text = text.whole()?;
+    let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(line.unwrap_or(&text).to_string())
 }
 
 /// Ids written with spaces or commas between them, as `3 1 4`.
 fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    let ids = words.zip(1..).map(|(word, position)| {
-        word.parse().map_err(|_| {
-            let word = excerpt(word);
-            Error::Input(format!("--tokens: `{word}` (token {position}) is no id: write ids, as \"3 1 4\""))
-        })
-    });
-    let ids = ids.collect::<Result<Vec<u32>>>()?;
+    let id = |(word, position): (&str, usize)| {
+        let told =
+            || format!("--tokens: `{}` (token {position}) is no id: write ids, as \"3 1 4\"", excerpt(word));
+        word.parse().map_err(|_| Error::Input(told()))
+    };
+    let ids = words.zip(1..).map(id).collect::<Result<Vec<u32>>>()?;
     vocabulary.check(&ids)?;
     Ok(ids)
 }
 
 /// The ids of a text. Commas may stand between words, where they are no words themselves.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
-    let with_spaces = |_| match vocabulary.notation() == Notation::Words && text.contains(',') {
-        true => vocabulary.encode(&text.replace(',', " ")).ok(),
-        false => None,
-    };
-    vocabulary.encode(text).or_else(|error| with_spaces(()).ok_or(error))
+    vocabulary.encode(text).or_else(|error| match vocabulary.notation() {
+        Notation::Words => vocabulary.encode(&text.replace(',', " ")).map_err(|_| error),
+        Notation::Characters | Notation::Text => Err(error),
+    })
 }

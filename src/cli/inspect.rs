@@ -1,12 +1,10 @@
 //! `inspect`: what attention does on an input of the user's.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::backend::BackendArgs;
-use super::input::{self, Run};
+use super::input::{self, Run, RunArgs};
 use crate::analysis::{HeadScores, Sample, View, ablation, look_at};
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -15,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::ops;
 use crate::report::{Format, Page, Reading, Style, save_all};
-use crate::terminal::{Bar, ProgressKind, print_json_line, say};
+use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 use crate::weights::native;
 
@@ -23,8 +21,6 @@ use crate::weights::native;
 /// probabilities of the next token, as pictures and a page or as JSON.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     #[command(flatten)]
     given: input::Given,
     /// Where the pictures and the page go; a folder that exists is replaced only if inspect made it. [default:
@@ -42,7 +38,7 @@ pub struct Args {
     #[arg(long)]
     no_ablation: bool,
     #[command(flatten)]
-    backend: BackendArgs,
+    run: RunArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token], scores;
     /// with an encoder also source, encoder_weights and cross_weights.
     #[arg(long)]
@@ -72,11 +68,10 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let run = Run::open(&args.run, &args.backend)?;
+pub fn run(args: Args) -> Result<()> {
+    let run = args.run.open(&[])?;
     let Run { folder, config, device } = &run;
-    let own = (!args.json).then(|| folder.path().join("inspect"));
-    let out = args.out.clone().or(own);
+    let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let vocabulary = run.vocabulary()?;
     let sample = sample(&args, config, &vocabulary)?;
@@ -84,8 +79,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let job = Inspect { folder, sample: &sample, ablates: !args.no_ablation };
-    let (view, scores) = backend::run(device, job)?;
+    let (view, scores) = backend::run(device, Inspect(&args, folder, &sample))?;
 
     if args.json {
         let source = sample.source.as_deref();
@@ -99,7 +93,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             scores: &scores,
         });
     }
-    let Some(out) = out else { return Ok(ExitCode::SUCCESS) };
+    let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format, ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
@@ -111,7 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.
@@ -128,24 +122,20 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
     Ok(Sample { inputs, targets, roles, source })
 }
 
-struct Inspect<'a> {
-    folder: &'a RunFolder,
-    sample: &'a Sample,
-    ablates: bool,
-}
+/// What the weights of a run do with a sequence.
+struct Inspect<'a>(&'a Args, &'a RunFolder, &'a Sample);
 
 impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self { folder, sample, ablates } = self;
+        let Self(args, folder, sample) = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();
-        let bar = Bar::new(ProgressKind::automatic(), heads as u64, "heads left out");
-        let looked = look_at(&model, sample, ablates.then_some(|done| bar.set(done)), &device);
-        bar.finish();
-        looked
+        let pieces = PieceProgress::new(args.json, heads, "heads left out");
+        let done = (!args.no_ablation).then_some(|done| pieces.done(done as usize));
+        look_at(&model, sample, done, &device)
     }
 }

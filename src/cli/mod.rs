@@ -17,8 +17,10 @@ mod signals;
 mod train;
 mod tune;
 
-use std::borrow::Cow;
+use std::error::Error as _;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
@@ -26,8 +28,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::error::{Result, panic_message};
-use crate::terminal::{check_written, escape, json_line, print_text, warn};
+use crate::error::{Error, Result, panic_message};
+use crate::terminal::{check_written, print_json, print_text, say, warn, warn_json};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -70,10 +72,7 @@ pub fn main() -> ExitCode {
             print_text(&told.render().to_string());
             return ExitCode::SUCCESS;
         }
-        Err(error) => {
-            let message = in_one_line(&error.to_string());
-            return end(message.strip_prefix("error: ").unwrap_or(&message), 2);
-        }
+        Err(error) => return end(&in_one_line(&error), 2),
     };
     // A panic that is caught says nothing; the place of one that comes through is told below.
     std::panic::set_hook(Box::new(|panic| {
@@ -81,19 +80,18 @@ pub fn main() -> ExitCode {
             *place = format!(" at {}:{}", location.file(), location.line());
         }
     }));
-    match catch_unwind(AssertUnwindSafe(|| run(cli))) {
-        Ok(Ok(ExitCode::SUCCESS)) => match check_written() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => end(&error.to_string(), error.exit_code()),
-        },
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) => end(&error.to_string(), error.exit_code()),
-        Err(panic) => {
-            let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
-            let message = panic_message(panic.as_ref());
-            end(&format!("internal error{place}: {message}: please report this line and the command"), 1)
-        }
-    }
+    let work = || match run(cli.command)? {
+        ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
+        code => Ok(code),
+    };
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
+        let message = panic_message(panic.as_ref());
+        Err(Error::Failed(format!(
+            "internal error{place}: {message}: please report this line and the command"
+        )))
+    });
+    done.unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
 }
 
 /// Where the last panic was.
@@ -102,56 +100,63 @@ static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 /// Ends with an error; a program that asked for JSON is told so in JSON.
 fn end(message: &str, code: u8) -> ExitCode {
     match std::env::args_os().any(|argument| argument == "--json") {
-        true => {
-            // What has to be written as an escape takes more bytes than it has.
-            let lines = (1..).map(|part| json_line(&json!({ "error": shortened(message, LONGEST / part) })));
-            lines.into_iter().find(|line| line.len() <= 500).into_iter().for_each(|line| warn(&line));
-        }
-        false => warn(&format!("error: {}", shortened(&escape(message), LONGEST))),
+        true => warn_json(message),
+        false => warn(&format!("error: {message}")),
     }
     ExitCode::from(code)
-}
-
-/// The longest message, in bytes: with what stands around it, a line has 500 at most.
-const LONGEST: usize = 480;
-
-/// A message in at most `longest` bytes. What it quotes may be of any length: it loses its middle, for it begins
-/// with the place and ends with the remedy.
-fn shortened(message: &str, longest: usize) -> Cow<'_, str> {
-    if message.len() <= longest {
-        return Cow::Borrowed(message);
-    }
-    let rest = longest.saturating_sub("…".len());
-    let begin = message.floor_char_boundary(rest - rest / 3);
-    let end = message.ceil_char_boundary(message.len() - rest / 3);
-    Cow::Owned(format!("{}…{}", &message[..begin], &message[end..]))
 }
 
 /// No command at all is answered with the help.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 /// What clap says of a wrong command line, as one line: without the usage, which `--help` shows.
-fn in_one_line(message: &str) -> String {
+fn in_one_line(error: &clap::Error) -> String {
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let message = error.to_string();
     let lines = message.lines().take_while(told).map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(", ").replace(":, ", ": ");
-    format!("{line}; see --help")
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    format!(
+        "{}; see --help",
+        takes(error).map_or(line.to_string(), |(read, takes)| line.replace(&read, takes))
+    )
 }
 
-fn run(cli: Cli) -> Result<ExitCode> {
-    match cli.command {
-        Command::Train(args) => train::run(args),
-        Command::Tune(args) => tune::run(args),
-        Command::Evaluate(args) => evaluate::run(args),
-        Command::Plot(args) => plot::run(args),
-        Command::Report(args) => report::run(args),
-        Command::Inspect(args) => inspect::run(args),
-        Command::Data(args) => data::run(args),
-        Command::Config(args) => config::run(args),
-        Command::Generate(args) => generate::run(args),
-        Command::Score(args) => score::run(args),
-        Command::Export(args) => export::run(args),
-        Command::Import(args) => import::run(args),
-        Command::Backends(args) => backends::run(args),
+/// What std says of a text that is no number, and what the option takes instead.
+fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
+    let source = error.source()?;
+    let whole = source.downcast_ref::<ParseIntError>().map(|error| match error.kind() {
+        IntErrorKind::PosOverflow => "it takes no number as large as this",
+        _ => "it takes a whole number from 0 on",
+    });
+    let takes = whole.or(source.is::<ParseFloatError>().then_some("it takes a number, as 0.5"))?;
+    Some((source.to_string(), takes))
+}
+
+/// Says what was made: a path a line, or as JSON under a key.
+fn print_paths(json: bool, key: &str, paths: &[PathBuf]) {
+    match json {
+        true => print_json(&json!({ key: paths })),
+        false => paths.iter().for_each(|path| say(&path.display().to_string())),
     }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Evaluate(args) => evaluate::run(args)?,
+        Command::Plot(args) => plot::run(args)?,
+        Command::Report(args) => report::run(args)?,
+        Command::Inspect(args) => inspect::run(args)?,
+        Command::Data(args) => data::run(args)?,
+        Command::Config(args) => config::run(args),
+        Command::Generate(args) => generate::run(args)?,
+        Command::Score(args) => score::run(args)?,
+        Command::Export(args) => export::run(args)?,
+        Command::Import(args) => import::run(args)?,
+        // These can end otherwise without an error, and are told so by the exit code.
+        Command::Train(args) => return train::run(args),
+        Command::Tune(args) => return tune::run(args),
+        Command::Backends(args) => return backends::run(args),
+    }
+    Ok(ExitCode::SUCCESS)
 }

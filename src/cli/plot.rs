@@ -1,13 +1,10 @@
 //! `plot`: a run's pictures, made again from its folder.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::slice::from_ref;
 
-use serde_json::json;
-
-use super::backend::BackendArgs;
-use super::input::Run;
+use super::input::{Run, RunArgs};
+use super::print_paths;
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
 use crate::backend::{self, Device, Job};
 use crate::data::Vocabulary;
@@ -16,15 +13,12 @@ use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
 use crate::ops;
 use crate::report::{Format, RunData, Style};
-use crate::terminal::{print_json, say};
 use crate::training::RunFolder;
 use crate::weights::native;
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     /// The file format.
     #[arg(long, value_enum, default_value = "png")]
     format: Format,
@@ -36,15 +30,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    backend: BackendArgs,
+    run: RunArgs,
     /// Prints the paths of the pictures as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
+pub fn run(args: Args) -> Result<()> {
+    let Run { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
     let style = Style { format: args.format, scale: args.scale };
     let run = run_data(&folder, &device)?;
@@ -52,33 +46,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => run.draw(&folder.plots(), &style)?,
         Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style).map(drop))?,
     };
-    match args.json {
-        true => print_json(&json!({ "pictures": pictures })),
-        false => pictures.iter().for_each(|picture| say(&picture.display().to_string())),
-    }
-    Ok(ExitCode::SUCCESS)
+    print_paths(args.json, "pictures", &pictures);
+    Ok(())
 }
 
 /// Reads what pictures and page show of a run: what its folder holds, and what its best weights do on `device`.
 pub(super) fn run_data(folder: &RunFolder, device: &Device) -> Result<RunData> {
     RunData::read(folder, |samples, shown, vocabulary| {
-        backend::run(device, Look { folder, samples, shown, vocabulary })
+        backend::run(device, Look(folder, samples, shown, vocabulary))
     })
 }
 
-/// Loads the best weights and looks at them reading the first samples, as many as memory allows.
-struct Look<'a> {
-    folder: &'a RunFolder,
-    samples: &'a [Sample],
-    shown: usize,
-    vocabulary: &'a Vocabulary,
-}
+/// What the best weights do with the first samples, as many as memory allows, and how they continue one of them.
+struct Look<'a>(&'a RunFolder, &'a [Sample], usize, &'a Vocabulary);
 
 impl Job for Look<'_> {
     type Output = (Vec<View>, FreeRunning);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self { folder, samples, shown, vocabulary } = self;
+        let Self(folder, samples, shown, vocabulary) = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;

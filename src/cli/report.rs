@@ -1,10 +1,8 @@
 //! `report`: the page to explore a run, made again from its folder.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use super::backend::BackendArgs;
-use super::input::Run;
+use super::input::{Run, RunArgs};
 use super::plot::run_data;
 use crate::error::Result;
 use crate::files::{check_new, write_atomically, write_new};
@@ -13,10 +11,8 @@ use crate::terminal::{print_json_line, say};
 /// Write a run's page to explore again, from its folder alone.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     #[command(flatten)]
-    backend: BackendArgs,
+    run: RunArgs,
     /// The file to write, which must not exist. [default: report.html in the run folder]
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     out: Option<PathBuf>,
@@ -26,8 +22,8 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let Run { folder, device, .. } = Run::open(&args.run, &args.backend)?;
+pub fn run(args: Args) -> Result<()> {
+    let Run { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_new(out))?;
     let page = run_data(&folder, &device)?.page;
     if args.json {
@@ -38,5 +34,5 @@ pub fn run(args: Args) -> Result<ExitCode> {
         write(&out, page.html()?.as_bytes())?;
         say(&out.display().to_string());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,12 +1,8 @@
 //! `score`: how likely a text is to a model, token by token.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use serde::Serialize;
 
-use super::backend::BackendArgs;
-use super::input::{self, Run};
+use super::input::{self, RunArgs};
 use crate::backend::{self, Job};
 use crate::error::Result;
 use crate::generation;
@@ -18,12 +14,10 @@ use crate::weights::native;
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
-    run: PathBuf,
     #[command(flatten)]
     given: input::Given,
     #[command(flatten)]
-    backend: BackendArgs,
+    run: RunArgs,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -42,19 +36,18 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let run = Run::open(&args.run, &args.backend)?;
+pub fn run(args: Args) -> Result<()> {
+    let run = args.run.open(&[])?;
     let vocabulary = run.vocabulary()?;
     let input::Read { tokens, start, source } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
-    let job = Score { folder: &run.folder, tokens: &read, source: source.as_deref() };
-    let log_probabilities = backend::run(&run.device, job)?;
+    let log_probabilities = backend::run(&run.device, Score(&run.folder, &read, source.as_deref()))?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
     if args.json {
         print_json(&report);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     // A decoder's first token follows nothing.
     let unscored = report.tokens.len() - report.log_probabilities.len();
@@ -65,20 +58,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     say(&format!("loss        {:.6} nats per token", report.loss));
     say(&format!("perplexity  {:.4}", report.perplexity));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-struct Score<'a> {
-    folder: &'a RunFolder,
-    tokens: &'a [u32],
-    source: Option<&'a [u32]>,
-}
+/// The ids of a text by the weights of a run, and the source that it answers.
+struct Score<'a>(&'a RunFolder, &'a [u32], Option<&'a [u32]>);
 
 impl Job for Score<'_> {
     type Output = Vec<f64>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let Self { folder, tokens, source } = self;
+        let Self(folder, tokens, source) = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let context = description.sizes.context;
         input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;

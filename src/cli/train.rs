@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
-        let (plan, fits) = backend::run(&device, Rehearse { config: &config, on: &device })?;
+        let (plan, fits) = backend::run(&device, Rehearse(&config, &device))?;
         print_plan(&config.name(), &device, &plan);
         let warnings = plan.warnings.iter().cloned().chain(fits.err().map(|problem| problem.to_string()));
         warnings.for_each(|warning| warn(&format!("warning: {warning}")));
@@ -146,17 +146,14 @@ fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
     })
 }
 
-struct Rehearse<'a> {
-    config: &'a Config,
-    on: &'a Device,
-}
+struct Rehearse<'a>(&'a Config, &'a Device);
 
 impl Job for Rehearse<'_> {
     /// The plan, and whether it fits into this machine's memory.
     type Output = (Plan, Result<()>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self { config, on } = self;
+        let Self(config, on) = self;
         check_precision::<B>(&config.training, on, &device)?;
         let dataset = dataset(config)?;
         let sizes = Start::of(config)?.sizes(config, &dataset)?;

@@ -113,32 +113,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
             target.check()?;
             // Refused before it leaves a trace.
-            backend::run(&device, CheckPrecision { training: &config.training, on: &device })?;
+            backend::run(&device, CheckPrecision(&config.training, &device))?;
             Study::create(&config, outline, &target, args.jobs.into())?
         }
     };
     if checks {
-        match backend::run(&device, CheckOverfit { candidates: &candidates, dataset: &dataset, on: &device })
-        {
-            Ok(Some(found)) => {
-                study.write_overfit_check(&found)?;
-                if !args.json {
-                    print_overfit_check(&found);
-                }
-            }
-            Ok(None) => {}
-            Err(error) => {
-                if is_new {
-                    study.discard()?;
-                }
-                return Err(error);
-            }
+        let found = match backend::run(&device, CheckOverfit(&candidates, &dataset, &device)) {
+            Err(error) if is_new => return study.discard().and(Err(error)),
+            found => found?,
+        };
+        if let Some(found) = &found {
+            study.write_overfit_check(found)?;
         }
+        found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
     let signal = watched.map_or_else(signals::watch, Ok)?;
     let progress = StudyProgress::new(kind, &study);
     let outcome = study.conduct(runner, &signal, |study, run| progress.ended(study, run));
-    progress.bar.finish();
+    progress.bar.finish_and_clear();
     // After an error too, what is there is drawn if the disk lets it: the first error is what counts.
     let pictures = draw_study(&study, &Style::default());
     let (complete, pictures) =
@@ -151,41 +143,31 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if !complete && !args.json {
         say(&format!("interrupted: {}", go_on(&study)));
     }
-    if let (Some(why), true) =
-        (study.first_failure(), trials.iter().all(|trial| trial.ended == TrialEnd::Failed))
-    {
-        return Err(Error::Failed(format!("every trial failed: {why}")));
+    let all_failed = trials.iter().all(|trial| trial.ended == TrialEnd::Failed);
+    match study.first_failure().filter(|_| all_failed) {
+        Some(why) => Err(Error::Failed(format!("every trial failed: {why}"))),
+        None if complete => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),
     }
-    Ok(match complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed))),
-    })
 }
 
-struct CheckPrecision<'a> {
-    training: &'a TrainingConfig,
-    on: &'a Device,
-}
+struct CheckPrecision<'a>(&'a TrainingConfig, &'a Device);
 
 impl Job for CheckPrecision<'_> {
     type Output = ();
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
-        check_precision::<B>(self.training, self.on, &device)
+        check_precision::<B>(self.0, self.1, &device)
     }
 }
 
-struct CheckOverfit<'a> {
-    candidates: &'a [Candidate],
-    dataset: &'a Dataset,
-    on: &'a Device,
-}
+struct CheckOverfit<'a>(&'a [Candidate], &'a Dataset, &'a Device);
 
 impl Job for CheckOverfit<'_> {
     type Output = Option<OverfitCheck>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<OverfitCheck>> {
-        overfit::<B>(self.candidates, self.dataset, (self.on, &device))
+        overfit::<B>(self.0, self.1, (self.2, &device))
     }
 }
 

@@ -1,13 +1,14 @@
 //! New folders: each is prepared beside its place under a hidden name and appears by one rename, so that
 //! a kill or a full disk at any moment leaves nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{sync_folder, write_atomically};
+use super::{hidden, sha256, sync_folder, write_atomically};
 use crate::error::{Error, Result};
 
 /// A folder under a hidden name beside the place where it is to appear; dropped before, it is gone.
@@ -40,15 +41,8 @@ impl HiddenFolder {
         }
         let made = MadeFolders::missing(&parent);
         fs::create_dir_all(&parent).map_err(|error| refused("create", &parent, &error))?;
-        let mut hidden = tempfile::Builder::new();
-        hidden.prefix(prefix);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As of any new folder, less what the user's umask takes away.
-            hidden.permissions(fs::Permissions::from_mode(0o777));
-        }
-        let folder = hidden.tempdir_in(&parent).map_err(|error| refused("write into", &parent, &error))?;
+        let folder = hidden(prefix, 0o777).tempdir_in(&parent);
+        let folder = folder.map_err(|error| refused("write into", &parent, &error))?;
         Ok(Self { folder, parent, made })
     }
 
@@ -115,11 +109,24 @@ pub fn with_remedy(error: Error, remedy: &str) -> Error {
     }
 }
 
-/// The file in an output folder that names the command which made it, and below it each file that it wrote.
+/// Makes a folder where there is none, for files that are written into it one by one.
+///
+/// # Errors
+/// If it cannot be made, or is a link: what it leads to may be anybody's.
+pub fn create(folder: &Path) -> Result<()> {
+    if folder.is_symlink() {
+        let problem = "is a link to another place, into which nothing is written: remove it";
+        return Err(Error::file(folder, None, None, problem));
+    }
+    fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))
+}
+
+/// The file in an output folder that names the command which made it, and below it each file that it wrote, behind
+/// the SHA-256 of what it holds, as `sha256sum` writes and checks it.
 const MADE_BY: &str = ".made-by";
 
 /// Fails where `command` may not write an output folder, before any work is done for it: only one that it made itself,
-/// and to which nothing was added, is replaced.
+/// and in which nothing was added or changed, is replaced.
 ///
 /// # Errors
 /// [`Error::Input`] naming what is there.
@@ -129,19 +136,30 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
         return Ok(());
     }
     let made_by = fs::read_to_string(place.join(MADE_BY)).unwrap_or_default();
-    let mut files = made_by.lines();
-    if place.is_symlink() || files.next() != Some(command) {
+    let mut lines = made_by.lines();
+    if place.is_symlink() || lines.next() != Some(command) {
         return Err(Error::Input(format!(
             "`{shown}` exists already and was not made by `{command}`: name another folder with --out DIR"
         )));
     }
-    let files = files.collect::<Vec<_>>();
-    for name in names(place)? {
-        if name != MADE_BY && !files.contains(&name.as_str()) {
-            return Err(Error::Input(format!(
-                "`{shown}` also holds `{name}`, which `{command}` did not write: name another folder with --out DIR"
-            )));
-        }
+    // In a folder of an earlier version a name stands alone.
+    let hash_and_name = |line| match str::split_once(line, "  ") {
+        Some((hash, name)) if hash.len() == 64 => (name, Some(hash)),
+        _ => (line, None),
+    };
+    let written = lines.map(hash_and_name).collect::<BTreeMap<_, _>>();
+    for name in names(place)?.iter().filter(|name| *name != MADE_BY) {
+        let path = place.join(name);
+        let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
+        let holds = |hash: &str| is_file() && sha256(&path).is_ok_and(|found| found == hash);
+        let problem = match written.get(name.as_str()) {
+            None => format!("also holds `{name}`, which `{command}` did not write"),
+            Some(Some(hash)) if !holds(hash) => {
+                format!("holds another `{name}` than `{command}` wrote")
+            }
+            Some(_) => continue,
+        };
+        return Err(Error::Input(format!("`{shown}` {problem}: name another folder with --out DIR")));
     }
     Ok(())
 }
@@ -161,7 +179,10 @@ pub fn write_output(
     let mut hidden = HiddenFolder::beside(place, ".writing-", OPTION)?;
     let written = fill(hidden.path()).and_then(|()| {
         let names = names(hidden.path())?;
-        let lines = [&[command.to_string()], &names[..]].concat().join("\n");
+        let mut lines = format!("{command}\n");
+        for name in &names {
+            lines += &format!("{}  {name}\n", sha256(&hidden.path().join(name))?);
+        }
         write_atomically(&hidden.path().join(MADE_BY), lines.as_bytes())?;
         Ok(names)
     });
@@ -233,6 +254,14 @@ mod tests {
         let refused = write(&out, "export", "four").unwrap_err();
         assert!(refused.to_string().contains("also holds `notes.txt`"), "{refused}");
         assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "two");
+        fs::remove_file(out.join("notes.txt")).unwrap();
+        fs::write(out.join("a.txt"), "mine").unwrap();
+        let refused = write(&out, "export", "four").unwrap_err();
+        assert!(refused.to_string().contains("holds another `a.txt` than `export` wrote"), "{refused}");
+        assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "mine");
+        // As an earlier version left it, without hashes.
+        fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
+        write(&out, "export", "two").unwrap();
         let foreign = place.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
         assert!(write(&foreign, "export", "five").is_err(), "an empty folder is somebody's too");

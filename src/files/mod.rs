@@ -4,7 +4,7 @@
 mod folder;
 mod input;
 
-pub use folder::{HiddenFolder, check_entries, check_output, show_at, with_remedy, write_output};
+pub use folder::{HiddenFolder, check_entries, check_output, create, show_at, with_remedy, write_output};
 pub use input::{Input, Pieces, Text, open, read};
 
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use tempfile::{NamedTempFile, PersistError};
 
 use crate::error::{Error, Result, expected};
@@ -25,6 +26,31 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, wrong: &str) -> Result<T> {
         let problem = format!("{wrong}: {}", expected(&error.to_string()));
         Error::file(path, Some(error.line()), Some(error.column()), problem)
     })
+}
+
+/// The SHA-256 of what a file holds, in hexadecimal digits.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn sha256(path: &Path) -> Result<String> {
+    let mut hash = Sha256::new();
+    match open(path)? {
+        Input::Stream(bytes) => hash.update(bytes),
+        Input::File(mut file) => {
+            std::io::copy(&mut file, &mut hash).map_err(|error| Error::io("read", path, error))?;
+        }
+    }
+    Ok(format!("{:x}", hash.finalize()))
+}
+
+/// Makes what is to be written under a hidden name, with the `mode` of any new file or folder, less what the user's
+/// umask takes away.
+fn hidden(prefix: &str, mode: u32) -> tempfile::Builder<'_, 'static> {
+    let mut hidden = tempfile::Builder::new();
+    hidden.prefix(prefix);
+    #[cfg(unix)]
+    hidden.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+    hidden
 }
 
 /// Writes a file so that its name holds either what it held before, or all of `bytes`.
@@ -56,16 +82,9 @@ fn write(
 ) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = path.parent().unwrap_or(Path::new("."));
-    let mut hidden = tempfile::Builder::new();
-    hidden.prefix(".writing-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As of any new file, less what the user's umask takes away.
-        hidden.permissions(std::fs::Permissions::from_mode(0o666));
-    }
     // Without the path that the error carries: it is that of the hidden file.
-    let mut file = hidden.tempfile_in(parent).map_err(|error| io(error.kind().into()))?;
+    let hidden = hidden(".writing-", 0o666).tempfile_in(parent);
+    let mut file = hidden.map_err(|error| io(error.kind().into()))?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(io)?;
     persist(file).map_err(|error| io(error.error))?;
     sync_folder(parent);

@@ -47,22 +47,24 @@ impl Sampling {
     /// # Errors
     /// Names the option, its value and what would be right.
     pub fn check(&self) -> Result<()> {
-        let wrong = |option: &str, value: f64, right: &str| {
-            Err(Error::Input(format!("--{option} {value}: it must {right}")))
-        };
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return wrong("temperature", self.temperature, "be 0 (greedy) or above");
+        let Self { temperature, top_p, min_p, repetition_penalty, .. } = *self;
+        let numbers = [
+            ("temperature", temperature, (0.0..).contains(&temperature), "be 0 (greedy) or above"),
+            ("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "lie above 0 and be at most 1"),
+            ("min-p", min_p, (0.0..=1.0).contains(&min_p), "lie from 0 to 1"),
+            (
+                "repetition-penalty",
+                repetition_penalty,
+                repetition_penalty > 0.0,
+                "be above 0; 1 changes nothing",
+            ),
+        ];
+        match numbers.iter().find(|(_, value, is_right, _)| !is_right || value.is_infinite()) {
+            None => Ok(()),
+            Some((option, value, _, right)) => {
+                Err(Error::Input(format!("--{option} {value}: it must {right}")))
+            }
         }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return wrong("top-p", self.top_p, "lie above 0 and be at most 1");
-        }
-        if !(0.0..=1.0).contains(&self.min_p) {
-            return wrong("min-p", self.min_p, "lie from 0 to 1");
-        }
-        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
-            return wrong("repetition-penalty", self.repetition_penalty, "be above 0; 1 changes nothing");
-        }
-        Ok(())
     }
 
     /// Chooses the token that follows the tokens in `seen`; `uniform` is a number drawn from
@@ -70,9 +72,6 @@ impl Sampling {
     pub fn choose(&self, logits: &[f32], seen: &[u32], uniform: f64) -> u32 {
         if !self.greedy && self.temperature > 0.0 {
             return draw(&self.probabilities(logits, seen), uniform);
-        }
-        if self.repetition_penalty == 1.0 {
-            return likeliest(logits);
         }
         let mut logits = logits.to_vec();
         penalize_repetition(&mut logits, seen, self.repetition_penalty);

@@ -29,28 +29,39 @@ pub struct Prompt {
 }
 
 /// How to write.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
     /// How tokens are chosen.
+    #[arg(skip)]
     pub sampling: Sampling,
     /// Most new tokens.
+    #[arg(skip)]
     pub max_new: usize,
-    /// Continuations, written side by side.
+    /// Continuations, each drawn by itself.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub samples: usize,
     /// The number of the first of them: each is drawn by its number, whatever is beside it.
+    #[arg(skip)]
     pub first_sample: usize,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Tokens that end a continuation, and are not part of it.
-    pub stop_tokens: Vec<u32>,
-    /// Strings that end a continuation, and are not part of its text.
+    /// Ends a continuation where this text comes; may be repeated.
+    #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     pub stop_strings: Vec<String>,
+    /// Ends a continuation where this id comes; may be repeated.
+    #[arg(long = "stop-token", value_name = "ID")]
+    pub stop_tokens: Vec<u32>,
+    /// Goes on behind the token that ends a text.
+    #[arg(long)]
+    pub ignore_end: bool,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Reads everything anew at each step, to the same result: for comparison.
+    #[arg(long = "no-cache", action = clap::ArgAction::SetFalse)]
+    pub cache: bool,
     /// How many of the likeliest tokens are noted at each step, beside the probability of the new one. None: not
     /// even that, which takes a pass over the vocabulary.
+    #[arg(skip)]
     pub alternatives: Option<usize>,
-    /// Whether keys and values are kept. Without, each step reads everything anew, to the same
-    /// result.
-    pub cache: bool,
 }
 
 impl Default for Options {
@@ -60,11 +71,12 @@ impl Default for Options {
             max_new: 100,
             samples: 1,
             first_sample: 0,
-            seed: 0,
-            stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
-            alternatives: None,
+            stop_tokens: Vec::new(),
+            ignore_end: false,
+            seed: 0,
             cache: true,
+            alternatives: None,
         }
     }
 }
@@ -81,7 +93,7 @@ pub struct Alternative {
 }
 
 /// What a model wrote.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Continuation {
     /// The new tokens.
     pub tokens: Vec<u32>,
@@ -96,7 +108,7 @@ pub struct Continuation {
 }
 
 /// Why a continuation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// By a stop token.
@@ -104,6 +116,7 @@ pub enum Ended {
     /// By a stop string.
     StopString,
     /// By the number of new tokens.
+    #[default]
     MaxNew,
 }
 
@@ -118,9 +131,8 @@ struct Row<'a> {
     /// Prompt and new tokens.
     all: Vec<u32>,
     transcript: Transcript<'a>,
-    probabilities: Vec<f64>,
-    alternatives: Vec<Vec<Alternative>>,
-    ended: Option<Ended>,
+    /// What is noted of it; the transcript has its tokens and its text.
+    written: Continuation,
 }
 
 /// Continues a prompt. `watch` hears by how much text each sample grows, and ends the writing by an error.
@@ -143,9 +155,7 @@ pub fn write<B: ops::Backend>(
         .map(|_| Row {
             all: prompt.tokens.clone(),
             transcript: Transcript::new(vocabulary, &prompt.tokens, &options.stop_strings),
-            probabilities: Vec::new(),
-            alternatives: Vec::new(),
-            ended: None,
+            written: Continuation::default(),
         })
         .collect();
 
@@ -174,15 +184,14 @@ pub fn write<B: ops::Backend>(
             // A model may have rows for more tokens than there are, to fill up a matrix.
             let logits = &logits[..vocabulary.size().min(logits.len())];
             if logits.iter().any(|logit| !logit.is_finite()) {
-                return Err(Error::Failed(
-                    "the model's logits are not finite: its weights are damaged".into(),
-                ));
+                let problem = "the model's logits are not finite: its weights are damaged";
+                return Err(Error::Failed(problem.into()));
             }
             row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
-            let over = row.ended.is_some() || step + 1 == options.max_new;
+            let over = row.is_over() || step + 1 == options.max_new;
             watch(sample, row.transcript.fresh(over))?;
         }
-        if written.iter().all(|row| row.ended.is_some()) {
+        if written.iter().all(Row::is_over) {
             break;
         }
     }
@@ -190,46 +199,44 @@ pub fn write<B: ops::Backend>(
 }
 
 impl Row<'_> {
+    fn is_over(&self) -> bool {
+        self.written.ended != Ended::MaxNew
+    }
+
     /// Takes the next token, which is drawn by the number of the sample and the step. A row that has ended takes
     /// any, to be as long as the others.
     fn step(&mut self, logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
-        if self.ended.is_some() {
+        if self.is_over() {
             self.all.push(likeliest(logits));
             return;
         }
         let uniform = generator(options.seed, Purpose::Sampling, number.map(|number| number as u64)).random();
         let token = options.sampling.choose(logits, &self.all, uniform);
         self.all.push(token);
-        if options.stop_tokens.contains(&token) {
-            self.ended = Some(Ended::StopToken);
+        let ends = !options.ignore_end && vocabulary.end() == Some(token);
+        if ends || options.stop_tokens.contains(&token) {
+            self.written.ended = Ended::StopToken;
             return;
         }
         if let Some(count) = options.alternatives {
             let probabilities = softmax(logits);
-            let alternative = |id: u32| Alternative {
-                id,
-                text: vocabulary.decode(&[id]),
-                probability: probabilities[id as usize],
-            };
-            self.probabilities.push(probabilities[token as usize]);
-            self.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
+            let probability = |id: u32| probabilities[id as usize];
+            let alternative =
+                |id| Alternative { id, text: vocabulary.decode(&[id]), probability: probability(id) };
+            self.written.probabilities.push(probability(token));
+            self.written.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
         }
         if self.transcript.push(token) {
-            self.ended = Some(Ended::StopString);
+            self.written.ended = Ended::StopString;
         }
     }
 
-    fn finish(mut self) -> Continuation {
-        let tokens = self.transcript.tokens().to_vec();
-        self.probabilities.truncate(tokens.len());
-        self.alternatives.truncate(tokens.len());
-        Continuation {
-            tokens,
-            text: self.transcript.into_text(),
-            probabilities: self.probabilities,
-            alternatives: self.alternatives,
-            ended: self.ended.unwrap_or(Ended::MaxNew),
-        }
+    fn finish(self) -> Continuation {
+        let Self { transcript, mut written, .. } = self;
+        // A stop string takes tokens back.
+        written.probabilities.truncate(transcript.tokens().len());
+        written.alternatives.truncate(transcript.tokens().len());
+        Continuation { tokens: transcript.tokens().to_vec(), text: transcript.into_text(), ..written }
     }
 }
 

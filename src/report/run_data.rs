@@ -1,6 +1,5 @@
 //! What a run folder holds for its pictures and its page.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::draw::{Picture, Style};
@@ -12,6 +11,7 @@ use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, V
 use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::terminal::{counted, thousands};
 use crate::training::{Ended, Row, RunFolder, Summary, read_metrics};
 
@@ -125,7 +125,7 @@ impl RunData {
 /// # Errors
 /// If they cannot be written.
 pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
-    fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+    files::create(folder)?;
     pictures.iter().map(|picture| picture.save(folder, style)).collect()
 }
 

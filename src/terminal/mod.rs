@@ -10,9 +10,9 @@ mod numbers;
 mod output;
 mod progress;
 
-pub use numbers::{Bytes, clock, counted, thousands, to_the_floor};
+pub use numbers::{Bytes, clock, counted, signed, thousands, to_the_floor};
 pub use output::{
-    check_written, escape, json_line, keep_working_unread, print_json, print_json_line, print_text, say,
-    say_lines, warn,
+    check_written, keep_working_unread, print_json, print_json_line, print_text, say, say_lines, warn,
+    warn_json,
 };
-pub use progress::{Bar, Progress, ProgressKind, RunStatus};
+pub use progress::{PieceProgress, Progress, ProgressKind, RunStatus, bar};

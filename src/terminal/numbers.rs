@@ -3,17 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use indicatif::HumanCount;
+
 /// A count with a comma at each thousand: 12,345.
 pub fn thousands(count: f64) -> String {
-    let digits = format!("{count:.0}");
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    HumanCount(count.round_ties_even() as u64).to_string()
 }
 
 /// How many there are of what `noun` names one of: `1 token`, `12,345 tokens`.
@@ -33,11 +27,18 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// How far a loss lies above the floor, which rounding never puts below it: `+0.0123 to the floor`.
+/// A difference with its sign, which rounding never makes minus zero: `+0.0123`.
+pub fn signed(difference: f64, decimals: usize) -> String {
+    let shown = format!("{difference:+.decimals$}");
+    match shown.strip_prefix('-') {
+        Some(zero) if zero.parse() == Ok(0.0) => format!("+{zero}"),
+        _ => shown,
+    }
+}
+
+/// How far a loss lies above the floor: `+0.0123 to the floor`.
 pub fn to_the_floor(loss: f64, floor: f64) -> String {
-    let gap = format!("{:+.4}", loss - floor);
-    let gap = if gap == "-0.0000" { "+0.0000".to_string() } else { gap };
-    format!("{gap} to the floor")
+    format!("{} to the floor", signed(loss - floor, 4))
 }
 
 /// A number of bytes, shown as 3 MB, 1.2 GB or 400 TB.
@@ -86,5 +87,7 @@ mod tests {
         assert_eq!(to_the_floor(1.000_01, 1.0), "+0.0000 to the floor");
         assert_eq!(to_the_floor(0.999_99, 1.0), "+0.0000 to the floor");
         assert_eq!(to_the_floor(0.9, 1.0), "-0.1000 to the floor");
+        let shown = [1e-7, -1e-7, -6e-7, f64::NEG_INFINITY].map(|gap| signed(gap, 6));
+        assert_eq!(shown, ["+0.000000", "+0.000000", "-0.000001", "-inf"]);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! What is said for people is escaped here: a name, a token or a file that is quoted can hold sequences
 //! that move the cursor, recolour the terminal or turn the direction of the text. JSON stays exact, in its own notation.
+//! What is quoted can also be of any length, so a line on standard error has a bound.
 //!
 //! Standard output that nobody reads any more ends a command at once and without a word, and one that cannot be written
 //! ends it with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is
@@ -16,6 +17,9 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
+/// The longest line on standard error, in bytes.
+const LONGEST: usize = 500;
+
 /// What a program ends with that writes to a closed pipe, as a shell tells it: 128 + SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
 
@@ -26,7 +30,7 @@ static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes one line for people to standard output; what controls a terminal is escaped.
 pub fn say(line: &str) {
-    write_out(format!("{}\n", escape(line)).as_bytes());
+    write_out(format!("{}\n", escape(line, &[])).as_bytes());
 }
 
 /// Writes a text of several lines for people, each as [`say`] does.
@@ -34,19 +38,46 @@ pub fn say_lines(text: &str) {
     text.lines().for_each(say);
 }
 
-/// Writes one line for people to standard error; what controls a terminal is escaped.
+/// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped.
 pub fn warn(line: &str) {
-    let _ = writeln!(io::stderr(), "{}", escape(line));
+    let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
 }
 
-/// A value as JSON for programs, on one line.
-pub fn json_line(value: &impl Serialize) -> String {
-    escape_json(serde_json::to_string(value).expect("what is printed holds plain values"))
+/// Writes an error for programs to standard error, as one line of JSON of 500 bytes at most.
+pub fn warn_json(error: &str) {
+    let written = |character: char| {
+        let json = serde_json::to_string(&character).expect("a character is a plain value");
+        escape_json(json[1..json.len() - 1].to_string())
+    };
+    let [before, after] = ["{\"error\":\"", "\"}"];
+    let error = bounded(error, LONGEST - before.len() - after.len(), written);
+    let _ = writeln!(io::stderr(), "{before}{error}{after}");
+}
+
+/// A text with each character `written` as it must be, in at most `longest` bytes. A longer one loses its middle:
+/// a message begins with the place and ends with the remedy.
+fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> String {
+    let pieces = text.chars().map(written).collect::<Vec<_>>();
+    if pieces.iter().map(String::len).sum::<usize>() <= longest {
+        return pieces.concat();
+    }
+    let within = |most: usize, pieces: &mut dyn Iterator<Item = &String>| {
+        let mut bytes = 0;
+        let fits = |piece: &&String| {
+            bytes += piece.len();
+            bytes <= most
+        };
+        pieces.take_while(fits).count()
+    };
+    let rest = longest - "…".len();
+    let begin = within(rest - rest / 3, &mut pieces.iter());
+    let end = pieces.len() - within(rest / 3, &mut pieces.iter().rev());
+    format!("{}…{}", pieces[..begin].concat(), pieces[end..].concat())
 }
 
 /// Writes generated text as it comes, without a line break after it; its line breaks and tabs stay.
 pub fn print_text(text: &str) {
-    write_out(escape_but(text, &['\n', '\t']).as_bytes());
+    write_out(escape(text, &['\n', '\t']).as_bytes());
 }
 
 /// Writes a value as JSON for programs, spread over lines.
@@ -115,21 +146,19 @@ fn write_out(bytes: &[u8]) {
     std::process::exit(error.exit_code().into());
 }
 
-/// The text with all that could control a terminal as `\n`, `\u{1b}` and so on.
-pub fn escape(text: &str) -> Cow<'_, str> {
-    escape_but(text, &[])
+/// The text with all that could control a terminal as `\n`, `\u{1b}` and so on, but for what is `kept`.
+fn escape<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
+    match text.contains(|character| controls(character) && !kept.contains(&character)) {
+        false => Cow::Borrowed(text),
+        true => text.chars().map(|character| shown(character, kept)).collect(),
+    }
 }
 
-fn escape_but<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
-    let harmless = |&character: &char| !controls(character) || kept.contains(&character);
-    if text.chars().all(|character| harmless(&character)) {
-        return Cow::Borrowed(text);
+fn shown(character: char, kept: &[char]) -> String {
+    match controls(character) && !kept.contains(&character) {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
     }
-    let escaped = text.chars().map(|character| match harmless(&character) {
-        true => character.to_string(),
-        false => character.escape_default().to_string(),
-    });
-    Cow::Owned(escaped.collect())
 }
 
 /// Whether a character controls a terminal (C0, DEL, C1), breaks a line, or turns the direction of a text.
@@ -145,10 +174,10 @@ mod tests {
     #[test]
     fn nothing_that_is_quoted_controls_the_terminal() {
         for control in ['\u{1b}', '\r', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}'] {
-            let escaped = escape_but(&format!("a{control}b"), &['\n', '\t']).into_owned();
+            let escaped = escape(&format!("a{control}b"), &['\n', '\t']).into_owned();
             assert_eq!(escaped, format!("a\\u{{{:x}}}b", control as u32).replace("\\u{d}", "\\r"));
         }
-        assert_eq!(escape("one\nline\t"), "one\\nline\\t");
+        assert_eq!(escape("one\nline\t", &[]), "one\\nline\\t");
     }
 
     #[test]
@@ -162,7 +191,20 @@ mod tests {
     #[test]
     fn words_of_any_script_stay_and_generated_text_keeps_its_lines() {
         let text = "É 日本 שלום \u{200d}🙂";
-        assert_eq!(escape(text), text);
-        assert_eq!(escape_but("a\n\tb", &['\n', '\t']), "a\n\tb");
+        assert_eq!(escape(text, &[]), text);
+        assert_eq!(escape("a\n\tb", &['\n', '\t']), "a\n\tb");
+    }
+
+    #[test]
+    fn a_long_line_keeps_its_place_and_its_remedy_and_no_character_is_cut() {
+        let line = |quoted: &str, count| format!("place: `{}` is wrong: remedy", quoted.repeat(count));
+        for (quoted, escaped) in [("x", "x"), ("é", "é"), ("\u{1b}", "\\u{1b}"), ("🙂\n", "🙂\\n")] {
+            assert_eq!(bounded(&line(quoted, 9), LONGEST, |c| shown(c, &[])), line(escaped, 9));
+            let cut = bounded(&line(quoted, 1_000), LONGEST, |c| shown(c, &[]));
+            assert!((LONGEST - 16..=LONGEST).contains(&cut.len()), "{}", cut.len());
+            let [begin, end] = cut.split('…').collect::<Vec<_>>()[..] else { panic!("{cut}") };
+            assert!(begin.starts_with("place: `") && end.ends_with("` is wrong: remedy"), "{cut}");
+            assert!(begin.len() > end.len() && !begin.ends_with('\\') && !end.starts_with("u{"), "{cut}");
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! What a person sees while work is under way: a bar on a terminal, plain lines in a log.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::numbers::{clock, thousands, to_the_floor};
-use super::output::{escape, say, warn};
+use super::output::{say, warn};
 use crate::error::{Error, Result};
 
 /// The ways to show progress.
@@ -37,66 +38,60 @@ impl ProgressKind {
     }
 
     /// A bar on a terminal, plain lines elsewhere.
-    pub fn automatic() -> Self {
+    fn automatic() -> Self {
         if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }
     }
 }
 
-/// A bar on standard error, which is nothing unless a bar is asked for.
+/// A bar over `total` units on standard error, which is hidden unless one is asked for.
+pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
+    let bar = match kind {
+        ProgressKind::Bar => ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr()),
+        ProgressKind::Plain | ProgressKind::None => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style.progress_chars("━╸─"))
+}
+
+/// How far a command has got that does its work in pieces: a bar, or now and then a line on standard error, for
+/// its result goes to the other.
 #[derive(Debug)]
-pub struct Bar(Option<ProgressBar>);
+pub struct PieceProgress {
+    kind: ProgressKind,
+    bar: ProgressBar,
+    total: usize,
+    unit: &'static str,
+    /// When the next line is due.
+    due: Cell<Duration>,
+}
 
-impl Bar {
-    /// A bar over `total` units, as "sequences", with room for a message behind it.
-    pub fn new(kind: ProgressKind, total: u64, unit: &str) -> Self {
-        Self::with_template(
-            kind,
-            total,
-            &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}  {{msg}}"),
-        )
+impl PieceProgress {
+    /// Progress over `total` units, as "batches". Beside JSON there are no lines: its errors stand there too.
+    pub fn new(json: bool, total: usize, unit: &'static str) -> Self {
+        let kind = match ProgressKind::automatic() {
+            ProgressKind::Plain if json => ProgressKind::None,
+            kind => kind,
+        };
+        let bar = bar(kind, total, &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}"));
+        Self { kind, bar, total, unit, due: Cell::new(Duration::from_secs(1)) }
     }
 
-    fn with_template(kind: ProgressKind, total: u64, template: &str) -> Self {
-        Self((kind == ProgressKind::Bar).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            let style =
-                ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style.progress_chars("━╸─"));
-            bar
-        }))
-    }
-
-    /// Whether somebody can see it.
-    pub fn is_shown(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Units done.
-    pub fn set(&self, done: u64) {
-        self.0.iter().for_each(|bar| bar.set_position(done));
-    }
-
-    /// Units of all the work, where that changes.
-    pub fn set_total(&self, total: u64) {
-        self.0.iter().for_each(|bar| bar.set_length(total));
-    }
-
-    /// What stands behind the bar.
-    pub fn set_message(&self, message: &str) {
-        self.0.iter().for_each(|bar| bar.set_message(escape(message).into_owned()));
-    }
-
-    /// Says a line: above the bar, or on standard output where there is none.
-    pub fn say(&self, line: &str) {
-        match &self.0 {
-            Some(bar) => bar.suspend(|| warn(line)),
-            None => say(line),
+    /// So many are done.
+    pub fn done(&self, count: usize) {
+        self.bar.set_position(count as u64);
+        let elapsed = self.bar.elapsed();
+        if self.kind == ProgressKind::Plain && elapsed >= self.due.get() {
+            self.due.set(elapsed + Duration::from_secs(10));
+            let [count, total] = [count, self.total].map(|count| thousands(count as f64));
+            warn(&format!("{count}/{total} {}", self.unit));
         }
     }
+}
 
-    /// The work is over: the bar gives its lines back.
-    pub fn finish(&self) {
-        self.0.iter().for_each(ProgressBar::finish_and_clear);
+impl Drop for PieceProgress {
+    /// The bar gives its line back.
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 
@@ -126,7 +121,7 @@ const REFRESH: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Progress {
     kind: ProgressKind,
-    bar: Bar,
+    bar: ProgressBar,
     floor: Option<f64>,
     valid_loss: Option<f64>,
     /// When a training loss was last asked for.
@@ -136,15 +131,16 @@ pub struct Progress {
 impl Progress {
     /// Progress over `total` steps, of which `done` are done; the floor is in nats per token.
     pub fn new(kind: ProgressKind, done: usize, total: usize, floor: Option<f64>) -> Self {
-        let bar = Bar::with_template(kind, total as u64, "{wide_bar:.cyan/dim} {pos}/{len}\n{msg}");
-        bar.set(done as u64);
+        let bar = bar(kind, total, "{wide_bar:.cyan/dim} {pos}/{len}\n{msg}");
+        bar.set_position(done as u64);
         Self { kind, bar, floor, valid_loss: None, asked: None }
     }
 
     /// Whether somebody watches who has not seen a new loss for a while: reading one waits for the
     /// device, so it is not done at every step.
     pub fn wants_a_loss(&mut self) -> bool {
-        let wanted = self.bar.is_shown() && self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
+        let wanted =
+            self.kind == ProgressKind::Bar && self.asked.is_none_or(|asked| asked.elapsed() >= REFRESH);
         if wanted {
             self.asked = Some(Instant::now());
         }
@@ -153,7 +149,7 @@ impl Progress {
 
     /// A step is done.
     pub fn step(&mut self, status: &RunStatus) {
-        if !self.bar.is_shown() {
+        if self.kind != ProgressKind::Bar {
             return;
         }
         let loss = status.train_loss.map(|loss| format!("loss {loss:.4}"));
@@ -162,8 +158,8 @@ impl Progress {
         let gap = self.valid_loss.or(status.train_loss).zip(self.floor);
         let gap = gap.map(|(loss, floor)| to_the_floor(loss, floor));
         let parts = [loss, valid, gap, Some(pace(status))];
-        self.bar.set_message(&parts.into_iter().flatten().collect::<Vec<_>>().join("  "));
-        self.bar.set(status.step as u64);
+        self.bar.set_message(parts.into_iter().flatten().collect::<Vec<_>>().join("  "));
+        self.bar.set_position(status.step as u64);
     }
 
     /// A validation is done, with this loss in nats per token and this share of right answers.
@@ -189,7 +185,7 @@ impl Progress {
 
     /// The run is over.
     pub fn finish(&mut self) {
-        self.bar.finish();
+        self.bar.finish_and_clear();
     }
 }
 

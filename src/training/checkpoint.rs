@@ -238,6 +238,15 @@ pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
     manifest(folder, step).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
 }
 
+/// Whether a checkpoint holds weights of this content hash; none where the best weights of the run are in none.
+pub fn holds_weights(folder: &RunFolder, hash: &str) -> Option<bool> {
+    let steps = steps(folder).ok()?;
+    let best = state(folder, *steps.last()?).ok()?.best?.step;
+    let held = |&step: &usize| manifest(folder, step).ok()?.remove(WEIGHTS);
+    let holds = |step: &usize| held(step).is_some_and(|held| held == hash);
+    steps.contains(&best).then(|| steps.iter().any(holds))
+}
+
 /// Refuses a folder that no run ever wrote a checkpoint into.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
     match steps(folder).is_ok_and(|steps| !steps.is_empty()) {
@@ -271,7 +280,7 @@ pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {

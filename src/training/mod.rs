@@ -54,4 +54,4 @@ pub use short_training::train_briefly;
 pub use start::{Start, dataset, dataset_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
-pub use summary::Summary;
+pub use summary::{Hashes, Summary};

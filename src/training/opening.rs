@@ -1,18 +1,19 @@
 //! Opening a run folder: whether there is a run, and whether its files belong together.
 //!
 //! Whoever copies the weights or the vocabulary of one run to another gets a model that reads other tokens than
-//! it learned. So sizes are compared where a folder is opened, and the content of the weights where they are
-//! loaded; the message names the file at fault. What cannot be read at all is told by whoever needs it.
+//! it learned. So sizes are compared where a folder is opened, and the content of the vocabulary; that of the weights
+//! where they are loaded; the message names the file at fault. What cannot be read at all is told by whoever needs it.
 
 use std::path::PathBuf;
 
+use super::checkpoint;
 use super::run_folder::RunFolder;
-use super::summary::Summary;
+use super::summary::Hashes;
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::check_entries;
+use crate::files::{check_entries, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::position::PositionScheme;
 use crate::terminal::counted;
@@ -66,7 +67,7 @@ impl RunFolder {
             )));
         }
         let file = WeightsFile::open(self.model())?;
-        match self.wrote(&file) {
+        match self.wrote_weights() {
             Some(false) => {
                 Err(file
                     .error(format!("is not the file that the run wrote: its content has changed. {RESTORE}")))
@@ -75,10 +76,14 @@ impl RunFolder {
         }
     }
 
-    /// Whether the weights are those that the run wrote; none where its summary does not say.
-    fn wrote(&self, weights: &WeightsFile) -> Option<bool> {
-        let written = Summary::read(self).ok()?.weights_sha256?;
-        Some(weights.sha256() == written)
+    /// Whether the weights are those that the run wrote; none where neither its summary says, nor, as long as it has
+    /// none, its checkpoints.
+    fn wrote_weights(&self) -> Option<bool> {
+        let held = sha256(&self.model()).ok()?;
+        match Hashes::read(self) {
+            Some(hashes) => hashes.weights_sha256.map(|written| written == held),
+            None => checkpoint::holds_weights(self, &held),
+        }
     }
 
     /// Whether weights, vocabulary, samples, analysis and head scores are of one model.
@@ -93,6 +98,7 @@ impl RunFolder {
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
         let has_own_tokens = tokens <= vocab && !(is_its_own && tokens != vocab);
+        let written = Hashes::read(self).and_then(|hashes| hashes.vocabulary_sha256);
         let source = config.map_or_else(Source::default, |config| config.data.source);
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
@@ -103,7 +109,7 @@ impl RunFolder {
                 let problem = "holds the weights of another model than config.toml describes";
                 (self.model(), format!("{problem}. {RESTORE}"))
             }
-            () if !has_own_tokens && self.wrote(&weights) == Some(false) => {
+            () if !has_own_tokens && self.wrote_weights() == Some(false) => {
                 let tokens = counted(tokens, "token");
                 let problem = format!("is another run's: vocabulary.json has {tokens}, and it {vocab}");
                 (self.model(), format!("{problem}. {RESTORE}"))
@@ -115,6 +121,13 @@ impl RunFolder {
                     self.vocabulary(),
                     format!("{problem}: it is another run's. Copy this run's vocabulary.json back"),
                 )
+            }
+            () if written
+                .is_some_and(|written| sha256(&self.vocabulary()).is_ok_and(|held| held != written)) =>
+            {
+                let problem = "is not the file that the run wrote, so its tokens may mean something else. Copy this \
+                               run's vocabulary.json back";
+                (self.vocabulary(), problem.to_string())
             }
             () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => {
                 let problem = "holds sequences that the weights beside it cannot read: it is another run's. Copy \

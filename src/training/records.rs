@@ -12,13 +12,12 @@ use super::history::{Row, Split};
 use super::loader::valid_batches;
 use super::run::Run;
 use super::stopping::Ended;
-use super::summary::Summary;
+use super::summary::{Hashes, Summary};
 use crate::data::{Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::evaluate;
 use crate::files::write_atomically;
 use crate::ops;
-use crate::weights::file::WeightsFile;
 use crate::weights::native;
 
 /// Bytes of weights and moments from which a checkpoint is large.
@@ -174,7 +173,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             seed: self.config.run.seed,
             ended,
             diverged_step,
-            weights_sha256: Some(WeightsFile::open(self.folder.model())?.sha256()),
+            hashes: Hashes::of(&self.folder)?,
             warnings: self.warnings.clone(),
         })
     }

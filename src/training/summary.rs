@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::run_folder::RunFolder;
 use super::stopping::Ended;
 use crate::error::{Error, Result};
-use crate::files::read_json;
+use crate::files::{read_json, sha256, write_atomically};
 
 /// How a run ended. Losses and the floor are in nats a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,12 +53,44 @@ pub struct Summary {
     /// The step whose loss, gradient or weights were not finite, where the run diverged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged_step: Option<usize>,
-    /// The SHA-256 of `model.safetensors`.
-    #[serde(default)]
-    pub weights_sha256: Option<String>,
+    /// What its files held.
+    #[serde(flatten)]
+    pub hashes: Hashes,
     /// What a person should know of the run's data and keys.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// What the weights and the vocabulary of a run held, by which they are told from another run's. Of an imported run
+/// the summary holds nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hashes {
+    /// The SHA-256 of `model.safetensors`.
+    pub weights_sha256: Option<String>,
+    /// The SHA-256 of `vocabulary.json`.
+    pub vocabulary_sha256: Option<String>,
+}
+
+impl Hashes {
+    /// Those of the files as they are.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn of(folder: &RunFolder) -> Result<Self> {
+        let [weights, vocabulary] = [folder.model(), folder.vocabulary()].map(|path| sha256(&path).map(Some));
+        Ok(Self { weights_sha256: weights?, vocabulary_sha256: vocabulary? })
+    }
+
+    /// Those that the summary holds; none where there is no summary.
+    pub fn read(folder: &RunFolder) -> Option<Self> {
+        read_json(&folder.summary(), "is no summary").ok()
+    }
+
+    /// Writes them as the summary of a run that was imported.
+    pub fn write(&self, folder: &RunFolder) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).expect("hashes are plain values");
+        write_atomically(&folder.summary(), &json)
+    }
 }
 
 impl Summary {

@@ -45,7 +45,7 @@ mod testing {
     use super::Record;
     use crate::config::Config;
     use crate::error::Result;
-    use crate::training::{Ended, Row, Split, Summary};
+    use crate::training::{Ended, Hashes, Row, Split, Summary};
 
     /// A config of a run whose steps take a millisecond.
     pub fn small(sets: &[&str]) -> Result<Config> {
@@ -97,7 +97,7 @@ mod testing {
             seed: 0,
             ended,
             diverged_step: None,
-            weights_sha256: None,
+            hashes: Hashes::default(),
             warnings: Vec::new(),
         };
         Record { rows: valid.iter().map(row).collect(), summary }

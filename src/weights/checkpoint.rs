@@ -112,6 +112,11 @@ fn is_pytorch(bytes: &[u8]) -> bool {
 /// The weights in a PyTorch file, by themselves or under one of the usual keys, and the arguments
 /// of the model beside them.
 fn read_pytorch(file: &WeightsFile, ignored: impl Fn(&str) -> bool) -> Result<(Tensors, Option<Value>)> {
+    if !file.is_regular() {
+        let problem =
+            "is a stream, and of a PyTorch file the end is read first: save it as a file and name that";
+        return Err(file.error(problem));
+    }
     let refused = |problem: String| {
         let problem = problem.replace('\n', " ");
         file.error(format!(

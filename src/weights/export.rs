@@ -4,8 +4,8 @@
 use burn::tensor::TensorData;
 use serde_json::{Value, json};
 
+use super::file::transposed;
 use super::gpt2;
-use super::mapping::transposed;
 use super::native::{self, Description, Tensors};
 use crate::data::Vocabulary;
 use crate::error::Result;

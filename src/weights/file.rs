@@ -9,7 +9,6 @@ use burn::tensor::{DType, TensorData};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::files::{self, Input};
@@ -63,21 +62,14 @@ impl WeightsFile {
         Self { path: path.into(), bytes: Arc::new(Bytes::Held(bytes)) }
     }
 
+    /// Whether it is a regular file, which can be opened once more by its path.
+    pub fn is_regular(&self) -> bool {
+        matches!(*self.bytes, Bytes::Mapped(_))
+    }
+
     /// Where the file lies.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The SHA-256 of the content.
-    pub fn sha256(&self) -> String {
-        const PIECE: usize = 1 << 24;
-        let mut hash = Sha256::new();
-        for start in (0..self.len()).step_by(PIECE) {
-            let piece = start..self.len().min(start + PIECE);
-            hash.update(&self[piece.clone()]);
-            self.release(piece);
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The tensors of a safetensors file, by name.
@@ -162,4 +154,13 @@ pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData 
         return TensorData::new(floats, shape);
     }
     TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype).convert::<f32>()
+}
+
+/// The transpose of a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's,
+/// `[in, out]`, and back. What is no matrix stays as it is.
+pub(super) fn transposed(data: TensorData) -> TensorData {
+    let [rows, columns] = data.shape[..] else { return data };
+    let values: Vec<f32> = data.iter::<f32>().collect();
+    let columns_first = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    TensorData::new(columns_first.map(|at| values[at]).collect::<Vec<_>>(), [columns, rows])
 }

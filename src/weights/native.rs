@@ -85,13 +85,8 @@ fn apply_snapshots<B: Backend, M: Module<B>>(
     let missing = result.missing.iter().map(|(name, _)| format!("`{name}` is missing"));
     let unused = result.unused.iter().map(|name| format!("`{name}` is left over"));
     let problems: Vec<_> = missing.chain(result.errors.iter().map(misfit)).chain(unused).collect();
-    match problems.is_empty() {
-        true => Ok(module),
-        false => {
-            let problem = format!("holds the weights of another model: {}", super::listed(&problems));
-            Err(Error::file(origin, None, None, problem))
-        }
-    }
+    super::refuse(origin, &problems, |them| format!("holds the weights of another model: {them}"))?;
+    Ok(module)
 }
 
 /// Named tensors as the bytes of a safetensors file, which says in its one entry of metadata what
@@ -136,22 +131,18 @@ pub fn description(file: &WeightsFile) -> Result<Description> {
 /// The tensors of a weights file, and the model that it describes.
 ///
 /// # Errors
-/// If the file is damaged, was not written by this program, or holds no finite number.
+/// If the file is damaged, was not written by this program, or holds a number that is not finite.
 pub fn read(file: &WeightsFile) -> Result<(Tensors, Description)> {
     let (_, description) = checked(file)?;
     Ok((tensors(file)?, description))
 }
 
-/// What a weights file holds, before it is read: not a model that diverged whole, and none that is much larger
-/// than its weights, for what it says of itself may be damaged.
+/// What a weights file holds, before it is read: no model that diverged, and none that is much larger than its
+/// weights, for what it says of itself may be damaged.
 fn checked(file: &WeightsFile) -> Result<(Vec<StoredTensor>, Description)> {
     /// Parameters that any machine can hold.
     const SMALL: usize = 1 << 24;
     let tensors = file.tensors()?;
-    let is_finite = |data: TensorData| data.iter::<f32>().any(f32::is_finite);
-    if !tensors.is_empty() && !tensors.iter().any(|tensor| tensor.read().is_ok_and(is_finite)) {
-        return Err(file.error("holds no finite number: its training has diverged, or the file is damaged"));
-    }
     let description = description(file)?;
     let Description { model, sizes } = &description;
     model.check().map_err(|error| file.error(error.to_string()))?;
@@ -161,6 +152,7 @@ fn checked(file: &WeightsFile) -> Result<(Vec<StoredTensor>, Description)> {
         let problem = format!("is damaged: it describes a model much larger than its {held} numbers");
         return Err(file.error(problem));
     }
+    super::check_finite(file.path(), tensors.iter().map(|tensor| Ok((&tensor.name, tensor.read()?))))?;
     Ok((tensors, description))
 }
 

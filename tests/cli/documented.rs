@@ -41,6 +41,33 @@ fn code(markdown: &str) -> Vec<String> {
     found
 }
 
+/// Paths of the repository that a text names: behind a link, or in code.
+fn paths(markdown: &str) -> Vec<&str> {
+    let links = markdown.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
+    let words = markdown.split(|c: char| c.is_whitespace() || "`()|,;:".contains(c));
+    let folders = ["src/", "docs/", "assets/", "benches/", "examples/", "tests/", ".ci/"];
+    let paths = words.filter(move |word| folders.iter().any(|folder| word.starts_with(folder)));
+    let paths = links.filter(|link| !link.is_empty() && !link.contains("://")).chain(paths);
+    paths.map(|path| path.trim_end_matches('.')).collect()
+}
+
+#[test]
+fn every_path_that_is_documented_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = 0;
+    for folder in [root.to_path_buf(), root.join("docs")] {
+        let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        for page in entries.filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+            for path in paths(&fs::read_to_string(&page).unwrap()) {
+                let is_there = [&folder, root].iter().any(|folder| folder.join(path).exists());
+                assert!(is_there, "{}: there is no {path}", page.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 30, "{found}");
+}
+
 #[test]
 fn every_command_and_option_that_is_documented_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -167,7 +167,28 @@ fn what_cannot_be_written_on_from_is_one_line() {
         fs::copy(place.path().join("run").join(file), place.path().join("damaged").join(file)).unwrap();
     }
     fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
-    let cases: [(&[&str], &str); 18] = [
+    let endless = "9000000000000000000";
+    let cases: [(&[&str], &str); 23] = [
+        (
+            &["generate", "run", "--prompt", "3", "--max-new", endless, "--json"],
+            "new tokens are held in memory",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--samples", endless, "--json"],
+            "new tokens are held in memory",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--samples", "2", "--max-new", endless],
+            "16,777,216 new tokens",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--seed", "-1"],
+            "'--seed <SEED>': it takes a whole number from 0 on",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--top-p", "much"],
+            "'--top-p <P>': it takes a number, as 0.5",
+        ),
         (&["generate", "run", "--prompt", "3", "--alternatives", "3"], "--json"),
         (&["generate", "run", "--prompt", "3", "--samples", "0"], "--samples 0"),
         (&["generate", "run", "--prompt-file", "/dev/zero"], "/dev/zero: is a device"),

@@ -72,15 +72,63 @@ fn weights_that_changed_since_the_run_wrote_them_are_refused_and_old_summaries_d
     let said = refused(place.path(), &["evaluate", "run"]);
     assert!(said.contains("run/model.safetensors") && said.contains("its content has changed"), "{said}");
 
+    // As long as there is no summary, the checkpoints say what was written.
+    let summary = fs::read(run.join("summary.json")).unwrap();
+    fs::remove_file(run.join("summary.json")).unwrap();
+    let said = refused(place.path(), &["evaluate", "run"]);
+    assert!(said.contains("run/model.safetensors") && said.contains("its content has changed"), "{said}");
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, &bytes).unwrap();
+    assert!(program(place.path()).args(["evaluate", "run"]).output().unwrap().status.success());
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, &bytes).unwrap();
+    fs::write(run.join("summary.json"), summary).unwrap();
+
     forget(&run, "weights_sha256");
     let output = program(place.path()).args(["evaluate", "run"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 
+    // One weight that is no number, and all of them.
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
-    bytes[header..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&f32::NAN.to_le_bytes()));
-    fs::write(&weights, &bytes).unwrap();
-    let said = refused(place.path(), &["evaluate", "run"]);
-    assert!(said.contains("run/model.safetensors") && said.contains("no finite number"), "{said}");
+    for first in [bytes.len() - 4, header] {
+        bytes[first..].chunks_exact_mut(4).for_each(|weight| weight.copy_from_slice(&f32::NAN.to_le_bytes()));
+        fs::write(&weights, &bytes).unwrap();
+        for command in [
+            &["evaluate", "run"][..],
+            &["score", "run", "--tokens", "3 1 4"],
+            &["generate", "run", "--tokens", "3 1 4"],
+            &["inspect", "run", "--tokens", "3 1 4", "--json"],
+            &["export", "run", "--format", "gpt2"],
+            &["train", "--from", "run", "--run", "again"],
+        ] {
+            let said = refused(place.path(), command);
+            let expected = "run/model.safetensors: holds weights that are not finite, in `";
+            assert!(said.contains(expected) && said.len() <= 501, "{command:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_of_the_same_size_from_another_run_is_refused_and_old_summaries_do_not_ask() {
+    let place = TempDir::new().unwrap();
+    let run = |name: &str, letters: &str| {
+        let file = format!("{name}.txt");
+        fs::write(place.path().join(&file), letters.repeat(60)).unwrap();
+        let path = format!("data.path={file}");
+        small_run(place.path(), &["data.source=text", &path, "data.vocab=auto", "training.steps=2"], name)
+    };
+    let (own, other) = (run("own", "abcd ef"), run("other", "uvwx yz"));
+    let generate = ["generate", "own", "--tokens", "1 2", "--max-new", "3"];
+    assert!(program(place.path()).args(generate).output().unwrap().status.success());
+    fs::copy(other.join("vocabulary.json"), own.join("vocabulary.json")).unwrap();
+    for command in
+        [&generate[..], &["plot", "own"], &["train", "--resume", "own", "--set", "training.steps=4"]]
+    {
+        let said = refused(place.path(), command);
+        assert!(said.contains("own/vocabulary.json: is not the file that the run wrote"), "{said}");
+    }
+    forget(&own, "vocabulary_sha256");
+    assert!(program(place.path()).args(generate).output().unwrap().status.success());
 }
 
 #[test]

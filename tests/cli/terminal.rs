@@ -53,6 +53,15 @@ fn no_command_writes_over_what_it_did_not_make() {
             assert!(said.contains(&format!("`{out}` exists already")), "{said}");
         }
     }
+    // A folder of the user's that stands for one of the run's.
+    fs::rename(place.path().join("run/plots"), place.path().join("mine")).unwrap();
+    std::os::unix::fs::symlink("../mine", place.path().join("run/plots")).unwrap();
+    let output = run(place.path(), &["plot", "run", "--format", "svg"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("run/plots: is a link to another place"), "{said}");
+    fs::remove_file(place.path().join("run/plots")).unwrap();
+    fs::rename(place.path().join("mine"), place.path().join("run/plots")).unwrap();
     assert!(files(place.path()) == before, "not a byte has changed");
     for arguments in [["export", "run", "--format", "gpt2"], ["inspect", "run", "--tokens", "3 1 4"]] {
         for _ in 0..2 {
@@ -60,8 +69,14 @@ fn no_command_writes_over_what_it_did_not_make() {
             assert!(output.status.success(), "what it made itself is made again: {}", text(&output.stderr));
         }
     }
+    fs::write(place.path().join("run/inspect/report.html"), "mine").unwrap();
     let after = files(place.path());
     assert!(before.iter().all(|(path, bytes)| after[path] == *bytes));
+    let output = run(place.path(), &["inspect", "run", "--tokens", "3 1 4"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("`run/inspect` holds another `report.html` than `inspect` wrote"), "{said}");
+    assert!(files(place.path()) == after);
 }
 
 #[test]
@@ -118,16 +133,40 @@ fn no_name_or_token_controls_the_terminal_and_json_is_exact() {
     let name = "red\u{1b}[31m\u{202e}\u{9b}";
     let table = "a\u{1b}[2J b\u{202e}\na\u{1b}[2J b\u{202e}\n".repeat(20);
     fs::write(place.path().join("table.csv"), table).unwrap();
-    let data = ["data", "--set", "data.path=table.csv", "--set", "data.length=2"];
-    for arguments in [&["evaluate", name][..], &["train", name], &data, &["generate", name], &["--set", name]]
-    {
+    let data = ["--set", "data.path=table.csv", "--set", "data.length=2", "--set", "data.vocab=auto"];
+    let small = ["--set", "training.steps=2", "--set", "model.d_model=16", "--set", "data.source=table"];
+    let trained = [&["train", "--backend", "ndarray"], &data[..], &small].concat();
+    let tuned = [&["tune", "--backend", "ndarray"], &data[..], &small].concat();
+    let search = ["--set", "tune.search.model.heads=[2]", "--set", "tune.overfit_check=false", "--set"];
+    let search = [&search[..], &["tune.method=grid"]].concat();
+    let (study, symbol) = (format!("{name}-study"), "a\u{1b}[2J");
+    for (arguments, succeeds) in [
+        (&["evaluate", "nowhere\u{1b}"][..], false),
+        (&["train", name], false),
+        (&["generate", "nowhere\u{1b}"], false),
+        (&["--set", name], false),
+        (&[&["data"], &data[..]].concat(), true),
+        (&[&trained[..], &["--run", name]].concat(), true),
+        (&["evaluate", name], true),
+        (&["score", name, "--text", &format!("{symbol} b\u{202e}")], true),
+        (&["score", name, "--text", &format!("{symbol} nothing\u{1b}")], false),
+        (&["generate", name, "--prompt", symbol, "--max-new", "3"], true),
+        (&["generate", name, "--prompt", symbol, "--max-new", "3", "--samples", "2"], true),
+        (&["generate", name, "--prompt", symbol, "--max-new", "3", "--json"], true),
+        (&["inspect", name, "--text", symbol], true),
+        (&["export", name, "--format", "safetensors"], true),
+        (&["train", "--resume", name], false),
+        (&[&tuned[..], &search, &["--run", &study]].concat(), true),
+        (&["tune", "--resume", &study], true),
+    ] {
         let output = run(place.path(), arguments);
+        assert_eq!(output.status.success(), succeeds, "{arguments:?}: {}", text(&output.stderr));
         for said in [text(&output.stdout), text(&output.stderr)] {
             let controls = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
             assert!(!said.contains(controls), "{arguments:?}: {said:?}");
         }
     }
-    let refused = run(place.path(), &["evaluate", name, "--json"]);
+    let refused = run(place.path(), &["evaluate", &format!("nowhere{name}"), "--json"]);
     let said: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
     assert!(said["error"].as_str().unwrap().contains(name), "{said}");
 }
@@ -169,4 +208,50 @@ fn every_command_that_makes_something_says_in_json_what_and_where() {
     assert!(text(&refused.stderr).contains("is damaged"), "{}", text(&refused.stderr));
     assert!(run(place.path(), &["report", "run", "--out", "page.html"]).status.success());
     assert!(place.path().join("page.html").is_file());
+}
+
+#[test]
+fn long_work_says_how_far_it_is_where_no_terminal_is_and_not_beside_json() {
+    use burn_ndarray::NdArray;
+    use causal_attention::model::{ModelConfig, Sizes};
+    use causal_attention::weights::native::{Description, collect, to_bytes};
+
+    let place = TempDir::new().unwrap();
+    let model = ModelConfig { d_model: 192, layers: 8, heads: 8, ..ModelConfig::default() };
+    let sizes = Sizes { vocab: 11, context: 512, source_context: None };
+    let weights = collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
+    let bytes = to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
+    fs::write(place.path().join("large.safetensors"), bytes).unwrap();
+    let import = ["import", "large.safetensors", "--format", "native", "--run", "run"];
+    assert!(run(place.path(), &import).status.success());
+    let tokens = "3 1 4 ".repeat(170);
+    let sets = ["--set", "training.batch_size=1", "--set", "data.valid_samples=200"];
+    let inspect = ["inspect", "run", "--tokens", &tokens];
+    for (arguments, lines) in [
+        (&inspect[..], "/64 heads left out"),
+        (&[&["evaluate", "run"], &sets[..]].concat(), "/200 batches"),
+        (&[&inspect[..], &["--json"]].concat(), ""),
+    ] {
+        let output = program(place.path()).args(arguments).env("RAYON_NUM_THREADS", "1").output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        let said = said.lines().filter(|line| !line.contains("notice: ")).collect::<Vec<_>>();
+        assert_eq!(said.is_empty(), lines.is_empty(), "{said:?}");
+        assert!(said.iter().all(|line| line.ends_with(lines)), "{said:?}");
+    }
+}
+
+#[test]
+fn a_warning_has_a_bound_too() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path().join("a".repeat(240)).join("b".repeat(240));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("words.txt"), "to be or not to be, that is the question. ".repeat(40)).unwrap();
+    let sets = ["data.source=text", "data.path=words.txt", "data.vocab=auto", "training.steps=2"];
+    small_run(&folder, &sets, "run");
+    fs::write(folder.join("words.txt"), "not to be or to be, that is the question. ".repeat(40)).unwrap();
+    let output = run(place.path(), &["evaluate", folder.join("run").to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.starts_with("warning: the data has changed"), "{said}");
+    assert!(said.ends_with("so its scores are of other data\n") && said.len() <= 501, "{said}");
 }

@@ -265,7 +265,6 @@ fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
 #[cfg(target_os = "linux")]
 fn weights_are_in_memory_once() {
     let place = TempDir::new().unwrap();
-    let trained = small_run(place.path(), &["training.steps=2"], "trained");
     let write = |name: &str, d_model: usize| {
         let model = ModelConfig { d_model, layers: 5, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
@@ -274,16 +273,69 @@ fn weights_are_in_memory_once() {
         let file = format!("{name}.safetensors");
         fs::write(place.path().join(&file), &bytes).unwrap();
         assert!(run(place.path(), &["import", &file, "--format", "native", "--run", name]).status.success());
-        // As of a run that was trained here, whose weights are hashed.
-        let mut summary = crate::summary(&trained);
-        summary["weights_sha256"] = weights_file(&place.path().join(name)).sha256().into();
-        fs::write(place.path().join(name).join("summary.json"), summary.to_string()).unwrap();
         bytes.len() as f64
     };
     let (large, small) = (write("large", 384), write("small", 16));
     let peak = |name| peak_memory(place.path(), &["generate", name, "--tokens", "1 2", "--max-new", "2"]);
     let ratio = (peak("large") - peak("small")) / (large - small);
     assert!(ratio < 1.3, "{ratio} of the weights");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pytorch_file_that_is_a_stream_is_refused_at_once_and_one_that_unpacks_to_much_more_too() {
+    let place = TempDir::new().unwrap();
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
+    let import = |named: &str| {
+        let program = env!("CARGO_BIN_EXE_causal-attention");
+        let line = format!("exec timeout 60 {program} import {named} --format nanogpt --run run");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &line]).env("FILE", peers.join("nanogpt.pt")).current_dir(place.path());
+        let output = shell.output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{named}: {said}");
+        said
+    };
+    assert!(Command::new("mkfifo").arg(place.path().join("pipe.pt")).status().unwrap().success());
+    let (file, pipe) = (peers.join("nanogpt.pt"), place.path().join("pipe.pt"));
+    let writer = std::thread::spawn(move || fs::copy(file, pipe));
+    for stream in ["pipe.pt", "<(cat $FILE)"] {
+        let said = import(stream);
+        assert!(said.contains("is a stream") && said.contains("save it as a file"), "{said}");
+    }
+    writer.join().unwrap().unwrap();
+    let said = import(peers.join("expanded.pt").to_str().unwrap());
+    assert!(said.contains("it unpacks to 4 MB, far more than the 1 MB of the file"), "{said}");
+    assert!(!place.path().join("run").exists());
+}
+
+#[test]
+fn imported_weights_and_their_vocabulary_are_known_again() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "trained");
+    let import = ["import", "trained/model.safetensors", "--format", "native", "--run", "run"];
+    assert!(run(place.path(), &import).status.success());
+    let evaluate = || run(place.path(), &["evaluate", "run"]);
+    assert!(evaluate().status.success());
+    for (file, problem) in
+        [("model.safetensors", "its content has changed"), ("vocabulary.json", "is not the file")]
+    {
+        let path = place.path().join("run").join(file);
+        let whole = fs::read(&path).unwrap();
+        let mut changed = whole.clone();
+        // The last bit of the last weight, and a space for a line break.
+        match file {
+            "model.safetensors" => *changed.last_mut().unwrap() ^= 1,
+            _ => *changed.iter_mut().find(|byte| **byte == b'\n').unwrap() = b' ',
+        }
+        fs::write(&path, changed).unwrap();
+        let refused = evaluate();
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("run/{file}: ")) && said.contains(problem), "{said}");
+        fs::write(&path, whole).unwrap();
+    }
+    assert!(evaluate().status.success());
 }
 
 #[test]

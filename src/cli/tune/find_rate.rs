@@ -15,17 +15,13 @@ use crate::training::{RunFolder, Start, Target, check_precision};
 use crate::tuning::{RateSweep, sweep};
 
 /// The sweep, on any backend.
-struct FindRate<'a> {
-    config: &'a Config,
-    dataset: &'a Dataset,
-    on: &'a Device,
-}
+struct FindRate<'a>(&'a Config, &'a Dataset, &'a Device);
 
 impl Job for FindRate<'_> {
     type Output = RateSweep;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<RateSweep> {
-        let Self { config, dataset, on } = self;
+        let Self(config, dataset, on) = self;
         check_precision::<B>(&config.training, on, &device)?;
         let sizes = Start::of(config)?.sizes(config, dataset)?;
         Memory::of(config, dataset, on).check(config, sizes, on)?;
@@ -44,8 +40,7 @@ pub(super) fn find_rate(args: &Args, config: &Config, device: &Device, dataset: 
     let target =
         args.run.clone().map_or_else(|| Target::Named(format!("{}-rate", config.name())), Target::Folder);
     target.check()?;
-    let job = FindRate { config, dataset: &dataset, on: device };
-    let sweep = backend::run(device, job)?;
+    let sweep = backend::run(device, FindRate(config, &dataset, device))?;
     let picture = rate_finder(&config.name(), &sweep);
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {

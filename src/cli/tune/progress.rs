@@ -1,7 +1,9 @@
 //! What a person sees of a study: a bar over all the sequences it trains on, and a line for each run that
 //! ends or pauses.
 
-use crate::terminal::{Bar, ProgressKind, counted, to_the_floor};
+use indicatif::ProgressBar;
+
+use crate::terminal::{ProgressKind, bar, counted, say, to_the_floor, warn};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 
@@ -9,21 +11,24 @@ use crate::tuning::{Study, TrialRun, setting_shown};
 #[derive(Debug)]
 pub(super) struct StudyProgress {
     kind: ProgressKind,
-    pub(super) bar: Bar,
+    pub(super) bar: ProgressBar,
 }
 
 impl StudyProgress {
     /// Progress of `study`.
     pub(super) fn new(kind: ProgressKind, study: &Study) -> Self {
-        let progress = Self { kind, bar: Bar::new(kind, 0, "sequences") };
+        let bar = bar(kind, 0, "{wide_bar:.cyan/dim} {human_pos}/{human_len} sequences  {msg}");
+        let progress = Self { kind, bar };
         progress.advance(study);
         progress
     }
 
     /// A run has ended or pauses.
     pub(super) fn ended(&self, study: &Study, run: &TrialRun) {
-        if self.kind != ProgressKind::None {
-            self.bar.say(&line(study, run));
+        match self.kind {
+            ProgressKind::Bar => self.bar.suspend(|| warn(&line(study, run))),
+            ProgressKind::Plain => say(&line(study, run)),
+            ProgressKind::None => {}
         }
         self.advance(study);
     }
@@ -31,9 +36,9 @@ impl StudyProgress {
     fn advance(&self, study: &Study) {
         let done = study.sequences();
         let (expected, _) = study.outline.study_sequences();
-        self.bar.set_total(expected.max(done) as u64);
-        self.bar.set(done as u64);
-        self.bar.set_message(&counted(study.trials().count(), "trial"));
+        self.bar.set_length(expected.max(done) as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(counted(study.trials().count(), "trial"));
     }
 }
 
@@ -47,11 +52,9 @@ fn line(study: &Study, run: &TrialRun) -> String {
         Some(Ok(record)) => record,
     };
     let summary = &record.summary;
-    let gap = |loss: f64| {
-        summary.floor.map_or_else(String::new, |floor| format!(" ({})", to_the_floor(loss, floor)))
-    };
-    let loss =
-        summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{}", gap(loss)));
+    let gap = summary.best_valid_loss.zip(summary.floor);
+    let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", to_the_floor(loss, floor)));
+    let loss = summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{gap}"));
     let end = match summary.ended {
         Ended::Completed => "completed",
         Ended::EarlyStopped => "stopped early",

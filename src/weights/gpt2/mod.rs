@@ -20,8 +20,9 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use serde_json::{Value, json};
 
-use super::mapping::{self, Entry};
+use super::file::transposed;
 use super::native::{Description, Tensors};
+use super::refuse;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig, NormPlacement, Sizes};
@@ -34,6 +35,19 @@ pub enum Layout {
     InputOutput,
     /// `[out, in]`: `nn.Linear`.
     OutputInput,
+}
+
+/// A tensor of a model.
+#[derive(Debug)]
+struct Entry {
+    /// Its name elsewhere.
+    theirs: String,
+    /// Its name here.
+    ours: String,
+    /// Its shape here.
+    shape: Vec<usize>,
+    /// Whether theirs is the transpose of ours.
+    is_transposed: bool,
 }
 
 /// All tensors of a model. A config without biases has none of theirs either.
@@ -98,7 +112,8 @@ fn bare(name: &str) -> String {
 /// `model_args`, and where it stands; `origin` the file that errors about tensors name.
 ///
 /// # Errors
-/// Where the config asks for what this decoder does not do; and those of [`mapping::import`].
+/// Where the config asks for what this decoder does not do, and one that lists up to 32 tensors that are missing,
+/// left over or of another shape.
 pub fn import(
     tensors: BTreeMap<String, TensorData>,
     layout: Layout,
@@ -112,8 +127,24 @@ pub fn import(
     if description.model.tie_embeddings {
         tensors.remove("lm_head.weight");
     }
-    let entries = entries(&description.model, description.sizes, layout);
-    Ok((mapping::import(entries, tensors, "GPT-2", origin)?, description))
+    let (mut ours, mut problems) = (Vec::new(), Vec::new());
+    for mut entry in entries(&description.model, description.sizes, layout) {
+        if entry.is_transposed {
+            entry.shape.reverse();
+        }
+        let Entry { theirs, shape, .. } = entry;
+        match tensors.remove(&theirs) {
+            None => problems.push(format!("`{theirs}` is missing")),
+            Some(data) if data.shape[..] != shape => {
+                problems.push(format!("`{theirs}` is {:?}, not {shape:?}", data.shape.to_vec()))
+            }
+            Some(data) if entry.is_transposed => ours.push((entry.ours, transposed(data))),
+            Some(data) => ours.push((entry.ours, data)),
+        }
+    }
+    problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
+    refuse(origin, &problems, |them| format!("holds no such GPT-2: {them}"))?;
+    Ok((ours, description))
 }
 
 /// A model in transformers' naming and layout, with the contents of its `config.json`.
@@ -141,9 +172,17 @@ pub fn export(
         return Err(Error::key(format!("model.{key}"), &json!(model)[key], problem));
     }
     let with_biases = ModelConfig { bias: true, ..model.clone() };
-    let mut entries = entries(&with_biases, description.sizes, Layout::InputOutput);
-    for entry in entries.iter_mut().filter(|entry| entry.theirs != "lm_head.weight") {
-        entry.theirs.insert_str(0, "transformer.");
-    }
-    Ok((mapping::export(entries, tensors, model.bias)?, config::write(description, vocabulary)))
+    let mut ours: BTreeMap<String, TensorData> = tensors.into_iter().collect();
+    let their = |Entry { theirs, ours: our_name, shape, is_transposed }| {
+        let name = if theirs == "lm_head.weight" { theirs } else { format!("transformer.{theirs}") };
+        match ours.remove(&our_name) {
+            Some(data) if is_transposed => Ok((name, transposed(data))),
+            Some(data) => Ok((name, data)),
+            // A model without biases computes as if they were zeros.
+            None if shape.len() == 1 && !model.bias => Ok((name, TensorData::zeros::<f32, _>(shape))),
+            None => Err(Error::Failed(format!("the weights lack `{our_name}`"))),
+        }
+    };
+    let theirs = entries(&with_biases, description.sizes, Layout::InputOutput).into_iter().map(their);
+    Ok((theirs.collect::<Result<_>>()?, config::write(description, vocabulary)))
 }
