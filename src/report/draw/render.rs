@@ -57,8 +57,10 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     for rows in drawn.as_raw().chunks_exact(2 * row) {
         let (above, below) = rows.split_at(row);
         for (a, b) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
-            let sum = |k: usize| [a[k], a[k + 3], b[k], b[k + 3]].map(u16::from).iter().sum::<u16>();
-            means.extend((0..3).map(|k| ((sum(k) + 2) / 4) as u8));
+            for k in 0..3 {
+                let sum = u16::from(a[k]) + u16::from(a[k + 3]) + u16::from(b[k]) + u16::from(b[k + 3]);
+                means.push(((sum + 2) / 4) as u8);
+            }
         }
     }
     RgbImage::from_raw(width, height, means).ok_or_else(|| failed("a pixel is missing"))
