@@ -297,7 +297,7 @@ fn a_trial_that_cannot_be_trained_is_recorded_and_the_study_goes_on() {
     let said = refusal(place.path(), &lost);
     assert!(said.starts_with("error: `model.d_model` = 65536") && said.contains("are free here"), "{said}");
     assert!(!place.path().join("lost").exists());
-    for (arguments, count) in [(&arguments, "1 of 2 trials"), (&lost, "1 of 1 trials")] {
+    for (arguments, count) in [(&arguments, "1 of 2 trials"), (&lost, "1 of 1 trial ")] {
         let output =
             tune(place.path(), &with(&[&arguments[..1], &arguments[3..], &["--dry-run"]].concat(), &[]));
         let said = text(&output.stderr);
