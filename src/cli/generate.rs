@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     prompt_file: Option<PathBuf>,
     /// The prompt as ids, whatever the vocabulary, as "3 1 4".
-    #[arg(long, value_name = "IDS")]
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
     #[command(flatten)]
     sampling: Sampling,

@@ -85,7 +85,7 @@ pub struct Given {
     #[arg(long, value_name = "FILE")]
     text_file: Option<PathBuf>,
     /// The text as ids, whatever the vocabulary, as "3 1 4".
-    #[arg(long, value_name = "IDS")]
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
     /// What an encoder-decoder answers.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

@@ -135,7 +135,10 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
     if place.symlink_metadata().is_err() {
         return Ok(());
     }
-    let made_by = fs::read_to_string(place.join(MADE_BY)).unwrap_or_default();
+    let marker = place.join(MADE_BY);
+    // A pipe or a device of that name might never end.
+    let is_file = marker.symlink_metadata().is_ok_and(|entry| entry.is_file());
+    let made_by = if is_file { fs::read_to_string(marker).unwrap_or_default() } else { String::new() };
     let mut lines = made_by.lines();
     if place.is_symlink() || lines.next() != Some(command) {
         return Err(Error::Input(format!(
@@ -206,22 +209,23 @@ pub fn write_output(
     Ok(names.iter().map(|name| place.join(name)).collect())
 }
 
-/// Fails where one of the entries of a folder of this program's is neither a file nor a folder: whoever reads a pipe or
-/// a device may wait for ever.
+/// [`check_entry`] for all that lies in a folder of this program's.
+pub fn check_entries(folder: &Path) -> Result<()> {
+    names(folder)?.iter().try_for_each(|name| check_entry(&folder.join(name)))
+}
+
+/// Fails where what this program wrote as a file or folder is neither now: whoever reads a pipe or a device may wait for
+/// ever.
 ///
 /// # Errors
 /// [`Error::File`] naming it.
-pub fn check_entries(folder: &Path) -> Result<()> {
-    let is_endless =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|entry| !entry.is_file() && !entry.is_dir());
-    match names(folder)?.iter().map(|name| folder.join(name)).find(is_endless) {
-        None => Ok(()),
-        Some(path) => {
-            let problem =
-                "is a pipe, a device or a socket, which may never end: restore the file that it stands for";
-            Err(Error::file(path, None, None, problem))
-        }
+pub fn check_entry(path: &Path) -> Result<()> {
+    if fs::metadata(path).is_ok_and(|entry| !entry.is_file() && !entry.is_dir()) {
+        let problem =
+            "is a pipe, a device or a socket, which may never end: restore the file that it stands for";
+        return Err(Error::file(path, None, None, problem));
     }
+    Ok(())
 }
 
 /// The names in a folder, sorted.
@@ -277,10 +281,17 @@ mod tests {
         fs::write(place.path().join("config.toml"), "").unwrap();
         fs::create_dir(place.path().join("plots")).unwrap();
         check_entries(place.path()).unwrap();
+        check_entry(&place.path().join("missing")).unwrap();
         let pipe = place.path().join("samples.json");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let make = |path: &Path| {
+            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        };
+        make(&pipe);
         let said = check_entries(place.path()).unwrap_err().to_string();
         assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
+        make(&place.path().join("plots").join(MADE_BY));
+        let said = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
+        assert!(said.contains("was not made by `plot`"), "{said}");
     }
 
     #[test]

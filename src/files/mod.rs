@@ -4,7 +4,9 @@
 mod folder;
 mod input;
 
-pub use folder::{HiddenFolder, check_entries, check_output, create, show_at, with_remedy, write_output};
+pub use folder::{
+    HiddenFolder, check_entries, check_entry, check_output, create, show_at, with_remedy, write_output,
+};
 pub use input::{Input, Pieces, Text, open, read};
 
 use std::fs::File;
@@ -82,10 +84,11 @@ fn write(
 ) -> Result<()> {
     let io = |error| Error::io("write", path, error);
     let parent = path.parent().unwrap_or(Path::new("."));
-    // Without the path that the error carries: it is that of the hidden file.
+    // The errors of the hidden file would carry its path.
     let hidden = hidden(".writing-", 0o666).tempfile_in(parent);
     let mut file = hidden.map_err(|error| io(error.kind().into()))?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(io)?;
+    let file_itself = file.as_file_mut();
+    file_itself.write_all(bytes).and_then(|()| file_itself.sync_data()).map_err(io)?;
     persist(file).map_err(|error| io(error.error))?;
     sync_folder(parent);
     Ok(())

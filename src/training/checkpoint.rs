@@ -18,7 +18,7 @@ use super::run_folder::RunFolder;
 use super::stopping::EarlyStopping;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
-use crate::files::{read_json, show_at, sync_folder};
+use crate::files::{check_entry, read_json, show_at, sync_folder};
 use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -191,6 +191,7 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
 /// A file of the checkpoint of `step`, whose bytes are those of its manifest.
 fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
     let (manifest, path) = (manifest(folder, step)?, place(folder, step).join(name));
+    check_entry(&path)?;
     let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
     if manifest.get(name) != Some(&hash(&bytes)) {
         let problem = format!("{DAMAGED}: its content does not match the manifest");
@@ -200,11 +201,15 @@ fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> 
 }
 
 fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>> {
-    read_json(&place(folder, step).join(MANIFEST), DAMAGED)
+    let path = place(folder, step).join(MANIFEST);
+    check_entry(&path)?;
+    read_json(&path, DAMAGED)
 }
 
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
-    read_json(&place(folder, step).join(STATE), DAMAGED)
+    let path = place(folder, step).join(STATE);
+    check_entry(&path)?;
+    read_json(&path, DAMAGED)
 }
 
 /// What the data of the run in `folder` amounts to; none where no checkpoint says it.

@@ -155,8 +155,11 @@ fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
 
 fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     let tokens = sample.inputs.iter().chain(&sample.targets).chain(sample.source.iter().flatten());
-    let fits = model.position != PositionScheme::Learned || sample.inputs.len() <= sizes.context;
-    fits && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
+    let reads_source = model.architecture == Architecture::EncoderDecoder;
+    let is_short = model.position != PositionScheme::Learned || sample.inputs.len() <= sizes.context;
+    sample.source.is_some() == reads_source
+        && is_short
+        && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
 }
 
 /// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.

@@ -27,6 +27,29 @@ fn copy_run(from: &Path, to: &Path) {
     }
 }
 
+/// A pipe in a checkpoint would be read for ever.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
+    let place = TempDir::new().unwrap();
+    let run = place.path().join("run");
+    small_run(place.path(), &["training.steps=4"], "run");
+    for (name, command) in [
+        ("manifest.json", &["train", "--resume", "run"][..]),
+        ("state.json", &["train", "--resume", "run"]),
+        ("model.safetensors", &["evaluate", "run", "--checkpoint", "4"]),
+    ] {
+        let path = run.join("checkpoints/step-00000004").join(name);
+        let kept = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let said = refused(place.path(), command);
+        assert!(said.contains(name) && said.contains("is a pipe"), "{said}");
+        fs::remove_file(&path).unwrap();
+        fs::write(path, kept).unwrap();
+    }
+}
+
 /// Takes a key out of a run's summary, as older versions wrote it.
 fn forget(run: &Path, key: &str) {
     let mut summary = summary(run);
