@@ -11,8 +11,7 @@ use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
-use causal_attention::terminal::ProgressKind;
-use causal_attention::terminal::print_json_line;
+use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Summary, Target, launch};
 
 type B = Autodiff<NdArray>;

@@ -6,8 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use burn::tensor::backend::Backend;
-use burn::train::TrainStep;
+use burn::{tensor::backend::Backend, train::TrainStep};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::backend::{Device, compute};
@@ -17,8 +16,7 @@ use causal_attention::evaluation::DeviceBatch;
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
-use causal_attention::terminal::ProgressKind;
-use causal_attention::terminal::print_json_line;
+use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, StepBatches, Target, Trainee, launch};
 
 type B = Autodiff<NdArray>;

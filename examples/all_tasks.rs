@@ -10,8 +10,7 @@ use std::path::Path;
 use causal_attention::backend;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
-use causal_attention::terminal::ProgressKind;
-use causal_attention::terminal::{say, warn};
+use causal_attention::terminal::{ProgressKind, say, warn};
 use causal_attention::training::{Control, Mode, Outcome, Target, launch};
 use causal_attention::{Error, Result};
 

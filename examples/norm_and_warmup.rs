@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 
 use causal_attention::backend;
 use causal_attention::config::Config;
-use causal_attention::terminal::ProgressKind;
-use causal_attention::terminal::{say, warn};
+use causal_attention::terminal::{ProgressKind, say, warn};
 use causal_attention::training::{Control, Mode, Split, Target, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;

@@ -7,8 +7,7 @@
 //! if the race ends more than 0.02 nats above the grid's best, or takes a quarter of its steps. Takes
 //! a few minutes on two cores.
 
-use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::{path::Path, sync::atomic::AtomicUsize};
 
 use causal_attention::config::Config;
 use causal_attention::terminal::{say, warn};

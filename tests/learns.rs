@@ -4,14 +4,12 @@ use std::sync::Mutex;
 
 use burn::module::AutodiffModule;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, Source, loss};
 use causal_attention::position::PositionScheme;
-use rand::rngs::ChaCha8Rng;
-use rand::{RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng, rngs::ChaCha8Rng};
 
 type B = Autodiff<Flex>;
 

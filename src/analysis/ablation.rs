@@ -5,8 +5,7 @@
 
 use burn::prelude::*;
 
-use crate::attention::MultiHeadAttention;
-use crate::model::Model;
+use crate::{attention::MultiHeadAttention, model::Model};
 
 /// The causal self-attention of each layer.
 fn attentions<B: Backend>(model: &mut Model<B>) -> Vec<&mut MultiHeadAttention<B>> {

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::view::floats;
-use super::{HeadScores, HeadTallies, Sample, Score, View, ablation};
+use super::{HeadScores, HeadTallies, Sample, Score, View, ablation, view::floats};
 use crate::config::{AnalysisConfig, Config};
 use crate::data::{Batch, Dataset, Loader, Order, Sequences};
 use crate::error::Result;

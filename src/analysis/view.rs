@@ -1,7 +1,6 @@
 //! What a model does with one sequence: its attention and its predictions, on the host.
 
-use burn::prelude::*;
-use burn::tensor::activation::softmax;
+use burn::{prelude::*, tensor::activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

@@ -12,9 +12,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::mask::Mask;
-use super::multi_head::SplitHeads;
-use super::{check_residual, check_width};
+use super::{check_residual, check_width, mask::Mask, multi_head::SplitHeads};
 use crate::ops::{self, Projections};
 use crate::{Error, Result};
 

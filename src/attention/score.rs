@@ -10,8 +10,7 @@
 //! of variance one has variance `d`, and a softmax of large scores is nearly one-hot, with hardly
 //! any gradient.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
 use crate::{Error, Result};
 

@@ -8,8 +8,7 @@
 //! tokens that point the same way. What is to be looked for cannot be learned: that is what
 //! [`super::trainable`] adds.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
 use super::score::{self, Attended};
 use crate::{Error, Result};

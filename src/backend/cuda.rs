@@ -1,7 +1,6 @@
 //! The devices that CUDA finds.
 
-use std::panic::catch_unwind;
-use std::sync::OnceLock;
+use std::{panic::catch_unwind, sync::OnceLock};
 
 use burn_cuda::CudaDevice;
 use cudarc::driver::CudaContext;

@@ -3,8 +3,7 @@
 //! A card has a largest buffer, often far smaller than its memory (wgpu's default is 128 MiB). A tensor
 //! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
 
-use super::device::Device;
-use super::memory::Memory;
+use super::{device::Device, memory::Memory};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;

@@ -1,8 +1,7 @@
 //! What a backend lacks where it cannot compute, and what computes instead.
 
 use super::compiled;
-use crate::config::BackendName;
-use crate::error::Error;
+use crate::{config::BackendName, error::Error};
 
 /// The error for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {

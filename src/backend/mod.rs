@@ -29,9 +29,7 @@ pub use memory::{Memory, rows};
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 use burn_autodiff::Autodiff;
 
-use crate::config::BackendName;
-use crate::error::Result;
-use crate::ops;
+use crate::{config::BackendName, error::Result, ops};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(

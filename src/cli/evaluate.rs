@@ -15,8 +15,7 @@ use crate::evaluation::{Evaluation, evaluate};
 use crate::ops;
 use crate::terminal::{PieceProgress, counted, print_json, say, signed, warn};
 use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of, valid_batches};
-use crate::weights::file::WeightsFile;
-use crate::weights::native;
+use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
 #[derive(Debug, clap::Args)]

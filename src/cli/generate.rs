@@ -1,7 +1,6 @@
 //! `generate`: writes on from a prompt.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 

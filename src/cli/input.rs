@@ -13,8 +13,7 @@ use crate::model::Architecture;
 use crate::position::PositionScheme;
 use crate::terminal::warn;
 use crate::training::{RunFolder, checkpoint_steps, checkpoint_weights};
-use crate::weights::file::WeightsFile;
-use crate::weights::native::Description;
+use crate::weights::{file::WeightsFile, native::Description};
 
 /// Which run a command looks at, and where it computes.
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,6 @@
 //! `plot`: a run's pictures, made again from its folder.
 
-use std::path::PathBuf;
-use std::slice::from_ref;
+use std::{path::PathBuf, slice::from_ref};
 
 use super::input::{Run, RunArgs};
 use super::print_paths;

@@ -1,15 +1,10 @@
 //! `train`: trains a model and leaves a run folder with its pictures.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 
 use serde_json::json;
 
-use super::backend::BackendArgs;
-use super::evaluate::DRAWN;
-use super::plot::run_data;
-use super::signals;
+use super::{backend::BackendArgs, evaluate::DRAWN, plot::run_data, signals};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Source;

@@ -4,12 +4,9 @@ mod find_rate;
 mod print;
 mod progress;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 
-use super::backend::BackendArgs;
-use super::signals;
+use super::{backend::BackendArgs, signals};
 use crate::backend::{self, Device, Job};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;

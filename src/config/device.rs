@@ -1,8 +1,6 @@
 //! The backends and devices that `training.backend` and `training.device` can name.
 
-use std::convert::Infallible;
-use std::fmt;
-use std::str::FromStr;
+use std::{convert::Infallible, fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};

@@ -1,9 +1,7 @@
 //! Which sections and keys there are, with what they mean and their defaults: all of it read from the structs that
 //! hold their values.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;

@@ -1,7 +1,6 @@
 //! Both splits of the data, and what is known of them.
 
-use super::sequences::Sequences;
-use super::vocabulary::Vocabulary;
+use super::{sequences::Sequences, vocabulary::Vocabulary};
 
 /// What a run trains and validates on.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
 //! Token ids, as small as they can be held.
 
-use std::collections::TryReserveError;
-use std::ops::Range;
+use std::{collections::TryReserveError, ops::Range};
 
 /// Token ids in two bytes each, and in four from the first that needs them: half the memory for all but the
 /// largest vocabularies.

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rand::RngExt;
-use rand::seq::SliceRandom;
+use rand::{RngExt, seq::SliceRandom};
 
 use super::batch::Batch;
 use super::seed::{Purpose, generator};
@@ -119,8 +118,7 @@ impl Loader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Role;
-    use crate::data::sequences::Rows;
+    use crate::data::{Role, sequences::Rows};
 
     /// 11 rows of different lengths: row `r` counts up from 100 r.
     fn ragged() -> Sequences {

@@ -1,7 +1,6 @@
 //! The token ids of one split, in rows or as a stream cut into windows.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::batch::{Batch, Role};
 use super::config::DataConfig;

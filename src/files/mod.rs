@@ -9,9 +9,7 @@ pub use folder::{
 };
 pub use input::{Input, Pieces, Text, open, read};
 
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::{fs::File, io::Write, path::Path};
 
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};

@@ -1,7 +1,6 @@
 //! How likely a text is to a model, token by token.
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::log_softmax;
+use burn::tensor::{Tensor, activation::log_softmax};
 
 use super::{rows, source};
 use crate::error::{Error, Result};
@@ -50,8 +49,7 @@ pub fn score<B: ops::Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generation::sampling::softmax;
-    use crate::model::ModelConfig;
+    use crate::{generation::sampling::softmax, model::ModelConfig};
     use burn_ndarray::NdArray;
 
     const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: None };

@@ -1,7 +1,6 @@
 //! Views of matrices inside slices.
 
-use std::marker::PhantomData;
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 /// A matrix that is read: any rows and columns of a slice, transposed or not.
 #[derive(Clone, Copy, Debug)]

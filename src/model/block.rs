@@ -4,9 +4,7 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::config::ModelConfig;
-use super::feed_forward::FeedForward;
-use super::residual::NormPlacement;
+use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
 use crate::ops::{self, LayerNorm, ScorePosition};

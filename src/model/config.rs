@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::initialisation::Initialisation;
-use super::residual::NormPlacement;
+use super::{initialisation::Initialisation, residual::NormPlacement};
 use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
 use crate::ops::Gelu;
 use crate::position::PositionScheme;

@@ -4,8 +4,7 @@
 use burn::module::Module;
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-use super::block::Block;
-use super::embedding::Embeddings;
+use super::{block::Block, embedding::Embeddings};
 use crate::attention::Mask;
 use crate::ops::{self, LayerNorm};
 use crate::position::{Position, places};

@@ -3,8 +3,7 @@
 //! `gelu(x) = x Phi(x)`, with `Phi` the distribution function of the normal distribution; the
 //! tanh form approximates it and is what GPT-2 was trained with.
 
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, backend::Backend};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

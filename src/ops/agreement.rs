@@ -5,10 +5,8 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 
-use super::linear::Layer;
-use super::*;
-use crate::kernels::linear::WeightLayout;
-use crate::kernels::testing::random;
+use super::{linear::Layer, *};
+use crate::kernels::{linear::WeightLayout, testing::random};
 
 pub type Ndarray = Autodiff<NdArray>;
 pub type Flexible = Autodiff<Flex>;

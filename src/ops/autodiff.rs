@@ -1,12 +1,8 @@
 //! Fused operations under automatic differentiation: the gradient of each is one step of Burn's graph.
 
-use std::fmt;
-use std::marker::PhantomData;
-use std::sync::Arc;
+use std::{fmt, marker::PhantomData, sync::Arc};
 
-use burn::tensor::TensorMetadata;
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::{TensorMetadata, backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
 use burn_autodiff::checkpoint::state::BackwardStates;

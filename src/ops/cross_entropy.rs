@@ -1,8 +1,6 @@
 //! Cross-entropy in nats, summed over the targets that count.
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Bool, Int, Tensor, TensorData, backend};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend, ops::FloatTensor};
 
 use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess, primitive};
@@ -145,8 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::agreement::*;
-    use crate::ops::{AutodiffBackend, Kernels};
+    use crate::ops::{AutodiffBackend, Kernels, agreement::*};
 
     fn cross_entropy_agrees<B: AutodiffBackend>(
         [batch, time, vocab]: [usize; 3],

@@ -2,8 +2,7 @@
 //! probability `p`, and the others grow by `1 / (1 - p)`, so that the expectation stays.
 
 use burn::nn::Dropout;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::{Distribution, Int, Tensor, ops::FloatTensor};
 
 use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess};
@@ -67,8 +66,7 @@ impl<B: HostAccess> Operation<B, 1> for Fused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::AutodiffBackend;
-    use crate::ops::agreement::*;
+    use crate::ops::{AutodiffBackend, agreement::*};
 
     #[test]
     fn a_gradient_passes_through_the_mask_of_its_dropout() {

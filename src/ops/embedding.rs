@@ -1,13 +1,11 @@
 //! Tokens to vectors: a row of a table for each token, and for each position one more.
 
 use burn::nn::Embedding;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Int, Shape, Tensor};
+use burn::tensor::{Int, Shape, Tensor, ops::FloatTensor};
 
 use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess};
-use crate::kernels::embedding as kernel;
-use crate::kernels::pool;
+use crate::kernels::{embedding as kernel, pool};
 
 /// The row of each token, plus the row of `positions` for each place in time if there is one.
 ///
@@ -84,8 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::AutodiffBackend;
-    use crate::ops::agreement::*;
+    use crate::ops::{AutodiffBackend, agreement::*};
 
     #[test]
     fn an_embedding_is_the_row_of_the_token_plus_that_of_the_place() {

@@ -1,8 +1,7 @@
 //! The feed-forward layer with its residual connection, `residual + dropout(gelu(x W_up + b_up) W_down + b_down)`.
 
 use burn::nn::{Dropout, Linear};
-use burn::tensor::Tensor;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::dropout::draw;
 use super::linear::{Layer, kernel_layer};
@@ -117,8 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::AutodiffBackend;
-    use crate::ops::agreement::*;
+    use crate::ops::{AutodiffBackend, agreement::*};
 
     fn feed_forward_agrees<B: AutodiffBackend>([rows, d_model, d_inner]: [usize; 3], bias: bool, seed: u64) {
         for form in [Gelu::Erf, Gelu::Tanh] {

@@ -1,7 +1,6 @@
 //! Which form of the operations runs.
 
-use std::cell::Cell;
-use std::thread::LocalKey;
+use std::{cell::Cell, thread::LocalKey};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,7 @@
 //! The linear layer `y = x W + b`, with what usually follows it in one operation.
 
 use burn::nn::{Dropout, Embedding, Linear};
-use burn::tensor::Tensor;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::dropout::{self, draw};
 use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
@@ -158,15 +157,13 @@ impl<B: HostAccess> Operation<B, 4> for Fused {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Param;
-    use burn::nn::DropoutConfig;
+    use burn::{module::Param, nn::DropoutConfig};
     use burn_flex::Flex;
     use burn_ndarray::NdArray;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::AutodiffBackend;
-    use crate::ops::agreement::*;
+    use crate::ops::{AutodiffBackend, agreement::*};
 
     type B = NdArray;
 

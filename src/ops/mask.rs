@@ -1,7 +1,6 @@
 //! Which keys a query may not see, and the softmax that respects it.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Bool, Tensor, backend};
+use burn::tensor::{Bool, Tensor, activation::softmax, backend};
 
 use crate::{Error, Result};
 

@@ -47,8 +47,7 @@ pub use operation::{AutodiffBackend, Backend, Inputs, Operation};
 pub use optimizer::{Moments, Parameter, Rule, Update, Updated};
 pub use precision::{Precision, precision};
 
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive, backend};
+use burn::tensor::{Tensor, TensorPrimitive, backend, ops::FloatTensor};
 
 /// Wraps a float primitive as a tensor of a known rank.
 fn float<B: backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

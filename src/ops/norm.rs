@@ -2,8 +2,7 @@
 //! `y = (x - mean(x)) / sqrt(var(x) + epsilon) gamma + beta`, over the last axis.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, backend};
+use burn::tensor::{Tensor, backend, ops::FloatTensor};
 
 use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess, float, primitive};
@@ -112,8 +111,7 @@ mod tests {
 
     use super::*;
     use crate::kernels::testing::random;
-    use crate::ops::agreement::*;
-    use crate::ops::{AutodiffBackend, Gelu, feed_forward};
+    use crate::ops::{AutodiffBackend, Gelu, agreement::*, feed_forward};
 
     /// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
     /// left of them but the rounding of their mean.

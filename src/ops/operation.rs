@@ -1,11 +1,8 @@
 //! What a fused operation is, and how a backend runs one.
 
-use std::array;
-use std::fmt::Debug;
-use std::ops::Index;
+use std::{array, fmt::Debug, ops::Index};
 
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, backend};
+use burn::tensor::{Tensor, backend, ops::FloatTensor};
 
 use super::host::{Floats, HostAccess};
 use super::{float, primitive};

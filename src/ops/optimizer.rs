@@ -3,11 +3,9 @@
 //! The kernels update all parameters in one pass over their numbers; Burn's operations update one after the
 //! other.
 
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorMetadata, backend};
+use burn::tensor::{Tensor, TensorMetadata, backend, ops::FloatTensor};
 
-use super::host::tensor;
-use super::{Floats, HostAccess, float, primitive};
+use super::{Floats, HostAccess, float, host::tensor, primitive};
 use crate::kernels::optimizer as kernel;
 
 /// How gradients move weights.
@@ -216,8 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernels::testing::random;
-    use crate::ops::Kernels;
+    use crate::{kernels::testing::random, ops::Kernels};
 
     /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
     /// moments and the norm.

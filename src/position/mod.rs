@@ -28,8 +28,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::ScorePosition;
-use crate::{Error, Result};
+use crate::{Error, Result, ops::ScorePosition};
 
 /// The position schemes, as `model.position` names them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

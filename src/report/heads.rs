@@ -1,7 +1,8 @@
 //! `heads`: the maps of all layers and heads of one sequence as thumbnails, in one grid on one scale.
 
-use super::draw::color::MUTED;
-use super::draw::{HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, stride_of};
+use super::draw::{
+    HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, color::MUTED, stride_of,
+};
 use super::reading::{Layer, Reading};
 use crate::terminal::counted;
 

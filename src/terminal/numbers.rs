@@ -1,7 +1,6 @@
 //! Counts, sizes, times and losses as people write them.
 
-use std::fmt;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use indicatif::HumanCount;
 

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use burn::module::AutodiffModule;
-use burn::optim::Optimizer as _;
-use burn::tensor::TensorData;
-use burn::train::TrainStep;
+use burn::{module::AutodiffModule, optim::Optimizer as _, tensor::TensorData, train::TrainStep};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;

@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::run_folder::RunFolder;
-use super::stopping::EarlyStopping;
+use super::{run_folder::RunFolder, stopping::EarlyStopping};
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 use crate::files::{check_entry, read_json, show_at, sync_folder};

@@ -3,8 +3,7 @@
 //! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so
 //! that a step waits for nothing.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::{sync::atomic::Ordering, time::Instant};
 
 use burn::module::AutodiffModule;
 
@@ -20,8 +19,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
 use crate::ops;
-use crate::weights::file::WeightsFile;
-use crate::weights::native;
+use crate::weights::{file::WeightsFile, native};
 
 /// Steps whose losses stay on the device at most, however rarely somebody asks for them.
 const MOST_UNREAD: usize = 256;

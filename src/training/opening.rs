@@ -6,9 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::checkpoint;
-use super::run_folder::RunFolder;
-use super::summary::Hashes;
+use super::{checkpoint, run_folder::RunFolder, summary::Hashes};
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
-use burn::tensor::TensorPrimitive;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::{TensorPrimitive, ops::FloatTensor};
 
 use crate::config::{OptimizerKind, TrainingConfig};
 use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};

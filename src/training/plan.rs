@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use burn::prelude::*;
-use burn::tensor::Distribution;
+use burn::{prelude::*, tensor::Distribution};
 
-use super::loader::TrainSteps;
-use super::schedule::Schedule;
-use super::short_training::train_briefly;
-use super::start::warnings;
+use super::{loader::TrainSteps, schedule::Schedule, short_training::train_briefly, start::warnings};
 use crate::backend::{Device, Memory, rows};
 use crate::config::Config;
 use crate::data::Dataset;

@@ -1,8 +1,6 @@
 //! What a run writes down: rows of its metrics, validations, checkpoints, and how it ended.
 
-use std::panic::resume_unwind;
-use std::thread::Builder;
-use std::time::Instant;
+use std::{panic::resume_unwind, thread::Builder, time::Instant};
 
 use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;

@@ -1,8 +1,7 @@
 //! A run under way, from the checkpoint at which it is opened.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, atomic::AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Instant;
 

@@ -7,8 +7,7 @@
 
 use std::f64::consts::PI;
 
-use burn::lr_scheduler::LrScheduler;
-use burn::tensor::backend::Backend;
+use burn::{lr_scheduler::LrScheduler, tensor::backend::Backend};
 
 use crate::config::{Shape, TrainingConfig};
 

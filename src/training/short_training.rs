@@ -2,17 +2,12 @@
 
 use std::path::Path;
 
-use burn::optim::Optimizer as _;
-use burn::train::TrainStep;
+use burn::{optim::Optimizer as _, train::TrainStep};
 
 use super::optimizer::Optimizer;
 use super::start::{Start, trainee_of};
 use super::step::StepBatches;
-use crate::backend::compute;
-use crate::config::Config;
-use crate::data::Dataset;
-use crate::error::Result;
-use crate::ops;
+use crate::{backend::compute, config::Config, data::Dataset, error::Result, ops};
 
 /// Trains the model of `config` on `steps`. `rate` is told each step with its loss in nats per token, and says the
 /// learning rate of its update, or ends the training.

@@ -5,8 +5,7 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 
-use super::run_folder::RunFolder;
-use super::step::Trainee;
+use super::{run_folder::RunFolder, step::Trainee};
 use crate::config::Config;
 use crate::data::{self, Dataset, Vocabulary};
 use crate::error::{Error, Result};

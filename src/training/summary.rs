@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::run_folder::RunFolder;
-use super::stopping::Ended;
+use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
 use crate::files::{read_json, sha256, write_atomically};
 

@@ -177,10 +177,8 @@ fn check_shapes(config: &Config, tune: &TuneConfig) -> Result<()> {
 mod tests {
     use std::path::Path;
 
-    use super::super::overfit::spread;
-    use super::*;
-    use crate::config::BackendName;
-    use crate::training::dataset;
+    use super::{super::overfit::spread, *};
+    use crate::{config::BackendName, training::dataset};
 
     fn outline_of(text: &str) -> Result<Outline> {
         let config = Config::parse(text, Path::new("study.toml"), &[])?;

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::outline::Candidate;
-use super::space::setting_shown;
+use super::{outline::Candidate, space::setting_shown};
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Loader, Order, Role};
@@ -252,10 +251,8 @@ mod tests {
     use burn_autodiff::Autodiff;
     use burn_ndarray::NdArray;
 
-    use super::super::testing::small;
-    use super::*;
-    use crate::config::BackendName;
-    use crate::training::dataset;
+    use super::{super::testing::small, *};
+    use crate::{config::BackendName, training::dataset};
 
     fn candidate(trial: usize, sets: &[&str], setting: &str) -> Candidate {
         let sets = [&["training.learning_rate=3e-3"], sets].concat();

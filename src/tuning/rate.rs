@@ -147,8 +147,7 @@ mod tests {
     use burn_autodiff::Autodiff;
     use burn_ndarray::NdArray;
 
-    use super::super::testing::small;
-    use super::*;
+    use super::{super::testing::small, *};
 
     fn swept(sets: &[&str]) -> RateSweep {
         let experiment = small(sets).unwrap();

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::study::Run;
-use super::trial::Record;
+use super::{study::Run, trial::Record};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;

@@ -5,9 +5,7 @@
 //! so there is nothing that could contradict them. A study may have ten thousand trials: what follows from the
 //! runs is worked out once after each, and anew only for the trials that it concerns.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::sync::atomic::AtomicUsize;
+use std::{collections::BTreeMap, fs, sync::atomic::AtomicUsize};
 
 use serde::Serialize;
 
@@ -297,8 +295,7 @@ impl Study {
 mod tests {
     use std::path::Path;
 
-    use super::super::testing::run;
-    use super::*;
+    use super::{super::testing::run, *};
     use crate::training::{Ended, dataset};
 
     fn outline(text: &str) -> Outline {

@@ -1,7 +1,6 @@
 //! `study.csv`: one row a trial.
 
-use super::dimension::shown;
-use super::trial::Trial;
+use super::{dimension::shown, trial::Trial};
 
 /// Columns behind those of the searched keys. Losses are in nats per token.
 const MEASURED: &str =

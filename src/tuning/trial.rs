@@ -1,7 +1,6 @@
 //! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they were.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
+use std::{borrow::Cow, cmp::Ordering};
 
 use serde::Serialize;
 
@@ -239,8 +238,7 @@ pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial>
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::run;
-    use super::*;
+    use super::{super::testing::run, *};
 
     fn put_together(trial: usize, runs: &[Option<&Record>], races: bool, failed: bool) -> Option<Trial> {
         let proposed = Proposed { setting: Setting::new(), stage: None, rung: 0, races };

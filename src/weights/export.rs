@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::file::transposed;
 use super::gpt2;
 use super::native::{self, Description, Tensors};
-use crate::data::Vocabulary;
-use crate::error::Result;
+use crate::{data::Vocabulary, error::Result};
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -18,8 +18,7 @@ pub mod import;
 pub mod native;
 pub mod tokenizer;
 
-use std::borrow::Borrow;
-use std::path::Path;
+use std::{borrow::Borrow, path::Path};
 
 use burn::tensor::TensorData;
 

@@ -4,9 +4,7 @@
 //! Equal weights give equal bytes: the tensors are in a fixed order, and the metadata is one entry,
 //! the model's config and sizes, by which a file can be loaded alone.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::rc::Rc;
+use std::{collections::HashMap, path::Path, rc::Rc};
 
 use burn::module::{Module, ParamId};
 use burn::prelude::*;

@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use tokenizers::models::bpe::BPE;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Tokenizer};
+use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel};
 
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};

@@ -15,8 +15,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
 
-use crate::generate::run;
-use crate::{program, small_run};
+use crate::{generate::run, program, small_run};
 
 /// The longest line of an error, in bytes.
 const LONGEST: usize = 500;

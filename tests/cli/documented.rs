@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::generate::run;
-use crate::text;
+use crate::{generate::run, text};
 
 /// The commands of the program, each with its long options.
 fn commands() -> BTreeMap<String, BTreeSet<String>> {

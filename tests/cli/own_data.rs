@@ -1,7 +1,6 @@
 //! Files of the user's own, as the README says they are trained on, and what they may hold.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use tempfile::TempDir;

@@ -1,7 +1,6 @@
 //! A run folder whose files are not what the run wrote, and what a run says of itself.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use tempfile::TempDir;
 

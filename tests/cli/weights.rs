@@ -1,8 +1,6 @@
 //! Weights that leave for other programs and come from them.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use burn::tensor::{Int, Tensor};
 use burn_ndarray::NdArray;

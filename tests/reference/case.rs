@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Param;
 use burn::nn::{Embedding, Linear};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor, TensorData};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 /// One case: tensors named `input.*`, `weight.*` and `expected.*`.
 pub struct Case {

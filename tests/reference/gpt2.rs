@@ -1,8 +1,7 @@
 //! A small GPT-2 of transformers: imported from a checkpoint in its naming, all attention maps,
 //! greedy tokens with and without cache.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use burn::tensor::Tensor;
 use burn_flex::Flex;

@@ -2,14 +2,11 @@
 
 use burn::module::Param;
 use burn::nn::DropoutConfig;
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::Mask;
-use causal_attention::model::NormPlacement;
-use causal_attention::model::block::Block;
-use causal_attention::model::feed_forward::FeedForward;
+use causal_attention::model::{NormPlacement, block::Block, feed_forward::FeedForward};
 use causal_attention::ops::{self, Gelu, LayerNorm, ScorePosition};
 
 use crate::CLOSE;

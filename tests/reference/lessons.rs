@@ -1,8 +1,7 @@
 //! The first lessons: without weights, with weights, causal, two heads side by side.
 
 use burn::nn::DropoutConfig;
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::causal::{CausalAttention, Masking, mask_weights};

@@ -2,8 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, Optimizer as _};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;

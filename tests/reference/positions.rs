@@ -1,12 +1,10 @@
 //! The position schemes.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::ops::{ScorePosition, rotate};
-use causal_attention::position::relative::bucket;
-use causal_attention::position::{Alibi, Direction, Rotary, alibi, sinusoids};
+use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::bucket, sinusoids};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};

@@ -11,9 +11,7 @@ use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::{MultiHeadAttention, SplitHeads, StackedHeads};
-use crate::attention::causal::CausalAttention;
-use crate::attention::mask::future;
-use crate::attention::trainable::TrainableAttention;
+use crate::attention::{causal::CausalAttention, mask::future, trainable::TrainableAttention};
 use crate::{Error, Result};
 
 impl<B: Backend> StackedHeads<B> {

@@ -14,8 +14,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
-use crate::attention::mask::Mask;
-use crate::attention::{check_dropout, check_width};
+use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 use crate::{Error, Result};
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{TensorMetadata, TensorPrimitive};
+use burn::tensor::{TensorMetadata, TensorPrimitive, ops::FloatTensor};
 
 use super::{Part, largest};
 use crate::config::TrainingConfig;

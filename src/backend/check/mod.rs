@@ -3,12 +3,10 @@
 
 mod measurement;
 
-use burn::nn::DropoutConfig;
-use burn::prelude::*;
+use burn::{nn::DropoutConfig, prelude::*};
 use burn_autodiff::Autodiff;
 
-use super::Device;
-use super::{Job, run};
+use super::{Device, Job, run};
 use crate::error::Result;
 use crate::ops::{self, Kernels};
 use crate::weights::native;

@@ -1,11 +1,8 @@
 //! Sequences of validation that also stand in training, and tokens that do not.
 
-use std::collections::HashMap;
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
-use crate::data::dataset::Dataset;
-use crate::data::ids::Ids;
-use crate::data::sequences::Sequences;
+use crate::data::{dataset::Dataset, ids::Ids, sequences::Sequences};
 
 /// Tokens that stand in validation and never in training.
 pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
@@ -95,8 +92,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::Vocabulary;
-    use crate::data::sequences::Rows;
+    use crate::data::{Vocabulary, sequences::Rows};
 
     fn rows(rows: &[&[u32]]) -> Rows {
         let mut all = Rows::default();

@@ -3,8 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::{Description, Sample, Split};
-use crate::error::excerpt;
-use crate::terminal::counted;
+use crate::{error::excerpt, terminal::counted};
 
 /// Tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;

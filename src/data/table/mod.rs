@@ -19,8 +19,7 @@ mod delimited;
 mod json;
 mod values;
 
-use std::ffi::OsStr;
-use std::ops::Range;
+use std::{ffi::OsStr, ops::Range};
 
 use csv::StringRecord;
 

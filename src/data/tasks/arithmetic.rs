@@ -19,8 +19,7 @@
 use rand::RngExt;
 
 use super::Fixed;
-use crate::data::config::DataConfig;
-use crate::data::vocabulary::Vocabulary;
+use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
 /// The task `arithmetic`: `data.length` targets below `data.vocab`.
 pub(super) fn task(config: &DataConfig) -> Fixed {
@@ -40,8 +39,7 @@ pub(super) fn task(config: &DataConfig) -> Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
-    use crate::data::tasks::enumeration::agrees;
+    use crate::data::{config::Count, tasks::enumeration::agrees};
 
     #[test]
     fn the_floor_agrees_with_all_starts_and_steps_written_out() {

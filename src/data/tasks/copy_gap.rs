@@ -21,8 +21,7 @@
 use rand::RngExt;
 
 use super::Fixed;
-use crate::data::config::DataConfig;
-use crate::data::vocabulary::Vocabulary;
+use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
 /// The task `copy_gap`: `data.length` targets below `data.vocab`, each token again after `data.gap`.

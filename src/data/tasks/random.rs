@@ -16,8 +16,7 @@
 use rand::RngExt;
 
 use super::Fixed;
-use crate::data::config::DataConfig;
-use crate::data::vocabulary::Vocabulary;
+use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
 /// The task `random`: `data.length` targets below `data.vocab`.
 pub(super) fn task(config: &DataConfig) -> Fixed {

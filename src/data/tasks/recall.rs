@@ -19,12 +19,10 @@
 //! `q` is `m`, or `m + 1` where a last key has no room for its answer. It is the same for every
 //! sample, in expectation and on every set.
 
-use rand::RngExt;
-use rand::seq::index;
+use rand::{RngExt, seq::index};
 
 use super::Fixed;
-use crate::data::config::DataConfig;
-use crate::data::vocabulary::Vocabulary;
+use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
 /// The task `recall`: as many pairs as there are keys for, in at most half of `data.length + 1` tokens.
@@ -66,8 +64,7 @@ pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
-    use crate::data::tasks::enumeration::agrees;
+    use crate::data::{config::Count, tasks::enumeration::agrees};
 
     /// All samples of two pairs, the keys being 0 .. keys, and their probabilities.
     fn two_pairs(keys: u32, vocab: u32, tokens: usize) -> Vec<(Vec<u32>, f64)> {

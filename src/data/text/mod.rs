@@ -7,8 +7,7 @@
 
 mod bpe;
 
-use std::ffi::OsStr;
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use walkdir::WalkDir;
 

@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 
-use std::fs;
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use super::*;
 use crate::data::config::{Count, Source};

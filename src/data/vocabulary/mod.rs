@@ -13,8 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
-use self::stored::Stored;
-use self::tokenizer::TextTokenizer;
+use self::{stored::Stored, tokenizer::TextTokenizer};
 use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files;

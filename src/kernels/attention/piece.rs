@@ -1,8 +1,7 @@
 //! A piece of work: a sequence's key-value head with the query heads that share it, or all heads of a short
 //! sequence.
 
-use super::rotary::Turn;
-use super::{Attention, Saved};
+use super::{Attention, Saved, rotary::Turn};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 

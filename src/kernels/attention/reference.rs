@@ -1,8 +1,7 @@
 //! Attention with all its options by the textbook, in double precision, with the whole matrix of weights.
 
 use super::Attention;
-use crate::dropout;
-use crate::testing::widened;
+use crate::{dropout, testing::widened};
 
 /// Queries, keys and values in separate rows.
 #[derive(Clone)]

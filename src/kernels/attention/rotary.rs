@@ -1,8 +1,7 @@
 //! Rotary positions (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
 //! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
 
-use crate::matrix::MatrixMut;
-use crate::vector::vectorized;
+use crate::{matrix::MatrixMut, vector::vectorized};
 
 /// Which way to turn: gradients are turned back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::Saved;
-use super::piece::Piece;
+use super::{Saved, piece::Piece};
 use crate::dropout::Mask;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, max, sum_map, update, update_and_sum, update_pairs, vectorized};

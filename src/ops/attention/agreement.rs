@@ -5,8 +5,7 @@ use burn_flex::Flex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ops::AutodiffBackend;
-use crate::ops::agreement::*;
+use crate::ops::{AutodiffBackend, agreement::*};
 
 /// What an attention is tried with.
 #[derive(Debug, Clone, Copy)]

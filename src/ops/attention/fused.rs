@@ -1,7 +1,6 @@
 //! Attention by the kernels, forward and backward.
 
-use burn::tensor::Tensor;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels::attention::rotary::Rotary;

@@ -7,8 +7,7 @@ mod fused;
 
 use burn::tensor::{Int, Tensor, backend};
 
-use super::precision::matmul;
-use super::{Backend, Mask, dropout, masked_softmax};
+use super::{Backend, Mask, dropout, masked_softmax, precision::matmul};
 use crate::{Error, Result};
 
 /// What an attention operation is told besides its tensors.

@@ -4,8 +4,7 @@
 //! need no system library.
 
 use ab_glyph::{Font, point};
-use image::codecs::png::PngEncoder;
-use image::{Rgb, RgbImage};
+use image::{Rgb, RgbImage, codecs::png::PngEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{

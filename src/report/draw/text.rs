@@ -1,12 +1,10 @@
 //! How text is set and measured. DejaVu Sans is part of the program, so that pictures look the same
 //! on every machine and need no system library.
 
-use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use ab_glyph::{Font, FontRef, Glyph, ScaleFont, point};
-use plotters::style::RGBColor;
-use plotters::style::text_anchor::HPos;
+use plotters::style::{RGBColor, text_anchor::HPos};
 use unicode_bidi::BidiInfo;
 
 use super::color;

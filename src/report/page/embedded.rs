@@ -1,8 +1,7 @@
 //! The data of a page as its script reads them: a length of four bytes, so much JSON, and all weights a
 //! byte each, deflated together and in base64. Long curves are thinned and long maps binned before.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{Page, Whole, colors};

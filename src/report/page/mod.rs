@@ -7,13 +7,11 @@
 
 mod embedded;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Serialize;
 
-use super::draw::Picture;
-use super::draw::color::CONTROL_POINTS;
+use super::draw::{Picture, color::CONTROL_POINTS};
 use super::loss::LossCurve;
 use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};

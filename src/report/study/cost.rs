@@ -1,8 +1,7 @@
 //! `cost`: the accuracy of each trial against what its training cost.
 
 use super::{best_in_words, legend_of, log_range, marks};
-use crate::report::draw::color::GREEN;
-use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series, tick_labels};
+use crate::report::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series, color::GREEN, tick_labels};
 use crate::tuning::Findings;
 
 /// Accuracy over the operations of training, and the line of those that nothing cheaper beats.

@@ -143,8 +143,7 @@ fn comparable<'a>(findings: &'a Findings, key: &str) -> Vec<(usize, &'a Trial)> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::study;
-    use super::*;
+    use super::{super::tests::study, *};
 
     #[test]
     fn losses_are_joined_of_finished_trials_and_within_the_stage_of_their_key() {

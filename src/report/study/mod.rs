@@ -5,9 +5,7 @@ mod effects;
 mod rate_finder;
 mod trials;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use plotters::style::RGBColor;
 use serde_json::json;

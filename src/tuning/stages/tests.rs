@@ -1,7 +1,6 @@
 //! Studies played with made-up losses: who goes on, and that nothing is asked for twice.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use super::*;
 

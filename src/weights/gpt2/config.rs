@@ -1,7 +1,6 @@
 //! The config of a GPT-2: transformers' `config.json`, or nanoGPT's `model_args`.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use burn::tensor::TensorData;
 use serde::Deserialize;

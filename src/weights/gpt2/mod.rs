@@ -14,8 +14,7 @@
 
 mod config;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use burn::tensor::TensorData;
 use serde_json::{Value, json};

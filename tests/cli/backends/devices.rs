@@ -1,7 +1,6 @@
 //! Which device computes, and what is said where it is not there, cannot hold a run or does not start.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use tempfile::TempDir;

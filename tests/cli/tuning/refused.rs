@@ -1,7 +1,6 @@
 //! What studies refuse, and what they leave then.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use super::{STUDY, place, refusal, rows, succeeds, trains, tune, with};
 use crate::{program, text};

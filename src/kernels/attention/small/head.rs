@@ -2,8 +2,7 @@
 
 use pulp::Simd;
 
-use super::super::Attention;
-use super::super::piece::Piece;
+use super::super::{Attention, piece::Piece};
 use super::registers::{products_with_rows, transpose};
 use super::{Rows, Square};
 use crate::vector::{LANES, Vector, vectorized};

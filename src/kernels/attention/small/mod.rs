@@ -7,8 +7,7 @@
 mod head;
 mod registers;
 
-use super::piece::Piece;
-use super::{Attention, Saved};
+use super::{Attention, Saved, piece::Piece};
 use crate::matrix::MatrixMut;
 use crate::vector::{LANES, Vector, vectorized};
 use head::Head;

@@ -1,7 +1,6 @@
 //! What a page embeds.
 
-use super::super::tests::Shown;
-use super::*;
+use super::{super::tests::Shown, *};
 use crate::analysis::ScoredStep;
 
 /// The JSON and the bytes behind it.
