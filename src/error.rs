@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The result of anything that can fail on a user's input or a disk.
@@ -46,7 +46,7 @@ pub enum Error {
     Input(String),
 
     /// The operating system refused a file operation.
-    #[error("cannot {action} `{}`: {source}", .path.display())]
+    #[error("cannot {action} `{}`: {}", .path.display(), plain(.source))]
     Io {
         /// What was tried, as `read` or `create`.
         action: &'static str,
@@ -144,11 +144,31 @@ impl Error {
     }
 }
 
+/// What the system answered, with what to do where a user can do something about it.
+fn plain(source: &io::Error) -> String {
+    let problem = match source.kind() {
+        // Said already.
+        _ if source.get_ref().is_some() => return source.to_string(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "no space is left on the disk: free some and try again"
+        }
+        ErrorKind::NotFound => "there is none of this name: check the path",
+        ErrorKind::IsADirectory => {
+            "a folder stands in the place of the file: move it away, or name another file"
+        }
+        _ => return source.to_string(),
+    };
+    problem.to_string()
+}
+
 /// A value as a message shows it: in one line, of which no more than `most` characters.
 pub fn excerpt(value: &str, most: usize) -> String {
-    let mut shown: String = value.chars().take(most).flat_map(char::escape_debug).collect();
-    // What is quoted already is not doubled.
-    shown = shown.replace("\\\"", "\"").replace("\\'", "'");
+    let escaped = |character: char| match character {
+        // What is quoted or escaped already is not so twice.
+        '\\' | '"' | '\'' => character.to_string(),
+        other => other.escape_debug().to_string(),
+    };
+    let mut shown: String = value.chars().take(most).map(escaped).collect();
     if value.chars().nth(most).is_some() {
         shown.push('…');
     }
@@ -214,5 +234,27 @@ fn place(origin: &Option<Origin>) -> String {
         Some(Origin::File(place)) => format!("{place}: "),
         Some(Origin::CommandLine) => "--set: ".to_string(),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_told_with_what_to_do() {
+        let said = |kind: ErrorKind| Error::io("write", "a/b", kind.into()).to_string();
+        assert!(
+            said(ErrorKind::StorageFull).ends_with("no space is left on the disk: free some and try again")
+        );
+        assert!(said(ErrorKind::IsADirectory).contains("move it away, or name another file"));
+        let missing = Error::io("read", "a/b", std::fs::read("/nothing/here").unwrap_err()).to_string();
+        assert_eq!(missing, "cannot read `a/b`: there is none of this name: check the path");
+    }
+
+    #[test]
+    fn a_value_is_escaped_once() {
+        assert_eq!(excerpt("\"a\\tb\" 'c'\u{1b}\n", 20), "\"a\\tb\" 'c'\\u{1b}\\n");
+        assert_eq!(excerpt("abc", 2), "ab…");
     }
 }

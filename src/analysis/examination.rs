@@ -50,8 +50,8 @@ impl Analysis {
 
     /// Reads the analysis at `path`; none where there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let wrong = "is no analysis; without the file the heads are scored anew";
-        path.exists().then(|| read_json(path, wrong)).transpose()
+        let what = "the scores of a run's heads; without the file they are scored anew";
+        path.exists().then(|| read_json(path, what)).transpose()
     }
 }
 

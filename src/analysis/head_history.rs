@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::score::{HeadScores, Score};
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{read_own, write_atomically};
 
 /// The columns before those of the scores.
 const PLACE: [&str; 3] = ["step", "layer", "head"];
@@ -42,8 +42,7 @@ impl HeadHistory {
     /// If the file cannot be understood.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
         let mut steps: Vec<ScoredStep> = Vec::new();
-        let bytes = if path.exists() { std::fs::read(path) } else { Ok(Vec::new()) };
-        let bytes = bytes.map_err(|error| Error::io("read", path, error))?;
+        let bytes = if path.exists() { read_own(path)? } else { Vec::new() };
         // A line that was being written when the machine stopped is none.
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         for (index, row) in csv::Reader::from_reader(&bytes[..whole]).deserialize().enumerate() {

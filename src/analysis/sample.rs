@@ -84,7 +84,7 @@ impl Sample {
     /// # Errors
     /// If the file cannot be read, or holds what no model with these tokens reads.
     pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
-        let mut samples: Vec<Self> = read_json(path, "holds no samples")?;
+        let mut samples: Vec<Self> = read_json(path, "validation sequences of the run")?;
         for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
             *role = role.of(source);
         }

@@ -104,7 +104,7 @@ impl Config {
         let whole = Self { run, model: made_with.model, ..config };
         whole.check_paths()?;
         // Put together of two files, it is neither: a line number would mislead.
-        Written::parse(&whole.to_toml(), None)?.with(overrides)?.read(|_| Ok(()))
+        Written::parse(&toml(&whole), None)?.with(overrides)?.read(|_| Ok(()))
     }
 
     /// As [`Self::load`], for a command that asks more of a config: what `check` refuses is said with the place
@@ -247,8 +247,12 @@ impl Config {
 
     /// The config as TOML, every key as used, with whole paths: whoever reads it may be in another folder.
     pub fn to_toml(&self) -> String {
-        toml::to_string(&self.anchored()).expect("a config holds only what TOML can say")
+        toml(&self.anchored())
     }
+}
+
+fn toml(config: &Config) -> String {
+    toml::to_string(config).expect("a config holds only what TOML can say")
 }
 
 fn read(path: &Path) -> Result<String> {

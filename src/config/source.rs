@@ -254,7 +254,7 @@ fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
     match Value::deserialize(ValueDeserializer::from(written.clone())) {
         Ok(Value::Float(number)) if !number.is_finite() => Err("must be a finite number"),
         Ok(value) => Ok(value),
-        Err(_) => Err("is too large"),
+        Err(_) => Err("is too large: the most is 9223372036854775807, and the least its opposite"),
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
             ),
             (
                 "[run]\nseed = 18446744073709551615",
-                "a.toml:2: `run.seed` = 18446744073709551615 is too large",
+                "a.toml:2: `run.seed` = 18446744073709551615 is too large: the most is 9223372036854775807",
             ),
             ("[model]\nheads = 5", "a.toml:2: `model.heads` = 5 must divide"),
             (

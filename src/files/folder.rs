@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{hidden, sha256, sync_folder, write_atomically};
+use super::{hidden, read_own, sha256, sync_folder, write_atomically};
 use crate::error::{Error, Result};
 
 /// A folder under a hidden name beside the place where it is to appear; dropped before, it is gone.
@@ -135,10 +135,8 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
     if place.symlink_metadata().is_err() {
         return Ok(());
     }
-    let marker = place.join(MADE_BY);
-    // A pipe or a device of that name might never end.
-    let is_file = marker.symlink_metadata().is_ok_and(|entry| entry.is_file());
-    let made_by = if is_file { fs::read_to_string(marker).unwrap_or_default() } else { String::new() };
+    let made_by = read_own(&place.join(MADE_BY)).unwrap_or_default();
+    let made_by = String::from_utf8_lossy(&made_by);
     let mut lines = made_by.lines();
     if place.is_symlink() || lines.next() != Some(command) {
         return Err(Error::Input(format!(
@@ -153,8 +151,7 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
     let written = lines.map(hash_and_name).collect::<BTreeMap<_, _>>();
     for name in names(place)?.iter().filter(|name| *name != MADE_BY) {
         let path = place.join(name);
-        let is_file = || path.symlink_metadata().is_ok_and(|file| file.is_file());
-        let holds = |hash: &str| is_file() && sha256(&path).is_ok_and(|found| found == hash);
+        let holds = |hash: &str| !path.is_symlink() && sha256(&path).is_ok_and(|found| found == hash);
         let problem = match written.get(name.as_str()) {
             None => format!("also holds `{name}`, which `{command}` did not write"),
             Some(Some(hash)) if !holds(hash) => {
@@ -209,25 +206,6 @@ pub fn write_output(
     Ok(names.iter().map(|name| place.join(name)).collect())
 }
 
-/// [`check_entry`] for all that lies in a folder of this program's.
-pub fn check_entries(folder: &Path) -> Result<()> {
-    names(folder)?.iter().try_for_each(|name| check_entry(&folder.join(name)))
-}
-
-/// Fails where what this program wrote as a file or folder is neither now: whoever reads a pipe or a device may wait for
-/// ever.
-///
-/// # Errors
-/// [`Error::File`] naming it.
-pub fn check_entry(path: &Path) -> Result<()> {
-    if fs::metadata(path).is_ok_and(|entry| !entry.is_file() && !entry.is_dir()) {
-        let problem =
-            "is a pipe, a device or a socket, which may never end: restore the file that it stands for";
-        return Err(Error::file(path, None, None, problem));
-    }
-    Ok(())
-}
-
 /// The names in a folder, sorted.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let io = |error| Error::io("read", folder, error);
@@ -278,17 +256,16 @@ mod tests {
     #[test]
     fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
         let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("config.toml"), "").unwrap();
         fs::create_dir(place.path().join("plots")).unwrap();
-        check_entries(place.path()).unwrap();
-        check_entry(&place.path().join("missing")).unwrap();
         let pipe = place.path().join("samples.json");
         let make = |path: &Path| {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
         };
         make(&pipe);
-        let said = check_entries(place.path()).unwrap_err().to_string();
-        assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
+        for said in [read_own(&pipe).unwrap_err(), sha256(&pipe).unwrap_err()].map(|error| error.to_string())
+        {
+            assert!(said.starts_with(&format!("{}: is a pipe", pipe.display())), "{said}");
+        }
         make(&place.path().join("plots").join(MADE_BY));
         let said = check_output(&place.path().join("plots"), "plot").unwrap_err().to_string();
         assert!(said.contains("was not made by `plot`"), "{said}");

@@ -1,10 +1,11 @@
-//! What a user names to be read: a regular file, or a stream up to a limit.
+//! What is read: of what a user names a regular file, or a stream up to a limit; of this program's own folders regular
+//! files alone.
 //!
 //! A device such as `/dev/zero` never ends, and neither may a pipe: what is no file is refused, and of a
 //! stream no more is read than memory has room for. Configs, texts, tables, prompts and weights are opened here.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -50,6 +51,39 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     }
 }
 
+/// Opens a file that this program wrote into a folder of its own. There is nothing to wait for: whatever else has its
+/// name is refused.
+///
+/// # Errors
+/// When it is missing, cannot be read, or is no regular file: names the path and what to do.
+pub fn open_own(path: &Path) -> Result<File> {
+    let problem = match fs::metadata(path) {
+        Ok(kind) if kind.is_dir() => "is a folder where a file belongs: move it away, and copy the file back",
+        Ok(kind) if !kind.is_file() => {
+            "is a pipe, a device or a socket, which may never end: restore the file that it stands for"
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            "is missing: copy it back from where the folder came from"
+        }
+        _ => return File::open(path).map_err(|error| Error::io("read", path, error)),
+    };
+    Err(Error::file(path, None, None, problem))
+}
+
+/// All that such a file holds.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn read_own(path: &Path) -> Result<Vec<u8>> {
+    read_all(open_own(path)?, path)
+}
+
+fn read_all(mut file: File, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    Ok(bytes)
+}
+
 /// Reads a stream to its end, which errors call `path`.
 fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -73,11 +107,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     let path = path.as_ref();
     match open(path)? {
         Input::Stream(bytes) => Ok(bytes),
-        Input::File(mut file) => {
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
-            Ok(bytes)
-        }
+        Input::File(file) => read_all(file, path),
     }
 }
 
@@ -203,8 +233,8 @@ mod tests {
         let error = read("/dev/zero").unwrap_err();
         let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
-        let error = crate::files::read_json::<Vec<u32>>("/dev/zero".as_ref(), "holds no ids").unwrap_err();
-        assert_eq!(error.to_string(), expected);
+        let error = read_own("/dev/zero".as_ref()).unwrap_err().to_string();
+        assert!(error.starts_with("/dev/zero: is a pipe, a device or a socket"), "{error}");
     }
 
     /// The pieces of a text that comes from a stream.

@@ -4,10 +4,8 @@
 mod folder;
 mod input;
 
-pub use folder::{
-    HiddenFolder, check_entries, check_entry, check_output, create, show_at, with_remedy, write_output,
-};
-pub use input::{Input, Pieces, Text, open, read};
+pub use folder::{HiddenFolder, check_output, create, show_at, with_remedy, write_output};
+pub use input::{Input, Pieces, Text, open, open_own, read, read_own};
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -17,30 +15,42 @@ use tempfile::{NamedTempFile, PersistError};
 
 use crate::error::{Error, Result, expected};
 
-/// Reads what a JSON file or stream holds. Where it is something else, the error says so by `wrong`, as "is no analysis".
+/// Reads what a JSON file of this program's holds: `what`, which may go on with the remedy, as "the scores of a run's
+/// heads; without the file they are scored anew".
 ///
 /// # Errors
-/// If it cannot be read or understood: names the place.
-pub fn read_json<T: DeserializeOwned>(path: &Path, wrong: &str) -> Result<T> {
-    serde_json::from_slice(&read(path)?).map_err(|error| {
-        let problem = format!("{wrong}: {}", expected(&error.to_string()));
+/// If it is missing, cannot be read or understood: names the place.
+pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
+    if !path.exists() {
+        return Err(Error::file(path, None, None, format!("is missing: it must hold {what}")));
+    }
+    parse_json(&read_own(path)?, path, what)
+}
+
+/// As [`read_json`], of the bytes of the file at `path`.
+///
+/// # Errors
+/// If they cannot be understood: names the place.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], path: &Path, what: &str) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let problem = format!("{}: the file must hold {what}", expected(&error.to_string()));
         Error::file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
 
-/// The SHA-256 of what a file holds, in hexadecimal digits.
+/// The SHA-256 of what a file of this program's holds, in hexadecimal digits.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
-    match open(path)? {
-        Input::Stream(bytes) => hash.update(bytes),
-        Input::File(mut file) => {
-            std::io::copy(&mut file, &mut hash).map_err(|error| Error::io("read", path, error))?;
-        }
-    }
+    std::io::copy(&mut open_own(path)?, &mut hash).map_err(|error| Error::io("read", path, error))?;
     Ok(format!("{:x}", hash.finalize()))
+}
+
+/// The same of bytes.
+pub fn hash(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 /// Makes what is to be written under a hidden name, with the `mode` of any new file or folder, less what the user's
@@ -85,11 +95,22 @@ fn write(
     // The errors of the hidden file would carry its path.
     let hidden = hidden(".writing-", 0o666).tempfile_in(parent);
     let mut file = hidden.map_err(|error| io(error.kind().into()))?;
-    let file_itself = file.as_file_mut();
-    file_itself.write_all(bytes).and_then(|()| file_itself.sync_data()).map_err(io)?;
+    fill(file.as_file_mut(), bytes).map_err(io)?;
     persist(file).map_err(|error| io(error.error))?;
     sync_folder(parent);
     Ok(())
+}
+
+/// Writes a file of a folder that has no name yet: nobody reads it before all of them are whole.
+pub fn write_unnamed(path: &Path, bytes: &[u8]) -> Result<()> {
+    let written = File::create(path).and_then(|mut file| fill(&mut file, bytes));
+    written.map_err(|error| Error::io("write", path, error))
+}
+
+/// Writes all of a file, to the disk.
+fn fill(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_data()
 }
 
 /// Brings the names in a folder to the disk, where the system offers it.
@@ -108,8 +129,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.json");
         std::fs::write(&path, "[1,\n {}]").unwrap();
-        let said = read_json::<Vec<f64>>(&path, "holds no numbers").unwrap_err().to_string();
-        assert_eq!(said, format!("{}:2:1: holds no numbers: expected a number", path.display()));
+        let said = |path: &Path| read_json::<Vec<f64>>(path, "the floors").unwrap_err().to_string();
+        let shown = path.display();
+        assert_eq!(said(&path), format!("{shown}:2:1: expected a number: the file must hold the floors"));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(said(&path), format!("{shown}: is missing: it must hold the floors"));
+        std::fs::create_dir(&path).unwrap();
+        assert!(said(&path).starts_with(&format!("{shown}: is a folder where a file belongs")));
     }
 
     #[test]

@@ -7,17 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::{run_folder::RunFolder, stopping::EarlyStopping};
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
-use crate::files::{check_entry, read_json, show_at, sync_folder};
+use crate::files::{hash, read_json, show_at, sync_folder, write_unnamed};
 use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -27,7 +25,6 @@ const MOMENTS: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 /// The content hash of each of these files.
 const MANIFEST: &str = "manifest.json";
-const DAMAGED: &str = "is damaged";
 /// What the names of unfinished files and folders begin with, which are never read.
 const WRITING: &str = ".writing-";
 const REMOVING: &str = ".removing-";
@@ -117,7 +114,7 @@ pub fn write(
     let manifest = files.iter().map(|(name, bytes)| (*name, hash(bytes))).collect::<BTreeMap<_, _>>();
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
     for (name, bytes) in files.iter().chain(&[(MANIFEST, manifest)]) {
-        write_synced(&hidden.path().join(name), bytes)
+        write_unnamed(&hidden.path().join(name), bytes)
             .map_err(|error| show_at(error, hidden.path(), &path))?;
     }
     sync_folder(hidden.path());
@@ -190,25 +187,19 @@ fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
 /// A file of the checkpoint of `step`, whose bytes are those of its manifest.
 fn verified(folder: &RunFolder, step: usize, name: &str) -> Result<WeightsFile> {
     let (manifest, path) = (manifest(folder, step)?, place(folder, step).join(name));
-    check_entry(&path)?;
-    let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
-    if manifest.get(name) != Some(&hash(&bytes)) {
-        let problem = format!("{DAMAGED}: its content does not match the manifest");
-        return Err(Error::file(path, None, None, problem));
+    let file = WeightsFile::open_own(path)?;
+    if manifest.get(name) != Some(&hash(&file)) {
+        return Err(file.error("is damaged: its content does not match the manifest"));
     }
-    Ok(WeightsFile::held(path, bytes))
+    Ok(file)
 }
 
 fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>> {
-    let path = place(folder, step).join(MANIFEST);
-    check_entry(&path)?;
-    read_json(&path, DAMAGED)
+    read_json(&place(folder, step).join(MANIFEST), "the hashes of a checkpoint")
 }
 
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
-    let path = place(folder, step).join(STATE);
-    check_entry(&path)?;
-    read_json(&path, DAMAGED)
+    read_json(&place(folder, step).join(STATE), "the state of a run")
 }
 
 /// What the data of the run in `folder` amounts to; none where no checkpoint says it.
@@ -242,13 +233,15 @@ pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
     manifest(folder, step).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
 }
 
-/// Whether a checkpoint holds weights of this content hash; none where the best weights of the run are in none.
-pub fn holds_weights(folder: &RunFolder, hash: &str) -> Option<bool> {
+/// Whether a checkpoint holds weights of these bytes; none where the best weights of the run are in none.
+pub fn holds_weights(folder: &RunFolder, bytes: &[u8]) -> Option<bool> {
     let steps = steps(folder).ok()?;
     let best = state(folder, *steps.last()?).ok()?.best?.step;
-    let held = |&step: &usize| manifest(folder, step).ok()?.remove(WEIGHTS);
-    let holds = |step: &usize| held(step).is_some_and(|held| held == hash);
-    steps.contains(&best).then(|| steps.iter().any(holds))
+    steps.contains(&best).then(|| {
+        let hash = hash(bytes);
+        let held = |&step: &usize| manifest(folder, step).ok()?.remove(WEIGHTS);
+        steps.iter().filter_map(held).any(|held| held == hash)
+    })
 }
 
 /// Refuses a folder that no run ever wrote a checkpoint into.
@@ -281,16 +274,4 @@ pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     let mut steps = entries.filter_map(|entry| entry.ok().and_then(step)).collect::<Vec<_>>();
     steps.sort_unstable();
     Ok(steps)
-}
-
-fn hash(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = fs::File::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_data()
-    });
-    written.map_err(|error| Error::io("write", path, error))
 }

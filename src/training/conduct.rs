@@ -55,7 +55,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         write_atomically(&self.folder.summary(), &json)?;
         // A run that only pauses is looked into when it ends.
         if let Some(best) = self.state.best.as_ref().filter(|_| ended != Ended::Paused) {
-            let weights = WeightsFile::open(self.folder.model())?;
+            let weights = WeightsFile::open_own(self.folder.model())?;
             let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.device)?;
             let (best, trained) = ((best.step, &best.evaluation), self.state.tokens);
             let analysis = examine(&model, &self.dataset, &self.config, best, trained, &self.device)?;

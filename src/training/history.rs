@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::files::read_own;
 
 /// The set that a row speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +72,7 @@ impl History {
     /// # Errors
     /// If rows are missing, or cannot be understood.
     pub fn open(path: &Path, bytes: u64) -> Result<Self> {
-        let text = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let text = read_own(path)?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
                 "has {} bytes where the checkpoint counts {bytes}: rows are missing, so the run cannot go on with \
@@ -111,7 +112,7 @@ impl History {
 
 /// Reads a `metrics.csv`.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
-    parse(&fs::read(path).map_err(|error| Error::io("read", path, error))?, path)
+    parse(&read_own(path)?, path)
 }
 
 fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {

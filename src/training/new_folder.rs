@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::run_folder::{LOCK, Lock, RunFolder};
 use crate::error::{Error, Result};
-use crate::files::{HiddenFolder, show_at, with_remedy};
+use crate::files::{HiddenFolder, read_own, show_at, with_remedy};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
@@ -76,7 +76,7 @@ fn remove_unfinished(own: &Path) {
         }
         let lock = path.join(LOCK);
         // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
-        let is_taken = fs::read(&lock).is_ok_and(|holder| !holder.is_empty());
+        let is_taken = read_own(&lock).is_ok_and(|holder| !holder.is_empty());
         let changed = || entry.metadata().and_then(|data| data.modified()).ok();
         let is_stale = match is_taken {
             true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),

@@ -11,7 +11,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{check_entries, sha256};
+use crate::files::{hash, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::position::PositionScheme;
 use crate::terminal::counted;
@@ -43,7 +43,6 @@ impl RunFolder {
                 "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
             ),
             () => {
-                check_entries(folder.path())?;
                 folder.check_sizes()?;
                 return Ok(folder);
             }
@@ -64,8 +63,8 @@ impl RunFolder {
                  on with it"
             )));
         }
-        let file = WeightsFile::open(self.model())?;
-        match self.wrote_weights() {
+        let file = WeightsFile::open_own(self.model())?;
+        match self.wrote_weights(&file) {
             Some(false) => {
                 Err(file
                     .error(format!("is not the file that the run wrote: its content has changed. {RESTORE}")))
@@ -76,17 +75,16 @@ impl RunFolder {
 
     /// Whether the weights are those that the run wrote; none where neither its summary says, nor, as long as it has
     /// none, its checkpoints.
-    fn wrote_weights(&self) -> Option<bool> {
-        let held = sha256(&self.model()).ok()?;
+    fn wrote_weights(&self, held: &[u8]) -> Option<bool> {
         match Hashes::read(self) {
-            Some(hashes) => hashes.weights_sha256.map(|written| written == held),
-            None => checkpoint::holds_weights(self, &held),
+            Some(hashes) => hashes.weights_sha256.map(|written| written == hash(held)),
+            None => checkpoint::holds_weights(self, held),
         }
     }
 
     /// Whether weights, vocabulary, samples, analysis and head scores are of one model.
     fn check_sizes(&self) -> Result<()> {
-        let Ok(weights) = WeightsFile::open(self.model()) else { return Ok(()) };
+        let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load(Some(&self.config()), &[]).ok();
         let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
@@ -107,7 +105,7 @@ impl RunFolder {
                 let problem = "holds the weights of another model than config.toml describes";
                 (self.model(), format!("{problem}. {RESTORE}"))
             }
-            () if !has_own_tokens && self.wrote_weights() == Some(false) => {
+            () if !has_own_tokens && self.wrote_weights(&weights) == Some(false) => {
                 let tokens = counted(tokens, "token");
                 let problem = format!("is another run's: vocabulary.json has {tokens}, and it {vocab}");
                 (self.model(), format!("{problem}. {RESTORE}"))

@@ -21,7 +21,7 @@ use crate::backend::{Device, DeviceWatch};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{read_own, write_atomically};
 use crate::ops;
 use crate::terminal::{Progress, ProgressKind, RunStatus, counted, warn};
 use crate::weights::native::{self, Description};
@@ -129,7 +129,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
         }
         let text = config.to_toml();
-        if fs::read(folder.config()).ok().as_deref() != Some(text.as_bytes()) {
+        if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
             write_atomically(&folder.config(), text.as_bytes())?;
         }
         restore_best(&folder, &mut state)?;
@@ -213,7 +213,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
 fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     let Some(Best { step, .. }) = state.best else { return Ok(()) };
     let path = folder.model();
-    let held = fs::read(&path).ok();
+    let held = read_own(&path).ok();
     match checkpoint::weights(folder, step) {
         Ok(weights) if held.as_deref() == Some(&*weights) => {}
         Ok(weights) => write_atomically(&path, &weights)?,

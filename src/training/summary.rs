@@ -82,7 +82,7 @@ impl Hashes {
 
     /// Those that the summary holds; none where there is no summary.
     pub fn read(folder: &RunFolder) -> Option<Self> {
-        read_json(&folder.summary(), "is no summary").ok()
+        read_json(&folder.summary(), "how a run ended").ok()
     }
 
     /// Writes them as the summary of a run that was imported.
@@ -96,7 +96,7 @@ impl Summary {
     /// Reads the summary of a run.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
-            return read_json(&folder.summary(), "is no summary");
+            return read_json(&folder.summary(), "how a run ended");
         }
         let run = folder.path().display();
         Err(Error::Input(format!(

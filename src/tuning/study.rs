@@ -20,7 +20,7 @@ use super::table;
 use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{check_entry, write_atomically};
+use crate::files::{read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint};
 
 /// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
@@ -117,9 +117,7 @@ impl Study {
         }
         let failure = failure(&folder);
         if failure.exists() {
-            check_entry(&failure)?;
-            let why = fs::read_to_string(&failure).map_err(|error| Error::io("read", &failure, error))?;
-            record = Some(Err(why.trim().to_string()));
+            record = Some(Err(String::from_utf8_lossy(&read_own(&failure)?).trim().to_string()));
         }
         self.record(run, record);
         Ok(())

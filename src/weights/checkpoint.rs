@@ -62,8 +62,8 @@ fn shards(index: &Path) -> Result<BTreeSet<PathBuf>> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let wrong = "is no index of shards; name model.safetensors.index.json, or the shards";
-    let Index { weight_map } = read_json(index, wrong)?;
+    let what = "the names of shards; name model.safetensors.index.json, or the shards";
+    let Index { weight_map } = read_json(index, what)?;
     let beside = |name: &String| match Path::new(name).file_name() {
         Some(plain) if plain == name.as_str() => Ok(index.with_file_name(name)),
         _ => Err(Error::file(index, None, None, format!("names `{name}`, which is no file beside it"))),

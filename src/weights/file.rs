@@ -24,7 +24,7 @@ pub struct WeightsFile {
 enum Bytes {
     /// Those of a regular file.
     Mapped(Mmap),
-    /// Those of a pipe, or that were read to be checked.
+    /// Those of a pipe.
     Held(Vec<u8>),
 }
 
@@ -47,7 +47,21 @@ impl WeightsFile {
     /// When it cannot be read, or is no file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
-        let bytes = match files::open(&path)? {
+        let input = files::open(&path)?;
+        Self::of(input, path)
+    }
+
+    /// As [`Self::open`], a file that this program wrote, which is no stream.
+    ///
+    /// # Errors
+    /// As [`files::open_own`].
+    pub fn open_own(path: PathBuf) -> Result<Self> {
+        let file = files::open_own(&path)?;
+        Self::of(Input::File(file), path)
+    }
+
+    fn of(input: Input, path: PathBuf) -> Result<Self> {
+        let bytes = match input {
             // SAFETY: a weights file is replaced whole by a rename, never written in place.
             Input::File(file) => unsafe { Mmap::map(&file) }
                 .map(Bytes::Mapped)
@@ -55,11 +69,6 @@ impl WeightsFile {
             Input::Stream(bytes) => Bytes::Held(bytes),
         };
         Ok(Self { path, bytes: Arc::new(bytes) })
-    }
-
-    /// What was read of the file at `path`.
-    pub fn held(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Self {
-        Self { path: path.into(), bytes: Arc::new(Bytes::Held(bytes)) }
     }
 
     /// Whether it is a regular file, which can be opened once more by its path.

@@ -12,7 +12,7 @@ use super::native::{self, Description, Tensors};
 use super::{check_finite, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::files::read_json;
+use crate::files::{parse_json, read, read_json};
 use crate::terminal::counted;
 
 /// The naming of the weights.
@@ -96,15 +96,18 @@ pub fn import(
     Ok(Imported { description, tensors, vocabulary, has_vocabulary })
 }
 
+/// What its file must hold.
+const CONFIG: &str = "the config of a GPT-2";
+
 /// A model in GPT-2's naming, by the config that is named, that stands in the file, or that lies beside it.
 fn read_gpt2(files: &[PathBuf], layout: Layout, named: Option<&Path>) -> Result<(Tensors, Description)> {
     let first = files[0].as_path();
     let (tensors, arguments) = checkpoint::read(files, gpt2::is_mask)?;
     let beside = first.with_file_name("config.json");
     let (config, place) = match (named, arguments) {
-        (Some(path), _) => (read_json(path, "is no JSON")?, path),
+        (Some(path), _) => (parse_json(&read(path)?, path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
-        (None, None) if beside.is_file() => (read_json(&beside, "is no JSON")?, beside.as_path()),
+        (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, beside.as_path()),
         (None, None) => (json!({}), first),
     };
     check_finite(first, tensors.iter().map(Ok))?;

@@ -50,6 +50,38 @@ fn a_pipe_in_a_checkpoint_is_named_and_not_waited_for() {
     assert!(said.contains("going on from run/checkpoints/step-00000000"), "{said}");
 }
 
+/// The same of the files of the run itself.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_run_is_named_and_not_waited_for_and_what_is_missing_says_what_it_was() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=4"], "run");
+    let plot: &[&str] = &["plot", "run"];
+    let generate: &[&str] = &["generate", "run", "--prompt", "3 1"];
+    for (name, command) in [
+        ("samples.json", plot),
+        ("metrics.csv", plot),
+        ("analysis.json", plot),
+        ("summary.json", plot),
+        ("vocabulary.json", generate),
+        ("model.safetensors", generate),
+    ] {
+        let (path, kept) = (run.join(name), run.join("kept"));
+        fs::rename(&path, &kept).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let said = refused(place.path(), command);
+        assert!(said.contains(name) && said.contains("is a pipe"), "{said}");
+        fs::rename(&kept, &path).unwrap();
+    }
+    fs::remove_file(run.join("vocabulary.json")).unwrap();
+    for command in [generate, &["train", "--from", "run", "--run", "new"]] {
+        let said = refused(place.path(), command);
+        let expected =
+            "error: run/vocabulary.json: is missing: it must hold what the tokens of the weights stand for";
+        assert!(said.starts_with(expected), "{said}");
+    }
+}
+
 /// Takes a key out of a run's summary, as older versions wrote it.
 fn forget(run: &Path, key: &str) {
     let mut summary = summary(run);

@@ -15,6 +15,9 @@ use super::trimmed;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
 
+/// Integers of JSON from 2^64 are read as if they were fractions, in 16 digits.
+const EXACT: f64 = u64::MAX as f64;
+
 /// Whether a text is JSON Lines and no array: its first line is a value, and others follow.
 pub(super) fn is_lines(text: &str) -> bool {
     match text.trim().split_once('\n') {
@@ -82,6 +85,10 @@ fn text(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(String::new()),
+        // It was rounded: others would be the same symbol.
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() >= EXACT) => {
+            Err("has a number of more digits than are read; write it in quotes, as a symbol".into())
+        }
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
         Value::Array(_) | Value::Object(_) => {
             Err("has an array or an object in a sequence, which takes integers or symbols".into())

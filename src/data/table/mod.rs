@@ -182,7 +182,7 @@ impl<'a> Table<'a> {
                         Some(name) => format!("has no value in the column `{name}`"),
                         None => format!("has {} and none in column {}", counted(all, "value"), index + 1),
                     };
-                    Err(format!("{problem}; windows need one in every line"))
+                    Err(format!("{problem}; windows need one in every row"))
                 }
                 Some(value) => self.id(value).map_err(|problem| match all {
                     1 => problem,
@@ -211,7 +211,7 @@ impl<'a> Table<'a> {
             ));
         }
         if value.is_empty() {
-            return Err("an empty value; give it a name, or leave out the line".into());
+            return Err("an empty value; give it a name, or leave it out".into());
         }
         self.ends_itself |= value == END;
         let (config, given) = (self.config, self.given);
@@ -224,26 +224,26 @@ impl<'a> Table<'a> {
         let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
         if longest > LARGEST {
             let values = counted(longest, "value");
-            let long = format!("has a line of {values}; name a `data.column` to cut it into windows");
+            let long = format!("has a row of {values}; name a `data.column` to cut it into windows");
             return Err(self.problem(None, long));
         }
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
         let (all, train_rows) = (self.rows.len(), self.config.train_part(self.rows.len()));
         if longest + usize::from(with_end) < 2 {
-            let problem = "has one value a line, so nothing can be predicted; \
-                           set `data.column` = 1 to read all lines as one sequence";
+            let problem = "has one value a row, so nothing can be predicted; \
+                           set `data.column` = 1 to read all of them as one sequence";
             return Err(self.problem(None, problem));
         }
         if let (false, Some(_)) = (with_end, self.lonely) {
-            let problem = "has one value, so there is nothing to predict: leave the line out";
+            let problem = "has one value, so there is nothing to predict: leave it out";
             return Err(self.problem(self.lonely, problem));
         }
         if train_rows == 0 || train_rows == all {
             let few = format!(
                 "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
                  validation; both need one",
-                counted(all, "line"),
+                counted(all, "row"),
                 self.config.valid_fraction,
                 all - train_rows
             );

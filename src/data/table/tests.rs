@@ -91,7 +91,7 @@ fn lines_that_end_themselves_get_no_second_end_however_they_are_read() {
 fn a_line_of_one_value_without_an_end_is_refused_by_its_place() {
     let file = File::new("a.csv", "a,b,<end>\n\n<end>\na,<end>\n");
     let said = file.problem(file.config());
-    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave the line out");
+    assert_eq!(said, "FILE:3: has one value, so there is nothing to predict: leave it out");
     let vocabulary = Vocabulary::integers(9, &[]);
     let file = File::new("a.csv", "1,2\n3\n4,5\n");
     let said = load_with(&file.config(), 0, &vocabulary).unwrap_err().to_string();
@@ -217,18 +217,26 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
             wrong("a.csv", "1,2\n3,99999999999999999999\n", as_is),
             "FILE:2: value 2: `99999999999999999999` is outside",
         ),
-        (wrong("a.csv", "1,2\n3,,4\n", as_is), "FILE:2: value 2: an empty value"),
+        (
+            wrong("a.csv", "1,2\n3,,4\n", as_is),
+            "FILE:2: value 2: an empty value; give it a name, or leave it out",
+        ),
+        (
+            wrong("a.json", "[[1, 2],\n [99999999999999999999, 3]]", as_is),
+            "FILE:2: has a number of more digits than are read; write it in quotes, as a symbol",
+        ),
+        (wrong("a.jsonl", "[1, 2]\n[-1e300]\n", as_is), "FILE:2: has a number of more digits than are read"),
         (
             wrong("a.csv", "1,2\n3\n", second),
-            "FILE:2: has 1 value and none in column 2; windows need one in every line",
+            "FILE:2: has 1 value and none in column 2; windows need one in every row",
         ),
         (wrong("a.csv", "\"a\nb\",c\nd,\"e\nf\"\n", second), "FILE:3: value 2: `e\\nf` goes on over several"),
         (wrong("a.csv", "a,c\n3,4\n", named), "`data.column` = b is no column of FILE, which has a, c"),
         (
             wrong("a.csv", "1\n2\n3\n", as_is),
-            "FILE: has one value a line, so nothing can be predicted; set `data.column` = 1",
+            "FILE: has one value a row, so nothing can be predicted; set `data.column` = 1",
         ),
-        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 line, of which"),
+        (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
         (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
         (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),

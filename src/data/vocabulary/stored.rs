@@ -24,7 +24,8 @@ impl Vocabulary {
     /// # Errors
     /// When the file cannot be read or is no vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        read_json(path.as_ref(), "is no vocabulary; take the file from the run that made the weights")
+        let what = "what the tokens of the weights stand for; take the file from the run that made them";
+        read_json(path.as_ref(), what)
     }
 }
 

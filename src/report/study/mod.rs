@@ -5,7 +5,7 @@ mod effects;
 mod rate_finder;
 mod trials;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use plotters::style::RGBColor;
 use serde_json::json;
@@ -20,7 +20,7 @@ use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
 use super::series::quantile;
 use crate::error::Result;
-use crate::files::write_atomically;
+use crate::files::{read_own, write_atomically};
 use crate::terminal::{clock, thousands};
 use crate::tuning::{Findings, Study, Trial, TrialEnd, best};
 
@@ -38,7 +38,7 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     pictures.extend(effects::learning_rate(&findings));
     let drawn = save_all(&pictures, &study.folder.plots(), style)?;
     let texts = [study.folder.config(), best(&study.folder)];
-    let texts = texts.map(|path| fs::read_to_string(path).unwrap_or_default());
+    let texts = texts.map(|path| String::from_utf8_lossy(&read_own(&path).unwrap_or_default()).into_owned());
     let pages = findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect();
     write_atomically(&study.folder.report(), page(findings, texts, &pages).as_bytes())?;
     Ok(drawn)
