@@ -63,9 +63,11 @@ function tokenElement(token, attributes = {}) {
 const whole = (number) => number.toLocaleString("en-US");
 const layerHead = (layer, head) => `layer ${layer}, head ${head}`;
 
-/** A number with `digits` after the point and a true minus. */
+/** A number with `digits` after the point and a true minus, which a rounded zero has not. */
 function fixed(number, digits) {
-  return number === null || number === undefined ? "–" : number.toFixed(digits).replace("-", "−");
+  if (number === null || number === undefined) return "–";
+  const text = number.toFixed(digits);
+  return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
 /** A number with four digits that count. */

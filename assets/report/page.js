@@ -160,10 +160,10 @@ function drawSummary() {
   // The page of an input alone has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
-  at("diverged-note").hidden = loss.diverged === null;
-  at("diverged-note").replaceChildren(`The run diverged at step ${whole(loss.diverged ?? 0)}. ${data.loss.best_step
-    ? `What follows shows the weights of step ${whole(data.loss.best_step)}, the best validation before.`
-    : "What follows shows the last weights that were kept before."}`);
+  const { weights } = data.loss;
+  at("weights-note").hidden = loss.diverged === null && !weights;
+  const diverged = loss.diverged === null ? "" : `The run diverged at step ${whole(loss.diverged)}. `;
+  at("weights-note").replaceChildren(`${diverged}What follows shows ${weights}.`);
   at("config").append(data.config);
   at("precision").append("Weights are kept in a byte each, to 0.004 or better, other numbers with seven digits. Colours of a sequence's maps have one scale.");
 }

@@ -27,6 +27,9 @@ const ABLATION_TOKENS: usize = 1 << 13;
 pub struct Analysis {
     /// Steps done when they were reached.
     pub step: usize,
+    /// Their loss over the whole validation set, by which they are told from another run's.
+    #[serde(default)]
+    pub loss: Option<f64>,
     /// Validation sequences that the heads were scored on.
     pub sequences: usize,
     /// How many tokens of each, where that is not all of them.
@@ -112,6 +115,7 @@ pub fn examine<B: ops::Backend>(
     ablate(model, &mut heads, |_| {}, |model| evaluate(model, (0..batches).map(batch)).loss);
     Ok(Analysis {
         step,
+        loss: Some(evaluation.loss),
         sequences,
         first_tokens: Some(Sample::longest(all)).filter(|&longest| longest < valid.time()),
         ablation_sequences: batches * rows,

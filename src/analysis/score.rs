@@ -5,6 +5,8 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::terminal::fixed;
+
 /// What a head is measured by. All but the ablation are means over the queries of a set of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,7 +86,7 @@ impl Score {
 
     /// A value as text.
     pub fn text(self, value: f64) -> String {
-        format!("{value:.*}", self.digits()).replace('-', "−")
+        fixed(value, self.digits())
     }
 }
 

@@ -281,14 +281,14 @@ fn a_run_that_diverged_is_shown_as_far_as_it_was_sane_and_says_where_it_left() {
         training: training.collect(),
         validation: vec![Point { step: 500, value: 2.3 }],
         diverged: Some(1_107),
-        best_step: Some(500),
+        weights: Some("the weights of step 500".to_string()),
         ..LossCurve::default()
     };
     assert!(curve.losses().end < 8.0, "{:?}", curve.losses());
     assert_eq!(curve.steps().end, 1_107.0);
     let picture = curve.picture();
     let svg = vector(&picture);
-    for said in ["diverged at step 1,107", "the weights kept are those of step 500", "are cut"] {
+    for said in ["diverged at step 1,107", "the weights of step 500 were kept", "are cut"] {
         assert!(svg.contains(said), "{said}");
     }
     drawn(&picture);
@@ -339,6 +339,25 @@ fn misses_are_marked_and_what_cannot_be_known_is_no_miss() {
         let unknowable = drawn(&predictions(&right, &wrong, known_from(1)));
         assert_eq!(unknowable.count(mark), 0);
         assert!(unknowable.count(color::SHADE) > 200);
+    }
+}
+
+#[test]
+fn what_frames_a_wrong_guess_covers_nothing_of_its_sign() {
+    // Punctuation through or below which a line would make another sign.
+    for sign in ["-", ".", "_", "=", ":"] {
+        let guess = |truth: &str| drawn(&predictions(&[truth, "b"], &[sign, "b"], known_from(1)));
+        let (wrong, right) = (guess("x"), guess(sign));
+        let [left, top, ..] = wrong.bounds(color::SHADE).unwrap();
+        // The lower line of the first cell, within its frame.
+        let within = |raster: &RgbImage| -> Vec<RGBColor> {
+            (top + 19..top + 30)
+                .flat_map(|y| (left + 4..left + 15).map(move |x| (x, y)))
+                .map(|(x, y)| raster.pixel(x, y))
+                .collect()
+        };
+        assert!(within(&wrong) == within(&right), "{sign}");
+        assert!(within(&wrong).iter().any(|&pixel| pixel != color::SHADE), "{sign} is seen");
     }
 }
 

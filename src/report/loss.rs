@@ -27,8 +27,8 @@ pub struct LossCurve {
     pub floor: Option<f64>,
     /// The step at which the run diverged.
     pub diverged: Option<u64>,
-    /// The step of the best weights.
-    pub best_step: Option<u64>,
+    /// Whose weights were kept, where the run's end would make one think of others.
+    pub weights: Option<String>,
 }
 
 /// Up to so many validations are marked each by a dot.
@@ -50,7 +50,7 @@ impl LossCurve {
             floor: summary.floor,
             diverged: (summary.ended == Ended::Diverged)
                 .then(|| summary.diverged_step.unwrap_or(summary.steps) as u64),
-            best_step: summary.best_step.map(|step| step as u64),
+            weights: None,
         }
     }
 
@@ -119,12 +119,8 @@ impl LossCurve {
     /// What stands below a picture's title.
     pub(crate) fn note(&self) -> String {
         let mut parts = Vec::new();
-        if let Some(step) = self.diverged {
-            let kept = self.best_step.map(|step| thousands(step as f64));
-            let kept = kept.map(|step| format!(", the weights kept are those of step {step}"));
-            let kept = kept.unwrap_or_default();
-            parts.push(format!("diverged at step {}{kept}", thousands(step as f64)));
-        }
+        parts.extend(self.diverged.map(|step| format!("diverged at step {}", thousands(step as f64))));
+        parts.extend(self.weights.as_ref().map(|weights| format!("{weights} were kept")));
         let last = self.validation.iter().rev().map(|point| point.value).find(|value| value.is_finite());
         if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
             let at_best = if last == best { "" } else { &format!(" at the end, {best:.4} at best") };

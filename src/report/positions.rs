@@ -3,6 +3,7 @@
 use super::draw::color::{BLUE, GREEN};
 use super::draw::{Axis, LineChart, Mark, Picture, Range, Scale, Series};
 use crate::analysis::Analysis;
+use crate::terminal::fixed;
 
 /// Up to so many positions are marked each by a dot, and their floor by a dash.
 const MOST_MARKED: usize = 130;
@@ -59,7 +60,7 @@ fn note(losses: &[(f64, f64)], floor: &[(f64, f64)]) -> String {
     let above = known().filter_map(|(position, loss)| Some(loss - floor.get(*position as usize)?.1));
     let (count, sum) = above.fold((0, 0.0), |(count, sum), gap| (count + 1, sum + gap));
     if count > 0 {
-        parts.push(format!("{:.3} above the floor on average", sum / f64::from(count)).replace('-', "−"));
+        parts.push(format!("{} above the floor on average", fixed(sum / f64::from(count), 3)));
     }
     parts.join("; ")
 }

@@ -12,8 +12,8 @@ use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::terminal::{counted, thousands};
-use crate::training::{Ended, Row, RunFolder, Summary, read_metrics};
+use crate::terminal::counted;
+use crate::training::{Row, RunFolder, Summary, read_metrics};
 
 /// All that a run folder tells, and what its best weights do with its validation sequences.
 #[derive(Debug)]
@@ -58,9 +58,7 @@ impl RunData {
         let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
         let rows = read_metrics(&folder.metrics())?;
         let ended = Summary::read(folder)?;
-        // One that was made of earlier weights, before the run went on, says nothing of these.
-        let analysis =
-            Analysis::read(&folder.analysis())?.filter(|analysis| Some(analysis.step) == ended.best_step);
+        let analysis = Analysis::read(&folder.analysis())?;
         let shown = config.analysis.sample.min(samples.len() - 1);
         let (views, free_running) = look(&samples, shown, &vocabulary)?;
         let (heads, sequences, first_tokens) = match &analysis {
@@ -76,10 +74,8 @@ impl RunData {
             }
         };
         // Where a run's end would make one think of other weights.
-        let best = ended.best_step.filter(|_| ended.ended == Ended::Diverged);
-        let by = best.map_or_else(String::new, |step| {
-            format!(", by the weights of step {}, before the run diverged", thousands(step as f64))
-        });
+        let weights = folder.weights_in_words(&ended, &config);
+        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
         let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
             let cut = if is_cut[index] {
                 format!(", its first {}", counted(longest, "token"))
@@ -92,8 +88,8 @@ impl RunData {
         let shown = shown.min(readings.len().saturating_sub(1));
         let page = Page {
             summary: summary(&ended),
-            loss: LossCurve::new(folder.name(), &rows, &ended),
-            measured_on: measured_on(sequences, first_tokens),
+            loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &ended) },
+            measured_on: measured_on(sequences, first_tokens) + &by,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps().to_vec(),
             ..Page::new(folder.name(), (readings, shown), heads, config.analysis.head, &config)
         };

@@ -35,6 +35,11 @@ pub fn signed(difference: f64, decimals: usize) -> String {
     }
 }
 
+/// A number in a picture, with a true minus sign, which a rounded zero has not: `−0.0123`.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    signed(value, decimals).trim_start_matches('+').replace('-', "−")
+}
+
 /// How far a loss lies above the floor: `+0.0123 to the floor`.
 pub fn to_the_floor(loss: f64, floor: f64) -> String {
     format!("{} to the floor", signed(loss - floor, 4))
@@ -88,5 +93,9 @@ mod tests {
         assert_eq!(to_the_floor(0.9, 1.0), "-0.1000 to the floor");
         let shown = [1e-7, -1e-7, -6e-7, f64::NEG_INFINITY].map(|gap| signed(gap, 6));
         assert_eq!(shown, ["+0.000000", "+0.000000", "-0.000001", "-inf"]);
+        assert_eq!(
+            [-4e-4, -6e-4, 6e-4, f64::NAN].map(|value| fixed(value, 3)),
+            ["0.000", "−0.001", "0.001", "NaN"]
+        );
     }
 }

@@ -233,15 +233,18 @@ pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
     manifest(folder, step).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
 }
 
+/// The step of the checkpoint that holds weights of these bytes.
+pub fn step_of(folder: &RunFolder, bytes: &[u8]) -> Option<usize> {
+    let hash = hash(bytes);
+    let holds = |step: &usize| manifest(folder, *step).is_ok_and(|held| held.get(WEIGHTS) == Some(&hash));
+    steps(folder).ok()?.into_iter().find(holds)
+}
+
 /// Whether a checkpoint holds weights of these bytes; none where the best weights of the run are in none.
 pub fn holds_weights(folder: &RunFolder, bytes: &[u8]) -> Option<bool> {
     let steps = steps(folder).ok()?;
     let best = state(folder, *steps.last()?).ok()?.best?.step;
-    steps.contains(&best).then(|| {
-        let hash = hash(bytes);
-        let held = |&step: &usize| manifest(folder, step).ok()?.remove(WEIGHTS);
-        steps.iter().filter_map(held).any(|held| held == hash)
-    })
+    steps.contains(&best).then(|| step_of(folder, bytes).is_some())
 }
 
 /// Refuses a folder that no run ever wrote a checkpoint into.

@@ -6,7 +6,13 @@
 
 use std::path::PathBuf;
 
-use super::{checkpoint, run_folder::RunFolder, summary::Hashes};
+use super::history::{self, Row, Split};
+use super::{
+    checkpoint,
+    run_folder::RunFolder,
+    stopping::Ended,
+    summary::{Hashes, Summary},
+};
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
@@ -14,14 +20,14 @@ use crate::error::{Error, Result};
 use crate::files::{hash, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::position::PositionScheme;
-use crate::terminal::counted;
+use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
 const RESTORE: &str = "Copy this run's model.safetensors back, or remove it and let train --resume write it anew \
                        from a checkpoint";
 
-const SCORES: &str = "scores other heads than the weights beside it have: it is another run's. Remove it";
+const SCORES: &str = "scores other heads than those of the weights beside it: it is another run's. Remove it";
 
 impl RunFolder {
     /// The run at `path`.
@@ -82,7 +88,25 @@ impl RunFolder {
         }
     }
 
-    /// Whether weights, vocabulary, samples, analysis and head scores are of one model.
+    /// Whose weights `model.safetensors` holds, as a clause; none where nobody would ask: the best ones of a run that
+    /// came to its end.
+    pub fn weights_in_words(&self, summary: &Summary, config: &Config) -> Option<String> {
+        let is_at_end = summary.best_step.is_some() && summary.ended != Ended::Diverged;
+        let step = summary
+            .best_step
+            .or_else(|| checkpoint::step_of(self, &WeightsFile::open_own(self.model()).ok()?));
+        let words = match step {
+            Some(0) if config.run.start().is_none() => {
+                "the untrained weights that the run began with".to_string()
+            }
+            Some(0) => "the weights that the run began with".to_string(),
+            Some(step) => format!("the weights of step {}", thousands(step as f64)),
+            None => "the last weights that were kept".to_string(),
+        };
+        (!is_at_end).then_some(words)
+    }
+
+    /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
     fn check_sizes(&self) -> Result<()> {
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
@@ -100,6 +124,17 @@ impl RunFolder {
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
         let history = HeadHistory::open(&self.head_scores(), usize::MAX).unwrap_or_default();
         let mut scored = history.steps().iter();
+        let summary = Summary::read(self).ok();
+        let rows = summary.as_ref().and_then(|_| history::read(&self.metrics()).ok());
+        let has_own_rows =
+            rows.zip(summary.as_ref()).is_none_or(|(rows, summary)| are_rows_of(&rows, summary));
+        let is_own = |analysis: &Analysis| {
+            let is_best = |summary: &Summary| {
+                let of_best = analysis.loss.is_none_or(|loss| is_same(Some(loss), summary.best_valid_loss));
+                of_best && Some(analysis.step) == summary.best_step
+            };
+            are_heads_of(&analysis.heads, &model) && summary.as_ref().is_none_or(is_best)
+        };
         let (path, problem) = match () {
             () if !has_own_model => {
                 let problem = "holds the weights of another model than config.toml describes";
@@ -130,7 +165,12 @@ impl RunFolder {
                                this run's samples.json back";
                 (self.samples(), problem.to_string())
             }
-            () if analysis.as_ref().is_some_and(|analysis| !are_heads_of(&analysis.heads, &model)) => {
+            () if !has_own_rows => {
+                let problem = "ends with other losses than summary.json says: it is another run's. Copy this run's \
+                               metrics.csv back";
+                (self.metrics(), problem.to_string())
+            }
+            () if analysis.is_some_and(|analysis| !is_own(&analysis)) => {
                 (self.analysis(), format!("{SCORES}, and they are scored anew"))
             }
             () if scored.any(|scored| !are_heads_of(&scored.heads, &model)) => {
@@ -156,6 +196,18 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     sample.source.is_some() == reads_source
         && is_short
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
+}
+
+/// Whether the last rows are those that the summary of their run knows.
+fn are_rows_of(rows: &[Row], summary: &Summary) -> bool {
+    let last = |split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
+    is_same(last(Split::Train), summary.last_train_loss)
+        && is_same(last(Split::Valid), summary.last_valid_loss)
+}
+
+/// Whether two files hold the same number, which each has rounded by itself, or both none.
+fn is_same(a: Option<f64>, b: Option<f64>) -> bool {
+    a.zip(b).map_or(a == b, |(a, b)| (a - b).abs() <= 1e-9 * a.abs())
 }
 
 /// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.

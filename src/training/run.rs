@@ -125,7 +125,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
         checkpoint::remove_half_written(&folder);
         checkpoint::remove_newer(&folder, state.step)?;
         // How the run ended before, and how it looked then, says nothing of how it will end.
-        for path in [folder.summary(), folder.report()].into_iter().filter(|path| path.exists()) {
+        let ended = [folder.summary(), folder.analysis(), folder.report()];
+        for path in ended.into_iter().filter(|path| path.exists()) {
             fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
         }
         let text = config.to_toml();

@@ -97,7 +97,13 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
     let sets =
         [steps, "data.vocab=23", "model.heads=4", "model.layers=3", "data.length=30", "analysis.every=2"];
     let other = small_run(place.path(), &sets, "other");
-    for file in ["model.safetensors", "vocabulary.json", "samples.json", "analysis.json", "head_scores.csv"] {
+    let files = ["model.safetensors", "vocabulary.json", "samples.json", "analysis.json", "head_scores.csv"];
+    // Of the same shapes, but of other weights.
+    let twin = small_run(place.path(), &[steps, "analysis.every=2", "run.seed=1"], "twin");
+    let shorter = small_run(place.path(), &["training.steps=3", "analysis.every=2"], "shorter");
+    let of_twins =
+        [&twin, &shorter].into_iter().flat_map(|run| [(run, "analysis.json"), (run, "metrics.csv")]);
+    for (other, file) in files.map(|file| (&other, file)).into_iter().chain(of_twins) {
         let run = place.path().join("mixed");
         copy_run(&own, &run);
         fs::copy(other.join(file), run.join(file)).unwrap();

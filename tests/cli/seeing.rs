@@ -8,7 +8,7 @@ use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{program, small_run, text, train};
+use super::{SMALL, program, small_run, summary, text, train};
 
 /// A program of this name on the path.
 fn installed(names: &[&str]) -> Option<PathBuf> {
@@ -24,27 +24,25 @@ fn said(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Clicks and points through the page of `run` in a real browser, against what `report --json` says.
-fn explore(folder: &Path, run: &str) {
+/// Clicks and points through a page in a real browser, by a script in `tests/page/`.
+pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     let (Some(node), Some(chromium)) =
         (installed(&["node"]), installed(&["chromium", "chromium-browser", "google-chrome"]))
     else {
         eprintln!("notice: no page is explored, for Node.js or Chromium is not installed");
         return;
     };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script);
+    let explored = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
+    let told = text(&explored.stdout) + &text(&explored.stderr);
+    assert!(explored.status.success() && told.contains("checks of"), "{told}");
+}
+
+/// Explores the page of `run`, against what `report --json` says.
+fn explore(folder: &Path, run: &str) {
     let expected = folder.join("expected.json");
     fs::write(&expected, said(folder, &["report", run, "--json"])).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/explore.mjs");
-    let explored = Command::new(node)
-        .arg(script)
-        .arg(chromium)
-        .arg(folder.join(run).join("report.html"))
-        .arg(&expected)
-        .output()
-        .unwrap();
-    let told = text(&explored.stdout) + &text(&explored.stderr);
-    assert!(explored.status.success(), "{told}");
-    assert!(told.contains("checks of"), "{told}");
+    browse("explore.mjs", &[folder.join(run).join("report.html"), expected]);
 }
 
 #[test]
@@ -60,6 +58,32 @@ fn the_page_of_a_run_says_what_the_run_did() {
     fs::remove_file(place.path().join("run/report.html")).unwrap();
     said(place.path(), &["report", "run"]);
     assert!(fs::read(place.path().join("run/report.html")).unwrap() == before);
+}
+
+#[test]
+fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start() {
+    let place = TempDir::new().unwrap();
+    let sets = [
+        "training.steps=40",
+        "training.learning_rate=1e30",
+        "training.min_learning_rate=0",
+        "training.optimizer=sgd",
+        "training.max_gradient_norm=0",
+        "analysis.samples=1",
+    ];
+    assert_eq!(train(place.path(), &[&SMALL[..], &sets].concat(), &["--run", "run"]).status.code(), Some(1));
+    assert!(summary(&place.path().join("run"))["best_step"].is_null(), "before its first validation");
+    explore(place.path(), "run");
+    let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
+    let start = "the untrained weights that the run began with";
+    assert_eq!(page["loss"]["weights"], start);
+    said(place.path(), &["plot", "run", "--format", "svg", "--out", "svg"]);
+    for picture in
+        ["loss", "attention", "attention_over_time", "heads", "head_scores", "prediction", "generated"]
+    {
+        let svg = fs::read_to_string(place.path().join("svg").join(picture).with_extension("svg")).unwrap();
+        assert!(svg.contains(start), "{picture}");
+    }
 }
 
 #[test]

@@ -19,72 +19,25 @@
 // them every console message of a warning or error, every exception and dialog, and every request
 // that is not of a file or of data. SCREENSHOTS=FOLDER leaves pictures of the page there.
 
-import { readFileSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { launch } from "./browser.mjs";
+import { check, choose, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot } from "./hands.mjs";
 
-const [program, report, expectedPath] = process.argv.slice(2);
-if (!expectedPath) {
-  console.error("usage: node explore.mjs CHROMIUM REPORT.html EXPECTED.json");
-  process.exit(2);
-}
+const [report, expectedPath] = process.argv.slice(3);
 const expected = JSON.parse(readFileSync(expectedPath, "utf8"));
 /** The scores that are known of any head. */
 const scores = Object.keys(expected.heads[0]?.[0] ?? {}).filter((score) => expected.heads.flat().some((head) => head[score] !== null));
 /** Of the samples whose maps are explored, these and the last. */
 const FIRST_SAMPLES = 2;
 
-const failures = [];
-let checks = 0;
-
-function check(holds, message) {
-  checks += 1;
-  if (!holds && failures.length < 40) failures.push(message);
-}
-function same(found, wanted, what) {
-  check(found === wanted, `${what}: found ${JSON.stringify(found)}, expected ${JSON.stringify(wanted)}`);
-}
 /** Numbers that agree to about seven digits; both may be missing. */
 function close(found, wanted, what) {
   if (wanted === null || wanted === undefined) return check(found === "" || found === undefined || found === "null", `${what}: found ${found}, expected none`);
   check(found !== "" && found !== undefined && Math.abs(Number(found) - wanted) <= 1e-6 * Math.abs(wanted) + 1e-12, `${what}: found ${found}, expected ${wanted}`);
 }
 
-const page = await launch(program).catch((error) => {
-  console.error(error.message);
-  process.exit(1);
-});
 const { value, move, click, key } = page;
-
-/** The data attributes of an element. */
-const dataset = (id) => value(`({...document.getElementById(${JSON.stringify(id)}).dataset})`);
-/** The middle of an element in the window, scrolled into view. */
-async function middle(selector) {
-  const box = await value(`(() => {
-    const found = document.querySelector(${JSON.stringify(selector)});
-    if (!found) return null;
-    found.scrollIntoView({ block: "center" });
-    const { left, top, width, height } = found.getBoundingClientRect();
-    return { x: left + width / 2, y: top + height / 2, left, top, width, height };
-  })()`);
-  if (!box || box.width === 0) throw new Error(`${selector} is not to be seen`);
-  return box;
-}
-async function press(selector) {
-  const { x, y } = await middle(selector);
-  await click(x, y);
-}
-async function point(selector) {
-  const { x, y } = await middle(selector);
-  await move(x, y);
-}
-/** Chooses in a select as a reader does: no click opens its list without a window. */
-const choose = (id, option) => value(`(() => {
-  const select = document.getElementById(${JSON.stringify(id)});
-  select.value = ${JSON.stringify(String(option))};
-  select.dispatchEvent(new Event("change", { bubbles: true }));
-})()`);
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
 
 /** Positions to point at: the ends, and some between. */
@@ -264,6 +217,9 @@ async function exploreCharts() {
   }
   check(seen.size > 1 || loss.training.length < 3, `pointing at the loss reads steps: ${[...seen]}`);
   if (loss.diverged) same((await dataset("diverged")).step, String(loss.diverged), "the step at which the run diverged");
+  const note = await value(`document.getElementById("weights-note").hidden ? "" : document.getElementById("weights-note").textContent`);
+  if (loss.diverged) check(note.includes(`diverged at step ${loss.diverged.toLocaleString("en-US")}`), `the page names the step: ${note}`);
+  check(note.includes(loss.weights ?? ""), `the page says whose weights it shows: ${note}`);
   if (expected.history.length === 0) return;
   const known = scores.filter((score) => expected.history.some(({ heads }) => heads.flat().some((head) => head[score] !== null)));
   for (const score of known) {
@@ -340,23 +296,23 @@ async function exploreTexts() {
 
 /** Colours and widths. */
 async function exploreLooks() {
-  for (const theme of ["light", "dark"]) {
-    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
-    await exploreContrast(theme);
+  for (const look of ["light", "dark", "forced"]) {
+    await emulate(look);
+    await exploreContrast(look);
+    await screenshot(look);
   }
   await page.send("Emulation.setEmulatedMedia", { media: "print" });
   const [side, matrix] = await value(`["side", "stage"].map((id) => { const { left, right, top, bottom } = document.getElementById(id).getBoundingClientRect(); return { left, right, top, bottom }; })`);
   check(side.top >= matrix.bottom || side.left >= matrix.right, "on paper the side panel covers the matrix");
   await screenshot("print");
-  await page.send("Emulation.setEmulatedMedia", { media: "", features: [] });
+  await emulate("usual");
   const wide = await value(`document.documentElement.scrollWidth - innerWidth`);
   check(wide <= 0, `the page is ${wide} pixels wider than the window`);
   const paper = () => value(`getComputedStyle(document.body).backgroundColor`);
   const papers = {};
   for (const theme of ["light", "dark"]) {
-    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
+    await emulate(theme);
     papers[theme] = await paper();
-    await screenshot(theme);
   }
   check(papers.light !== papers.dark, "light and dark look the same");
   await press("#theme");
@@ -364,7 +320,7 @@ async function exploreLooks() {
   await press("#theme");
   await press("#theme");
   same(await paper(), papers.dark, "and back");
-  await page.send("Emulation.setEmulatedMedia", { features: [] });
+  await emulate("usual");
   await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
   for (const view of ["tokens", "matrix"]) {
     await press(radio("view", view));
@@ -377,43 +333,23 @@ async function exploreLooks() {
   await screenshot("phone");
 }
 
-/** Text of tokens stands out from its ground, and lines of layers from theirs. */
-async function exploreContrast(theme) {
+/** Text of tokens stands out from its ground, lines of layers from theirs, and light from dark weights. */
+async function exploreContrast(look) {
   await press(radio("view", "tokens"));
-  const lowest = await value(`(() => {
-    const parts = (text) => text.match(/[\\d.]+/g).map(Number);
-    const ground = (element) => { for (; element; element = element.parentElement) { const color = parts(getComputedStyle(element).backgroundColor); if (color.length < 4 || color[3] === 1) return color; } return [255, 255, 255]; };
-    const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-    const contrast = (a, b) => { const [low, high] = [light(a), light(b)].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); };
-    const least = (elements, color) => Math.min(99, ...Array.from(elements, (element) => contrast(parts(color(element)), ground(element))));
-    return {
-      tokens: least(document.querySelectorAll(".token"), (element) => getComputedStyle(element).color),
-      lines: least(document.querySelectorAll("#history-chart .curve"), (element) => getComputedStyle(element).stroke),
-    };
-  })()`);
-  check(lowest.tokens >= 4.5, `tokens have a contrast of ${lowest.tokens} (${theme})`);
-  check(lowest.lines >= 3, `lines of heads have a contrast of ${lowest.lines} (${theme})`);
+  const [tokens, lines] = [await lowestContrast(".token", "color"), await lowestContrast("#history-chart .curve", "stroke")];
+  check(tokens >= 4.5, `tokens have a contrast of ${tokens} (${look})`);
+  check(lines >= 3, `lines of heads have a contrast of ${lines} (${look})`);
+  const grounds = await value(`new Set(Array.from(document.getElementById("tokens").children, (token) => getComputedStyle(token).backgroundColor)).size`);
+  const { queries } = expectedMaps(0, "decoder");
+  check(grounds > 1 || queries.length < 3, `tokens of all weights look the same (${look})`);
+  const lined = await value(`Array.from(document.querySelectorAll("#predictions *, .token"), (token) => getComputedStyle(token).textDecorationLine).filter((line) => line !== "none").length`);
+  same(lined, 0, "tokens with a line through or below, which would make another sign of punctuation");
+  const marked = await value(`[":checked", ":not(:checked)"].map((state) => getComputedStyle(document.querySelector('#views input' + state + ' + span')).backgroundColor)`);
+  check(marked[0] !== marked[1], `what is chosen looks like what is not (${look})`);
   await press(radio("view", "matrix"));
 }
 
-async function screenshot(name) {
-  if (!process.env.SCREENSHOTS) return;
-  const { cssContentSize: { width, height } } = await page.send("Page.getLayoutMetrics");
-  const clip = { x: 0, y: 0, width, height: Math.min(height, 6000), scale: 1 };
-  const { data } = await page.send("Page.captureScreenshot", { captureBeyondViewport: true, clip });
-  writeFileSync(join(process.env.SCREENSHOTS, `report-${name}.png`), Buffer.from(data, "base64"));
-}
-
-try {
-  await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
-  await page.open(pathToFileURL(resolve(report)).href);
-  for (const explore of [exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreKeyboard, exploreLooks]) await explore();
-} catch (error) {
-  failures.push(error.message);
-} finally {
-  await page.close();
-}
-failures.push(...page.problems);
-for (const failure of failures) console.error(failure);
-if (failures.length === 0) console.log(`${checks} checks of ${report}`);
-process.exit(failures.length === 0 ? 0 : 1);
+await explore(report, [
+  () => page.open(pathToFileURL(resolve(report)).href),
+  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreKeyboard, exploreLooks,
+]);

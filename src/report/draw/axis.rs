@@ -1,5 +1,7 @@
 //! One axis of a chart: what it measures, its range, its ticks and their labels.
 
+use std::iter;
+
 use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
@@ -71,12 +73,25 @@ impl Axis {
 
     /// The labelled values, at most `most` of them where they are not given.
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
-        let ticks = match &self.scale {
+        self.labelled(match &self.scale {
             Scale::Labelled(ticks) => return ticks.clone(),
             Scale::Logarithmic => log_ticks(self.range),
             Scale::Linear => self.range.ticks(most),
             Scale::Whole => self.range.whole_ticks(most),
-        };
+        })
+    }
+
+    /// Those of a bar of this height: its ends, and what has room between them.
+    fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
+        let Range { start, end } = self.range;
+        let most = ((height / 50.0) as usize).clamp(2, 6);
+        let margin = 1.3 * LABEL / height;
+        let between = self.ticks(most).into_iter().map(|(tick, _)| tick);
+        let between = between.filter(|&tick| (margin..1.0 - margin).contains(&self.at(tick)));
+        self.labelled(iter::once(start).chain(between).chain([end]).collect())
+    }
+
+    fn labelled(&self, ticks: Vec<f64>) -> Vec<(f64, String)> {
         // Over more than a decade the digits that tell small values apart say nothing of large ones.
         let is_wide = matches!(self.scale, Scale::Logarithmic) && self.range.length() > 1.0;
         let labels = ticks.chunks(if is_wide { 1 } else { ticks.len().max(1) }).flat_map(tick_labels);
@@ -119,7 +134,7 @@ impl Axis {
         let (right, color) = (area.right(), self.color.unwrap_or(MUTED));
         let look = Text::new(LABEL).color(color);
         let mut widest = 0f64;
-        for (tick, label) in self.ticks(((area.height / 50.0) as usize).clamp(2, 6)) {
+        for (tick, label) in self.ticks_of_bar(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
             let sign = if self.is_exceeded && tick > self.range.end * 0.999 { "≥" } else { "" };
             picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
@@ -162,6 +177,19 @@ mod tests {
         assert!(labels > 55.0 && width >= labels + GAP + TITLE, "{labels}, {width}");
         let narrow = Axis::new("loss", Range { start: 0.0, end: 1.0 }, Scale::Linear);
         assert_eq!(narrow.width(300.0), 58.0);
+    }
+
+    #[test]
+    fn both_ends_of_a_bar_are_labelled_and_what_has_room_between() {
+        let labels = |start: f64, end: f64, height: f64| {
+            let axis = Axis::new("weight", Range { start, end }, Scale::Linear);
+            axis.ticks_of_bar(height).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(0.0, 0.25, 52.0), ["0", "0.25"]);
+        assert_eq!(labels(0.0, 0.08, 52.0), ["0", "0.05", "0.08"]);
+        assert_eq!(labels(-0.02, 2.0, 52.0), ["−0.02", "2.00"]);
+        assert_eq!(labels(0.0, 0.4, 300.0), ["0", "0.1", "0.2", "0.3", "0.4"]);
+        assert_eq!(labels(0.0, 63.0, 300.0), ["0", "20", "40", "63"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::color::{BACKGROUND, GRID, MUTED, SHADE, color, contrast};
 use super::number::{Range, round_up};
 use super::picture::{Picture, Rect};
 use super::text::Text;
+use crate::terminal::fixed;
 
 /// Cells this wide are told apart by lines.
 const LINED_CELL: f64 = 7.0;
@@ -92,7 +93,7 @@ impl HeatMap {
             let look = Text::new(VALUE).color(contrast(color)).centered();
             match value {
                 Some(value) if width >= WRITTEN_CELL => {
-                    picture.text(&format!("{value:.digits$}").replace('-', "−"), place, &look);
+                    picture.text(&fixed(*value, digits), place, &look);
                 }
                 None if width >= look.width(blank) => picture.text(blank, place, &look),
                 _ => {}

@@ -1,6 +1,6 @@
 //! Ranges of values, their round ticks, and how numbers read.
 
-use crate::terminal::thousands;
+use crate::terminal::{fixed, thousands};
 
 /// An interval of values; `start` is below `end`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,7 +109,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
         _ if exponential => scientific(tick),
         _ if digits == 0 => format!("{}{}", if tick < 0.0 { "−" } else { "" }, thousands(tick.abs())),
-        _ => format!("{tick:.digits$}").replace('-', "−"),
+        _ => fixed(tick, digits),
     };
     ticks.iter().map(label).collect()
 }

@@ -12,6 +12,7 @@ use crate::training::{Row, Split};
 fn analysis(losses: Vec<Option<f64>>, floor: bool) -> Analysis {
     Analysis {
         step: 100,
+        loss: None,
         sequences: 128,
         first_tokens: None,
         ablation_sequences: 128,

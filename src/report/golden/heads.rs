@@ -1,6 +1,6 @@
 //! The pictures of all heads.
 
-use super::{Pixels, drawn, identity, loss, reading};
+use super::{Pixels, drawn, identity, loss, reading, vector};
 use crate::analysis::{HeadScores, Score, ScoredStep};
 use crate::report::draw::{Picture, color};
 use crate::report::{formation, head_scores, heads};
@@ -126,4 +126,9 @@ fn heads_that_lose_less_when_zeroed_and_values_that_are_no_number_are_drawn() {
     let raster = drawn(&panel(&[&[Some(-0.02), Some(f64::NAN), Some(1.5)]], Score::Ablation));
     assert!(raster.count(color::SHADE) > 300, "no number");
     assert!(raster.count(color::color(0.0)) > 300, "below zero");
+    let svg = vector(&panel(&[&[Some(-2e-4), Some(0.012)]], Score::Ablation));
+    assert!(
+        svg.contains(">\n0.000\n<") && !svg.contains(">\n−0.000\n<"),
+        "a rounded zero has no sign: {svg}"
+    );
 }

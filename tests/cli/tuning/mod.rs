@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::{program, text};
+use crate::{program, seeing::browse, text};
 
 /// A small study: each run takes a fraction of a second.
 const STUDY: &str = r#"
@@ -107,6 +107,7 @@ fn a_study_leaves_runs_a_table_pictures_and_a_config_that_train_takes() {
     let place = place();
     let said = succeeds(place.path(), &["study.toml", "--run", "study"]);
     let study = place.path().join("study");
+    browse("study.mjs", std::slice::from_ref(&study));
     for file in [
         "config.toml",
         "study.csv",

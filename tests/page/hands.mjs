@@ -1,0 +1,93 @@
+// What a reader does with a page, and what is checked on the way: the hands of the scripts beside this one.
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { launch } from "./browser.mjs";
+
+const failures = [];
+let checks = 0;
+
+export function check(holds, message) {
+  checks += 1;
+  if (!holds && failures.length < 40) failures.push(message);
+}
+export function same(found, wanted, what) {
+  check(found === wanted, `${what}: found ${JSON.stringify(found)}, expected ${JSON.stringify(wanted)}`);
+}
+
+const [program] = process.argv.slice(2);
+export const page = await launch(program).catch((error) => {
+  console.error(error.message);
+  process.exit(1);
+});
+const { value, move, click } = page;
+
+/** The data attributes of an element. */
+export const dataset = (id) => value(`({...document.getElementById(${JSON.stringify(id)}).dataset})`);
+/** The middle of an element in the window, scrolled into view. */
+export async function middle(selector) {
+  const box = await value(`(() => {
+    const found = document.querySelector(${JSON.stringify(selector)});
+    if (!found) return null;
+    found.scrollIntoView({ block: "center" });
+    const { left, top, width, height } = found.getBoundingClientRect();
+    return { x: left + width / 2, y: top + height / 2, left, top, width, height };
+  })()`);
+  if (!box || box.width === 0) throw new Error(`${selector} is not to be seen`);
+  return box;
+}
+export async function press(selector) {
+  const { x, y } = await middle(selector);
+  await click(x, y);
+}
+export async function point(selector) {
+  const { x, y } = await middle(selector);
+  await move(x, y);
+}
+/** Chooses in a select as a reader does: no click opens its list without a window. */
+export const choose = (id, option) => value(`(() => {
+  const select = document.getElementById(${JSON.stringify(id)});
+  select.value = ${JSON.stringify(String(option))};
+  select.dispatchEvent(new Event("change", { bubbles: true }));
+})()`);
+
+/** The looks that a system can ask for: light, dark, and few colours of the reader's own. */
+export const LOOKS = {
+  light: [{ name: "prefers-color-scheme", value: "light" }],
+  dark: [{ name: "prefers-color-scheme", value: "dark" }],
+  forced: [{ name: "forced-colors", value: "active" }],
+};
+export const emulate = (look) => page.send("Emulation.setEmulatedMedia", { media: "", features: LOOKS[look] ?? [] });
+
+/** The lowest contrast between elements, by one of their colours, and the ground behind them. */
+export const lowestContrast = (selector, property) => value(`(() => {
+  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+  const ground = (element) => { for (; element; element = element.parentElement) { const color = parts(getComputedStyle(element).backgroundColor); if (color.length < 4 || color[3] === 1) return color; } return [255, 255, 255]; };
+  const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const contrast = (a, b) => { const [low, high] = [light(a), light(b)].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); };
+  return Math.min(99, ...Array.from(document.querySelectorAll(${JSON.stringify(selector)}), (element) => contrast(parts(getComputedStyle(element).${property}), ground(element))));
+})()`);
+
+export async function screenshot(name) {
+  if (!process.env.SCREENSHOTS) return;
+  const { cssContentSize: { width, height } } = await page.send("Page.getLayoutMetrics");
+  const clip = { x: 0, y: 0, width, height: Math.min(height, 6000), scale: 1 };
+  const { data } = await page.send("Page.captureScreenshot", { captureBeyondViewport: true, clip });
+  writeFileSync(join(process.env.SCREENSHOTS, `report-${name}.png`), Buffer.from(data, "base64"));
+}
+
+/** Does what a script is there for, and ends with what was found. */
+export async function explore(what, steps) {
+  try {
+    await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
+    for (const step of steps) await step();
+  } catch (error) {
+    failures.push(error.message);
+  } finally {
+    await page.close();
+  }
+  failures.push(...page.problems);
+  for (const failure of failures) console.error(failure);
+  if (failures.length === 0) console.log(`${checks} checks of ${what}`);
+  process.exit(failures.length === 0 ? 0 : 1);
+}

@@ -1,0 +1,90 @@
+// Explores the report.html of a study as a reader would, and compares what it says with its table.
+//
+//     node tests/page/study.mjs CHROMIUM STUDY
+//
+// STUDY is the folder of the study. Rows are sorted and chosen, dots are clicked, axes are changed, links to the
+// pages of trials are followed, in light, dark and forced colours, printed, and at the width of a phone.
+
+import { existsSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { LOOKS, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+
+const [folder] = process.argv.slice(3);
+const report = pathToFileURL(resolve(folder, "report.html")).href;
+const [header, ...lines] = readFileSync(join(folder, "study.csv"), "utf8").trim().split("\n").map((line) => line.split(","));
+const trials = lines.map((cells) => Object.fromEntries(cells.map((cell, i) => [header[i], cell])));
+const { value, key } = page;
+const shownTrials = () => value(`Array.from(document.querySelectorAll("#trials tbody tr"), (row) => row.dataset.trial)`);
+
+async function exploreTable() {
+  same((await shownTrials()).length, trials.length, "rows of the table");
+  const lossOf = (trial) => Number(trials.find((row) => row.trial === trial).loss);
+  for (const [sort, sign] of [["ascending", 1], ["descending", -1]]) {
+    await press(`#trials button[data-column="loss"]`);
+    const losses = (await shownTrials()).filter((trial) => trials.find((row) => row.trial === trial).loss !== "").map(lossOf);
+    check(losses.every((loss, i) => i === 0 || sign * (loss - losses[i - 1]) >= 0), `the table is not ${sort}: ${losses}`);
+    same(await value(`document.querySelector('#trials th[aria-sort$="ending"]').ariaSort`), sort, "the heading says how it sorts");
+    same(await value(`document.activeElement.dataset.column`), "loss", "and keeps the focus");
+  }
+  for (const trial of trials.slice(0, 2).map((row) => row.trial)) {
+    await value(`document.querySelector('#trials tr[data-trial="${trial}"]').focus()`);
+    await key("Enter");
+    await isChosen(trial, "enter on its row");
+  }
+}
+
+async function isChosen(trial, by) {
+  same((await dataset("reading")).trial, trial, `the trial that is read, by ${by}`);
+  same(await value(`document.querySelector('#trials tr[aria-selected="true"]').dataset.trial`), trial, `its row is marked, by ${by}`);
+}
+
+async function exploreDots() {
+  const across = await value(`Array.from(document.getElementById("x").options, (option) => option.value)`);
+  for (const x of across) {
+    await choose("x", x);
+    const dots = await value(`Array.from(document.querySelectorAll("#dots circle"), (dot) => dot.dataset.trial)`);
+    const known = trials.filter((trial) => trial.loss !== "" && trial[x] !== "").length;
+    check(header.includes(x) ? dots.length === known : dots.length > 0, `${dots.length} dots of ${known} trials by ${x}`);
+    // The last lies above all others.
+    await press("#dots circle:last-of-type");
+    await isChosen(dots.at(-1), `a click on its dot by ${x}`);
+  }
+}
+
+/** A trial that was trained to its end has a page, and its number leads there. */
+async function exploreLinks() {
+  const links = await value(`Array.from(document.querySelectorAll("#trials a"), (link) => [link.closest("tr").dataset.trial, link.getAttribute("href")])`);
+  const finished = trials.filter(({ ended }) => ended === "completed" || ended === "early_stopped");
+  check(finished.length > 0 && finished.every(({ trial }) => links.some(([linked]) => linked === trial)), `trials without a link: ${JSON.stringify(links)}`);
+  for (const [trial, href] of links) check(existsSync(join(folder, href)), `trial ${trial} leads to ${href}, which is not there`);
+  const [trial, href] = links[0];
+  await press(`#trials tr[data-trial="${trial}"] a`);
+  const there = `document.getElementById("run")?.textContent`;
+  for (let i = 0; i < 500 && !(await value(there).catch(() => "")); i++) await new Promise((done) => setTimeout(done, 20));
+  same(await value("location.href"), new URL(href, report).href, "a click on a trial");
+  same(await value(there), href.split("/").at(-2), "the page of the trial");
+  await page.open(report);
+}
+
+async function exploreLooks() {
+  const papers = {};
+  for (const look of Object.keys(LOOKS)) {
+    await emulate(look);
+    papers[look] = await value(`getComputedStyle(document.body).backgroundColor`);
+    const lowest = await lowestContrast("#trials td, #trials th, #trials a, #reading", "color");
+    check(lowest >= 4.5, `text has a contrast of ${lowest} (${look})`);
+    await screenshot(`study-${look}`);
+  }
+  check(papers.light !== papers.dark, "light and dark look the same");
+  await page.send("Emulation.setEmulatedMedia", { media: "print" });
+  const cut = await value(`Array.from(document.querySelectorAll(".scroll"), (box) => box.scrollHeight - box.clientHeight).filter((more) => more > 1).length`);
+  same(cut, 0, "tables that are cut on paper");
+  await emulate("usual");
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
+  const over = await value(`document.documentElement.scrollWidth - innerWidth`);
+  check(over <= 0, `at 360 pixels the page is ${over} wider than the window`);
+  await screenshot("study-phone");
+}
+
+await explore(report, [() => page.open(report), exploreTable, exploreDots, exploreLinks, exploreLooks]);
