@@ -10,7 +10,6 @@ use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::Architecture;
-use crate::position::PositionScheme;
 use crate::terminal::warn;
 use crate::training::{RunFolder, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native::Description};
@@ -145,7 +144,7 @@ pub fn tokens(
 /// If it cannot: names both lengths.
 pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
     let Description { model, sizes } = description;
-    let ends = model.position == PositionScheme::Learned && model.architecture != Architecture::OneLayer;
+    let ends = model.position.ends_with_context() && model.architecture != Architecture::OneLayer;
     let source_context = sizes.source_context.unwrap_or(source_time);
     for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
         let longer = format!(

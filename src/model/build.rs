@@ -9,7 +9,7 @@ use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
 use super::{Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes};
 use crate::ops::LayerNorm;
-use crate::position::{Direction, PositionScheme};
+use crate::position::Direction;
 use crate::{Error, Result};
 
 /// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
@@ -62,9 +62,9 @@ impl ModelConfig {
             }
         }
         // Tables of positions are computed at once, but only those that are learned count.
-        let sizes = match self.position {
-            PositionScheme::Learned => sizes,
-            _ => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
+        let sizes = match self.position.ends_with_context() {
+            true => sizes,
+            false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
         };
         let mut count = Count(0);
         // The backend that is always there: the count is that of any.

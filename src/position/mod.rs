@@ -78,6 +78,11 @@ impl PositionScheme {
     pub const ALL: [Self; 6] =
         [Self::None, Self::Learned, Self::Sinusoidal, Self::Rotary, Self::Alibi, Self::Relative];
 
+    /// Whether the positions end with the context of training: no sequence can be longer then.
+    pub fn ends_with_context(self) -> bool {
+        self == Self::Learned
+    }
+
     /// Whether the scheme works with heads of this width.
     ///
     /// # Errors

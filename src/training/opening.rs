@@ -19,7 +19,6 @@ use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{hash, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
-use crate::position::PositionScheme;
 use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
@@ -192,7 +191,7 @@ fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
 fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     let tokens = sample.inputs.iter().chain(&sample.targets).chain(sample.source.iter().flatten());
     let reads_source = model.architecture == Architecture::EncoderDecoder;
-    let is_short = model.position != PositionScheme::Learned || sample.inputs.len() <= sizes.context;
+    let is_short = !model.position.ends_with_context() || sample.inputs.len() <= sizes.context;
     sample.source.is_some() == reads_source
         && is_short
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)

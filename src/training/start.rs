@@ -11,7 +11,6 @@ use crate::data::{self, Dataset, Vocabulary};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Sizes};
 use crate::ops;
-use crate::position::PositionScheme;
 use crate::terminal::counted;
 use crate::weights::native::{self, Tensors};
 
@@ -48,7 +47,7 @@ impl Start {
         let asked = config.sizes(dataset);
         let Some(Weights { folder, sizes, .. }) = &self.0 else { return Ok(asked) };
         let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
-        if config.model.position == PositionScheme::Learned && is_longer {
+        if config.model.position.ends_with_context() && is_longer {
             let problem = format!(
                 "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
                 asked.context.max(asked.source_context.unwrap_or(0)),

@@ -143,12 +143,16 @@ mod tests {
         config
     }
 
+    fn rows(samples: usize) -> TrainingSet {
+        TrainingSet { samples: Some(samples), is_stream: false }
+    }
+
     #[test]
     fn every_trial_sees_as_many_sequences_and_is_compared_after_as_many() {
         let base = config(32, 500);
         let batch_sizes = [16, 24, 32, 64];
         for rungs in 1..4 {
-            let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (rungs, 3), batch_sizes);
+            let budget = Budget::new(&base, rows(32_768), 1_000, (rungs, 3), batch_sizes);
             for batch_size in [16, 32, 64] {
                 let trial = config(batch_size, 500);
                 let seen = (budget.steps(&trial) * batch_size, budget.whole(&trial) * batch_size);
@@ -167,12 +171,9 @@ mod tests {
             }
         }
         let by_epochs = config(32, 0);
-        assert_eq!(
-            Budget::new(&by_epochs, TrainingSet::Rows(3_200), 1_000, (1, 3), []).validate_every(&by_epochs),
-            25
-        );
+        assert_eq!(Budget::new(&by_epochs, rows(3_200), 1_000, (1, 3), []).validate_every(&by_epochs), 25);
         // Batch sizes without a multiple in reach: each comes as near as its steps allow.
-        let odd = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
+        let odd = Budget::new(&base, rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
         assert_eq!(odd.validate_every(&config(37, 500)), (4_000.0_f64 / 37.0).round() as usize);
     }
 
@@ -180,7 +181,7 @@ mod tests {
     fn trials_are_compared_within_a_step_of_as_many_sequences_whatever_their_batch_sizes() {
         for validate_every in [0, 1, 7, 500] {
             let base = config(32, validate_every);
-            let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (4, 3), 4..=128);
+            let budget = Budget::new(&base, rows(32_768), 1_000, (4, 3), 4..=128);
             for rung in 0..4 {
                 let sequences = budget.rung(&base, rung) * 32;
                 for batch_size in 4..=128 {
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn trials_see_as_many_sequences_where_batches_do_not_divide_the_training_set() {
         let base = config(32, 10);
-        let budget = Budget::new(&base, TrainingSet::Rows(65), 300, (2, 3), [16, 32, 64, 65]);
+        let budget = Budget::new(&base, rows(65), 300, (2, 3), [16, 32, 64, 65]);
         let steps = [16, 32, 64, 1_000].map(|batch_size| budget.steps(&config(batch_size, 10)));
         assert_eq!(steps, [500, 300, 200, 100], "a hundred epochs each");
         let rung = budget.sequences_to(0);
@@ -227,16 +228,19 @@ mod tests {
         // 57 windows are two steps of 48, which see 96.
         let mut base = config(48, 0);
         base.training.steps = Some(100);
-        let budget = Budget::new(&base, TrainingSet::Windows(57), 100, (2, 3), [16, 48]);
+        let budget = Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 100, (2, 3), [16, 48]);
         assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 96));
         assert_eq!([16, 48, 96].map(|batch_size| budget.steps(&config(batch_size, 0))), [300, 100, 50]);
         base.training.steps = None;
         base.training.epochs = Some(7);
-        assert_eq!(Budget::new(&base, TrainingSet::Windows(57), 14, (1, 3), []).whole, 7 * 96);
+        assert_eq!(
+            Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 14, (1, 3), []).whole,
+            7 * 96
+        );
 
         let mut base = config(50, 0);
         base.data.train_samples = 100;
-        let budget = Budget::new(&base, TrainingSet::Drawn, 20, (1, 3), []);
+        let budget = Budget::new(&base, TrainingSet { samples: None, is_stream: false }, 20, (1, 3), []);
         let steps = [50, 75, 100, 1_000].map(|train_samples| {
             let mut trial = config(50, 0);
             trial.data.train_samples = train_samples;
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn warm_up_in_steps_and_rows_of_the_loss_keep_their_share_of_a_trial() {
         let base = config(32, 500);
-        let budget = Budget::new(&base, TrainingSet::Rows(32_768), 1_000, (1, 3), []);
+        let budget = Budget::new(&base, rows(32_768), 1_000, (1, 3), []);
         for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
             let mut trial = config(batch_size, 500);
             trial.training.warmup = 200.0;
@@ -267,15 +271,15 @@ mod tests {
     #[test]
     fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         let base = config(32, 70);
-        let budget = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (4, 3), []);
+        let budget = Budget::new(&base, rows(4_096), 1_000, (4, 3), []);
         let every = budget.validate_every(&base);
         let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
         assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
         assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));
         assert_eq!(budget.study_sequences(&[1], 0), 32_000);
-        let alone = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (1, 3), []);
+        let alone = Budget::new(&base, rows(4_096), 1_000, (1, 3), []);
         assert_eq!((alone.rung(&base, 0), alone.study_sequences(&[7], 0)), (1_000, 7_000 * 32));
-        let two = Budget::new(&base, TrainingSet::Rows(4_096), 1_000, (2, 2), []);
+        let two = Budget::new(&base, rows(4_096), 1_000, (2, 2), []);
         let first = two.rung(&base, 0);
         assert_eq!(
             two.study_sequences(&[4, 3], 0),
@@ -283,7 +287,7 @@ mod tests {
         );
         assert_eq!(two.study_sequences(&[4], 1), 32 * (4 * first + 3 * (1_000 - first)));
         // A race in more rungs than steps still ends.
-        let short = Budget::new(&base, TrainingSet::Rows(4_096), 2, (9, 3), []);
+        let short = Budget::new(&base, rows(4_096), 2, (9, 3), []);
         assert!((0..9).map(|rung| short.rung(&base, rung)).is_sorted());
     }
 }

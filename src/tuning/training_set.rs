@@ -5,14 +5,13 @@ use crate::data::{Dataset, Source};
 
 /// The training set that the trials of a study see.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum TrainingSet {
-    /// Drawn rows: as many as the trial's own `data.train_samples` says, which may be searched.
-    Drawn,
-    /// So many rows of a file.
-    Rows(usize),
-    /// A stream that so many windows side by side cover. Batches of windows are always full: an epoch is
-    /// the steps that see so many or, where these do not divide it, some more.
-    Windows(usize),
+pub struct TrainingSet {
+    /// Rows or windows of a file; none of a drawn set, which has as many as the trial's own
+    /// `data.train_samples` says.
+    pub samples: Option<usize>,
+    /// Whether it is a stream that windows cover. Batches of windows are always full: an epoch is the steps
+    /// that see them all or, where these do not divide them, some more.
+    pub is_stream: bool,
 }
 
 /// What the steps of a run see of it.
@@ -29,19 +28,14 @@ pub struct Pace {
 impl TrainingSet {
     /// The training set of `dataset`, which is the one of `config`.
     pub fn of(config: &Config, dataset: &Dataset) -> Self {
-        match (config.data.source, dataset.train.window_starts()) {
-            (Source::Sequences, _) => Self::Drawn,
-            (Source::Text | Source::Table, None) => Self::Rows(dataset.train.len()),
-            (Source::Text | Source::Table, Some(_)) => Self::Windows(dataset.train.len()),
-        }
+        let is_read = config.data.source != Source::Sequences;
+        let is_stream = is_read && dataset.train.window_starts().is_some();
+        Self { samples: is_read.then(|| dataset.train.len()), is_stream }
     }
 
     /// Sequences that it holds for a run of `config`.
     fn samples(self, config: &Config) -> usize {
-        match self {
-            Self::Drawn => config.data.train_samples.max(1),
-            Self::Rows(samples) | Self::Windows(samples) => samples.max(1),
-        }
+        self.samples.unwrap_or(config.data.train_samples).max(1)
     }
 
     /// Steps of a run of `config` itself.
@@ -51,7 +45,7 @@ impl TrainingSet {
 
     /// What the steps of a run of `config` see.
     pub fn pace(self, config: &Config) -> Pace {
-        let (samples, is_stream) = (self.samples(config), matches!(self, Self::Windows(_)));
+        let (samples, is_stream) = (self.samples(config), self.is_stream);
         let full = config.training.batch_size.saturating_mul(config.training.accumulate).max(1);
         let sequences_per_step = if is_stream { full } else { full.min(samples) };
         let steps_per_epoch = samples.div_ceil(sequences_per_step);
@@ -94,17 +88,21 @@ mod tests {
         Config::parse("", std::path::Path::new("config.toml"), &sets).unwrap()
     }
 
+    fn rows(samples: usize) -> TrainingSet {
+        TrainingSet { samples: Some(samples), is_stream: false }
+    }
+
     #[test]
     fn sequences_are_counted_where_batches_do_not_divide_the_training_set() {
         // One epoch of 65 is five steps of 16, the last of one sequence, or three of 32, or two of 64.
         let batches = |batch_size: usize| config(&[&format!("training.batch_size={batch_size}")]);
-        let seen = |batch_size, steps| TrainingSet::Rows(65).pace(&batches(batch_size)).sequences(steps);
+        let seen = |batch_size, steps| rows(65).pace(&batches(batch_size)).sequences(steps);
         assert_eq!([4, 5, 6, 10].map(|steps| seen(16, steps)), [64, 65, 81, 130]);
         assert_eq!([2, 3, 4].map(|steps| seen(32, steps)), [64, 65, 97]);
         assert_eq!([1, 2, 3].map(|steps| seen(64, steps)), [64, 65, 129]);
         assert_eq!([1, 7].map(|steps| seen(1_000, steps)), [65, 455], "no batch is larger than the set");
         let accumulated = config(&["training.batch_size=16", "training.accumulate=3"]);
-        let seen = |steps| TrainingSet::Rows(65).pace(&accumulated).sequences(steps);
+        let seen = |steps| rows(65).pace(&accumulated).sequences(steps);
         assert_eq!([1, 2, 3].map(seen), [48, 65, 113]);
     }
 
@@ -125,7 +123,7 @@ mod tests {
                 let config = config(&[base, &[&batch_size, &accumulate]].concat());
                 let dataset = dataset(&config).unwrap();
                 let set = TrainingSet::of(&config, &dataset);
-                assert_eq!(matches!(set, TrainingSet::Windows(_)), is_stream);
+                assert_eq!(set.is_stream, is_stream);
                 let batches = dataset.train.len().div_ceil(config.training.batch_size);
                 let steps_per_epoch = config.training.steps_per_epoch(batches);
                 assert_eq!(set.pace(&config).steps_per_epoch, steps_per_epoch);
