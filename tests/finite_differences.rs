@@ -140,8 +140,8 @@ fn general_attention_under_every_mask() {
     ];
     for mask in masks {
         check(&format!("{mask:?}"), attention.clone(), |module| {
-            let memory = module.remember(key.clone(), value.clone(), mask.clone()).unwrap();
-            mixed(module.forward_over(None, query.clone(), &memory, None).unwrap())
+            let memory = module.project_memory(key.clone(), value.clone(), mask.clone()).unwrap();
+            mixed(module.forward_memory(None, query.clone(), &memory, None).unwrap())
         });
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Grouped heads keep the few keys and values that they share. Rotary keys are kept turned: their
-//! angle is that of their own place. [`MultiHeadAttention::forward_onto`](super::MultiHeadAttention::forward_onto)
+//! angle is that of their own place. [`MultiHeadAttention::forward_residual`](super::MultiHeadAttention::forward_residual)
 //! takes a cache.
 
 use burn::tensor::{Tensor, backend::Backend};
@@ -113,7 +113,14 @@ mod tests {
         let forward = |width| {
             let mut cache = KeyValueCache::default();
             let (attention, mask) = (attention.as_ref().unwrap(), Mask::causal());
-            attention.forward_onto(None, zeros(width), &mask, &ScorePosition::None, Some(&mut cache), None)
+            attention.forward_residual(
+                None,
+                zeros(width),
+                &mask,
+                &ScorePosition::None,
+                Some(&mut cache),
+                None,
+            )
         };
         assert!(forward(6).is_ok());
         assert!(forward(5).unwrap_err().to_string().contains("[1, 2, 5]"));

@@ -18,7 +18,7 @@ use burn::tensor::{Bool, Tensor, backend::Backend};
 
 use super::check_dropout;
 use super::mask::future;
-use super::score::{self, Attended};
+use super::score::{self, AttentionOutput};
 use super::trainable::{TrainableAttention, TrainableAttentionConfig};
 use crate::{Error, Result, ops};
 
@@ -142,7 +142,7 @@ impl<B: ops::Backend> CausalAttention<B> {
     ///
     /// # Errors
     /// [`Error::Shape`] where the input is not `d_in` wide or longer than the context.
-    pub fn forward(&self, x: Tensor<B, 3>, masking: Masking) -> Result<Attended<B, 3>> {
+    pub fn forward(&self, x: Tensor<B, 3>, masking: Masking) -> Result<AttentionOutput<B, 3>> {
         let [_, time, _] = x.dims();
         let [context, _] = self.hidden.dims();
         if time > context {
@@ -167,7 +167,7 @@ impl<B: ops::Backend> CausalAttention<B> {
         };
         let weights = ops::dropout(&self.dropout, weights);
         let context = score::context(weights.clone(), value)?; // [batch, time, d_out]
-        Ok(Attended { scores, weights, context })
+        Ok(AttentionOutput { scores, weights, context })
     }
 }
 

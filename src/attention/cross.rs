@@ -34,7 +34,7 @@ impl<B: ops::Backend> SplitHeads<B> {
     ///
     /// # Errors
     /// [`Error::Shape`] where they do not fit the module or each other.
-    pub fn remember(&self, key: Tensor<B, 3>, value: Tensor<B, 3>, mask: Mask<B>) -> Result<Memory<B>> {
+    pub fn project_memory(&self, key: Tensor<B, 3>, value: Tensor<B, 3>, mask: Mask<B>) -> Result<Memory<B>> {
         let ([d_in, _], of_key, of_value) = (self.key.weight.shape().dims(), key.dims(), value.dims());
         check_width("key", of_key, d_in)?;
         check_width("value", of_value, d_in)?;
@@ -54,7 +54,7 @@ impl<B: ops::Backend> SplitHeads<B> {
     ///
     /// # Errors
     /// [`Error::Shape`] where query, residual or mask do not fit the module or the memory.
-    pub fn forward_over(
+    pub fn forward_memory(
         &self,
         residual: Option<Tensor<B, 3>>,
         query: Tensor<B, 3>,
@@ -91,8 +91,9 @@ mod tests {
     fn inputs_that_do_not_fit_name_their_shapes() {
         let attention = SplitHeadsConfig::new(6, 6, 2).init::<NdArray>(&Default::default()).unwrap();
         let attend = |query, key, value| {
-            let memory = attention.remember(zeros(key), zeros(value), Mask::none());
-            let output = memory.and_then(|memory| attention.forward_over(None, zeros(query), &memory, None));
+            let memory = attention.project_memory(zeros(key), zeros(value), Mask::none());
+            let output =
+                memory.and_then(|memory| attention.forward_memory(None, zeros(query), &memory, None));
             output.map(|output| output.dims()).map_err(|error| error.to_string())
         };
         assert_eq!(attend([2, 3, 6], [2, 5, 6], [2, 5, 6]), Ok([2, 3, 6]));

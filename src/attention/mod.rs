@@ -33,7 +33,7 @@ pub use multi_head::{
     MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
     StackedHeadsConfig,
 };
-pub use score::Attended;
+pub use score::AttentionOutput;
 pub use trainable::{TrainableAttention, TrainableAttentionConfig};
 
 use burn::tensor::{Tensor, backend::Backend};

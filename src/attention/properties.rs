@@ -118,8 +118,8 @@ proptest! {
             .hide_keys(keys.clone())
             .hide_pairs(pairs.clone());
         let mut maps = Vec::new();
-        let memory = attention.remember(memory.clone(), memory, mask.clone()).unwrap();
-        attention.forward_over(None, query, &memory, Some(&mut maps)).unwrap();
+        let memory = attention.project_memory(memory.clone(), memory, mask.clone()).unwrap();
+        attention.forward_memory(None, query, &memory, Some(&mut maps)).unwrap();
         let weights = maps.remove(0);
 
         let weights: Vec<f32> = weights.into_data().to_vec().unwrap();
@@ -154,8 +154,8 @@ proptest! {
         let everything = Tensor::<B, 2, Int>::ones([batch, key_time], &Default::default()).equal_elem(1);
         let memory = random([batch, key_time, width]);
         let query = random([batch, time, width]);
-        let memory = attention.remember(memory.clone(), memory, Mask::none().hide_keys(everything)).unwrap();
-        let output = attention.forward_over(None, query, &memory, None).unwrap();
+        let memory = attention.project_memory(memory.clone(), memory, Mask::none().hide_keys(everything)).unwrap();
+        let output = attention.forward_memory(None, query, &memory, None).unwrap();
         // Zeros of either sign.
         prop_assert_eq!(output.dims(), [batch, time, width]);
         prop_assert!(output.into_data().iter::<f32>().all(|value| value == 0.0));
@@ -230,8 +230,8 @@ proptest! {
         let width = heads * d_head;
         let attention = split(width, heads);
         let x = random([batch, time, width]);
-        let memory = attention.remember(x.clone(), x.clone(), Mask::causal()).unwrap();
-        let attend = |query| attention.forward_over(None, query, &memory, None).unwrap();
+        let memory = attention.project_memory(x.clone(), x.clone(), Mask::causal()).unwrap();
+        let attend = |query| attention.forward_memory(None, query, &memory, None).unwrap();
         let end = |all: Tensor<B, 3>| all.narrow(1, time - last, last);
         close(end(attend(x.clone())), attend(end(x.clone())));
     }

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// What attention makes on its way, all of it returned.
 #[derive(Debug, Clone)]
-pub struct Attended<B: Backend, const D: usize> {
+pub struct AttentionOutput<B: Backend, const D: usize> {
     /// The dot product of each query with each key, `[.., query_time, key_time]`, unscaled.
     pub scores: Tensor<B, D>,
     /// How much of each value a query takes, `[.., query_time, key_time]`; rows sum to one.

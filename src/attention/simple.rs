@@ -10,7 +10,7 @@
 
 use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
-use super::score::{self, Attended};
+use super::score::{self, AttentionOutput};
 use crate::{Error, Result};
 
 /// Every token attends to every token.
@@ -20,12 +20,12 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Shape`] where `x` has one axis only.
-pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<Attended<B, D>> {
+pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOutput<B, D>> {
     let scores = score::scores(x.clone(), x.clone())?;
     // No division by the root of the width: nothing was drawn whose variance it would restore.
     let weights = softmax(scores.clone(), D - 1);
     let context = score::context(weights.clone(), x)?;
-    Ok(Attended { scores, weights, context })
+    Ok(AttentionOutput { scores, weights, context })
 }
 
 /// One token's row of [`attend`]: its scores with every token, their softmax, and the mean of
@@ -36,7 +36,7 @@ pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<Attended<B,
 ///
 /// # Errors
 /// [`Error::Shape`] where the sequence has no such token.
-pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<Attended<B, 1>> {
+pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<AttentionOutput<B, 1>> {
     let [time, d] = x.dims();
     if query >= time {
         return Err(Error::Shape(format!("the query is token {query}, but the sequence is [{time}, {d}]")));
@@ -45,7 +45,7 @@ pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<Attended
     let scores = score::scores(token, x.clone())?; // [1, time]
     let weights = softmax(scores.clone(), 1);
     let context = score::context(weights.clone(), x)?; // [1, d]
-    Ok(Attended {
+    Ok(AttentionOutput {
         scores: scores.squeeze_dim(0),
         weights: weights.squeeze_dim(0),
         context: context.squeeze_dim(0),

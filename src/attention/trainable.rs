@@ -12,7 +12,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::check_width;
-use super::score::{self, Attended};
+use super::score::{self, AttentionOutput};
 use crate::{Error, Result, ops};
 
 /// What a [`TrainableAttention`] is built from.
@@ -75,13 +75,13 @@ impl<B: ops::Backend> TrainableAttention<B> {
     ///
     /// # Errors
     /// As [`Self::project`].
-    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Result<Attended<B, D>> {
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Result<AttentionOutput<B, D>> {
         let [query, key, value] = self.project(x)?;
         let [_, d_out] = self.key.weight.shape().dims();
         let scores = score::scores(query, key)?;
         let weights = score::weights(scores.clone(), d_out);
         let context = score::context(weights.clone(), value)?;
-        Ok(Attended { scores, weights, context })
+        Ok(AttentionOutput { scores, weights, context })
     }
 }
 

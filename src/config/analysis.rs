@@ -13,11 +13,11 @@ pub struct AnalysisConfig {
     pub samples: usize,
     /// The one among them that the pictures of attention show, counted from 0.
     pub sample: usize,
-    /// The head that they show in every layer, counted from 0. Left out: in each layer the one
+    /// The head that the pictures of attention show in every layer, counted from 0. Left out: in each layer the one
     /// without which the loss rises most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// Validation sequences that heads are scored on, and left out on. 128: their means are then known
+    /// Validation sequences on which heads are scored and ablated. 128: their means are then known
     /// to a few hundredths.
     pub sequences: usize,
     /// Steps between scorings of the heads along the run; 0 for none: each costs as many forward passes

@@ -1,13 +1,13 @@
 //! Keys that are given and have no effect, because of what other keys say: they are allowed, and it is said.
 
-use super::{Config, OptimizerKind, Shape};
+use super::{Config, OptimizerKind, ScheduleKind};
 use crate::data::{Source, Task, Tokens, Vocabulary};
 use crate::error::Error;
 use crate::model::Architecture;
 
 impl Config {
-    /// What is said of each key that has another value than its default and that nothing reads. Whether integers or
-    /// symbols fill a table, its `vocabulary` tells.
+    /// A message for each key whose value differs from its default but is not used. `vocabulary` decides whether a
+    /// table holds integers or symbols.
     pub fn without_effect(&self, vocabulary: Option<&Vocabulary>) -> Vec<Error> {
         let Self { data, model, training, .. } = self;
         let is_drawn = data.source == Source::Sequences;
@@ -59,7 +59,11 @@ impl Config {
                 optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0,
                 "AdamW",
             ),
-            ("training.min_learning_rate", training.schedule != Shape::Constant, "schedules that fall"),
+            (
+                "training.min_learning_rate",
+                training.schedule != ScheduleKind::Constant,
+                "schedules that fall",
+            ),
             (
                 "training.min_delta",
                 training.patience > 0,

@@ -1,4 +1,4 @@
-//! An experiment as a file: every room's own config, put together, loaded, overridden, checked.
+//! An experiment as a file: the sections of a config, put together, loaded, overridden, checked.
 //!
 //! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
 //! Whatever is wrong is said with the place where it was written and with what to write instead.
@@ -22,7 +22,7 @@ pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub use keys::{SCHEMA, defaults};
-pub use training::{Monitor, OptimizerKind, Shape, TrainingConfig};
+pub use training::{Monitor, OptimizerKind, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
@@ -37,24 +37,24 @@ pub const DEFAULT_FILE: &str = "config.toml";
 /// The shipped default experiment, used where the current folder has no `config.toml`.
 pub const DEFAULT_TEXT: &str = include_str!("../../config.toml");
 
-/// Keys that make no trial of their own where they have no effect.
-const TWINS: [&str; 2] = ["training.weight_decay", "model.head_bias"];
+/// Keys for which a combination is skipped where they have no effect: it would repeat another trial.
+const REDUNDANT_WHEN_UNUSED: [&str; 2] = ["training.weight_decay", "model.head_bias"];
 
-/// One experiment: what it is called, what it learns from, what learns, and how.
+/// One experiment: name and seed, data, model, training, analysis, search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Name and seed.
     pub run: RunConfig,
-    /// What is learned from.
+    /// The data.
     pub data: DataConfig,
-    /// What learns.
+    /// The model.
     pub model: ModelConfig,
     /// How it is trained.
     pub training: TrainingConfig,
-    /// What is looked at afterwards.
+    /// What the analysis after a run looks at.
     pub analysis: AnalysisConfig,
-    /// The search space of `tune`; `train` lets it stand.
+    /// The search of `tune`; `train` ignores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "TuneConfig")]
     pub tune: Option<TuneConfig>,
@@ -193,7 +193,7 @@ impl Config {
         written.read(|config| {
             let mut idle = config.without_effect(None).into_iter();
             let twin =
-                idle.find(|error| matches!(error, Error::Key { key, .. } if TWINS.contains(&key.as_str())));
+                idle.find(|error| matches!(error, Error::Key { key, .. } if REDUNDANT_WHEN_UNUSED.contains(&key.as_str())));
             twin.map_or(Ok(()), Err)
         })
     }

@@ -146,8 +146,8 @@ impl Written {
         })
     }
 
-    /// Settles what follows from the overrides: to name a file is to read it, to name a task is to draw it, and
-    /// `data.vocab` and the numbers of samples were the sizes of what is no longer read.
+    /// Applies what follows from overrides: a file or a task that is set decides `data.source`, and where that
+    /// changes, `data.vocab` and the numbers of samples return to their defaults.
     fn settle(&mut self) {
         let source = match (self.is_set("data.source"), self.is_set("data.path"), self.is_set("data.task")) {
             (false, true, _) if self.source == Source::Sequences.to_string() => self.source_of_path(),

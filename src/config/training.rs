@@ -12,18 +12,19 @@ use crate::terminal::counted;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingConfig {
-    /// The backend that computes: one that is compiled in. Left out: the best that is.
+    /// The backend, which must be compiled in. Left out: the first of cuda, wgpu, ndarray and flex that is
+    /// compiled in and finds a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendName>,
     /// The device of that backend: its number in the list of `backends`, or a kind, as "integrated".
     /// Left out: the best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceChoice>,
-    /// The precision of the matrix products. f32: exact. The halves are faster on cards that have them;
+    /// The precision of the matrix products. bf16 and f16 are faster on GPUs that support them;
     /// softmax, norms, loss, weights and optimizer stay in f32.
     pub precision: Precision,
-    /// How the heavy operations are computed. Fused: by the project's own kernels, where they serve the
-    /// backend.
+    /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU,
+    /// `composed` by Burn's operations.
     pub kernels: Kernels,
     /// Threads that compute on the CPU, with the same result for any number. Left out: one a core.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,10 +41,10 @@ pub struct TrainingConfig {
     pub accumulate: usize,
     /// The optimizer.
     pub optimizer: OptimizerKind,
-    /// The highest learning rate. 1e-3: what small decoders bear.
+    /// The highest learning rate. 1e-3 is stable for small decoders.
     pub learning_rate: f64,
     /// The course of the learning rate after the warm-up.
-    pub schedule: Shape,
+    pub schedule: ScheduleKind,
     /// Linear warm-up: a fraction of the run when below 1, else steps. 0.05: Adam's second moments
     /// are settled by then.
     pub warmup: f64,
@@ -59,7 +60,7 @@ pub struct TrainingConfig {
     pub epsilon: f64,
     /// Momentum of SGD. 0.9: the usual.
     pub momentum: f64,
-    /// The norm of all gradients together is cut to this. 0: never.
+    /// Gradients are clipped to this global norm. 0: no clipping.
     pub max_gradient_norm: f64,
     /// Weight of the uniform distribution in the target. 0: none.
     pub label_smoothing: f64,
@@ -74,7 +75,7 @@ pub struct TrainingConfig {
     pub log_every: usize,
     /// Validations without improvement after which the run stops. 0: never.
     pub patience: usize,
-    /// What counts as an improvement of the monitored metric.
+    /// The smallest change of the monitored metric that counts as an improvement.
     pub min_delta: f64,
     /// The logged metric that early stopping monitors. The validation loss: what a run is for. In earlier
     /// versions its name was `watch`, which is still read.
@@ -98,14 +99,14 @@ pub enum OptimizerKind {
 /// The course of the learning rate after the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
-    /// The peak, to the end.
+pub enum ScheduleKind {
+    /// `learning_rate` to the end.
     Constant,
-    /// A straight line to the floor.
+    /// Linear decay to `min_learning_rate`.
     Linear,
-    /// Half a cosine wave to the floor.
+    /// Cosine decay to `min_learning_rate`.
     Cosine,
-    /// `peak sqrt((warmup + 1) / (step + 1))`, never below the floor.
+    /// `learning_rate sqrt((warmup + 1) / (step + 1))`, never below `min_learning_rate`.
     InverseSqrt,
 }
 
@@ -123,7 +124,7 @@ pub enum Monitor {
     TrainLoss,
     /// The training accuracy: higher is better.
     TrainAccuracy,
-    /// The norm of the gradients before they are cut: lower is better.
+    /// The norm of the gradients before they are clipped: lower is better.
     GradientNorm,
 }
 
@@ -141,7 +142,7 @@ impl Default for TrainingConfig {
             accumulate: 1,
             optimizer: OptimizerKind::Adamw,
             learning_rate: 1e-3,
-            schedule: Shape::Cosine,
+            schedule: ScheduleKind::Cosine,
             warmup: 0.05,
             min_learning_rate: 1e-4,
             weight_decay: 0.01,
@@ -174,7 +175,8 @@ impl TrainingConfig {
     /// Checks what can be known without the data.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
-            let problem = format!("stands beside `training.epochs` = {epochs}: keep one of the two");
+            let problem =
+                format!("cannot be combined with `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
         }
         let counts = [
@@ -219,7 +221,7 @@ impl TrainingConfig {
             let problem = "is longer than any run: give steps, or a fraction of the run below 1";
             return Err(Error::key("training.warmup", self.warmup, problem));
         }
-        if self.schedule != Shape::Constant && self.min_learning_rate > self.learning_rate {
+        if self.schedule != ScheduleKind::Constant && self.min_learning_rate > self.learning_rate {
             let problem = format!("must not exceed `training.learning_rate` = {}", self.learning_rate);
             return Err(Error::key("training.min_learning_rate", self.min_learning_rate, problem));
         }

@@ -13,22 +13,22 @@ pub struct TuneConfig {
     /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// Settings that are tried by `random` and `halving`. 40: a dozen values a key of three keys.
+    /// Settings that `random` and `halving` try. 40: enough for three keys.
     pub trials: usize,
     /// Runs of each setting, with the seeds `run.seed`, `run.seed` + 1 and so on, which draw other weights,
-    /// another order and other dropout for the same data; their mean counts. 1: a search sees more settings
-    /// than it would see seeds.
+    /// another order and other dropout for the same data; their mean counts. 1: more settings say more than
+    /// more seeds.
     pub seeds: usize,
     /// Steps of a trial at the config's own batch size; one of another size sees as many sequences.
     /// Left out: those of the config, for the recipe a quarter of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
-    /// How often trials are compared on the way, the last time at their end. Left out: as often as the
-    /// trials divide for halving, twice for the recipe, once for grid and random.
+    /// Number of rungs, at which trials are compared; the last is the end of a trial. Left out: for halving as
+    /// many as leave one trial, 2 for the recipe, 1 for grid and random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<usize>,
-    /// One trial in so many goes on from a rung to the next, which is so many times as far. Left out:
-    /// 3 (Li et al., 2018, section 3), for the recipe 2.
+    /// Reduction factor: at each rung the best 1/eta of the trials continue, to eta times as many steps. Left
+    /// out: 3 (Li et al., 2018, section 3), for the recipe 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<usize>,
     /// Whether a model must overfit one batch first.
@@ -84,7 +84,7 @@ impl TuneConfig {
         }
     }
 
-    /// The share of one in how many that goes on from a rung.
+    /// The reduction factor: one trial in so many continues from a rung.
     pub fn eta(&self) -> usize {
         self.eta.unwrap_or(match self.method() {
             Method::Recipe => 2,

@@ -68,17 +68,17 @@ impl<B: ops::Backend> Block<B> {
         [maps, cross_maps]: [Option<&mut Vec<Tensor<B, 4>>>; 2],
     ) -> Result<Tensor<B, 3>> {
         let mut x = self.placement.apply(&self.attention_norm, x, |input, residual| {
-            self.attention.forward_onto(Some(residual), input, mask, position, cache, maps)
+            self.attention.forward_residual(Some(residual), input, mask, position, cache, maps)
         })?;
         if let (Some(norm), Some(attention), Some(memory)) =
             (&self.cross_attention_norm, &self.cross_attention, memory)
         {
             x = self.placement.apply(norm, x, |input, residual| {
-                attention.forward_over(Some(residual), input, memory, cross_maps)
+                attention.forward_memory(Some(residual), input, memory, cross_maps)
             })?;
         }
         self.placement.apply(&self.feed_forward_norm, x, |input, residual| {
-            self.feed_forward.forward_onto(residual, input)
+            self.feed_forward.forward_residual(residual, input)
         })
     }
 }

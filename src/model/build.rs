@@ -24,14 +24,14 @@ impl ModelConfig {
     pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         // Nothing returns to a stream where there is none.
         let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
-        Ok(self.initialisation.apply(self.undrawn(sizes, device)?, layers))
+        Ok(self.initialisation.apply(self.init_lazy(sizes, device)?, layers))
     }
 
     /// Builds the model for weights that there are already: no parameter takes memory before it has its own.
     ///
     /// # Errors
     /// As [`Self::init`].
-    pub fn undrawn<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+    pub fn init_lazy<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         self.check()?;
         if sizes.vocab == 0 || sizes.context == 0 {
             return Err(Error::Shape(format!(

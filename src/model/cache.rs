@@ -40,7 +40,7 @@ impl<B: ops::Backend> Model<B> {
             Model::OneLayer(_) => 1,
             Model::Decoder(model) => model.blocks.len(),
         };
-        let memories = self.remember(source, None)?;
+        let memories = self.project_memory(source, None)?;
         Ok(ModelCache { layers: vec![KeyValueCache::default(); layers], memories })
     }
 

@@ -28,7 +28,7 @@ pub enum Architecture {
 pub struct ModelConfig {
     /// Which parts the model is made of.
     pub architecture: Architecture,
-    /// Width of the stream. 64 learns the sequence tasks in seconds on two cores.
+    /// Width of the embeddings and the residual stream. 64 learns the sequence tasks in seconds on two cores.
     pub d_model: usize,
     /// Number of heads; divides `d_model`. 4 leaves each head a width of 16.
     pub heads: usize,
@@ -37,13 +37,13 @@ pub struct ModelConfig {
     /// Number of blocks. 2 is the least that can copy what followed an earlier match.
     pub layers: usize,
     /// Probability of dropping attention weights and elements of the sub-layers' outputs while
-    /// training. 0: data that is drawn anew cannot be learnt by heart.
+    /// training. 0: the tasks' training sets are large enough for small models.
     pub dropout: f64,
     /// Position scheme. Learned, the simplest that works.
     pub position: PositionScheme,
     /// Where the norms stand. Pre-norm trains without warm-up.
     pub norm: NormPlacement,
-    /// What the norms add to the variance. PyTorch's and GPT-2's default.
+    /// Epsilon of the layer norms, added to the variance. 1e-5: PyTorch's and GPT-2's default.
     pub norm_epsilon: f64,
     /// Inner width of the feed-forward layers, in multiples of `d_model`. 4 since the first Transformer.
     pub feed_forward: usize,
@@ -51,14 +51,14 @@ pub struct ModelConfig {
     pub gelu: Gelu,
     /// Whether projections and norms have biases, as in the first Transformer and GPT-2.
     pub bias: bool,
-    /// Whether a stack's own head has a bias too. Off, as in GPT-2 and most that followed. The head of
+    /// Whether the output layer has a bias. Off, as in GPT-2 and most that followed. The output layer of
     /// the one-layer decoder has one where `bias` is on.
     pub head_bias: bool,
-    /// Whether the token embedding serves as head too. Off: small vocabularies save little by it.
+    /// Whether the output layer shares the weight of the token embedding. Off: small vocabularies save little by it.
     pub tie_embeddings: bool,
     /// Whether a norm follows the embeddings, as in BERT. Off, as in GPT-2.
     pub embedding_norm: bool,
-    /// What that norm adds to the variance. BERT's number.
+    /// Epsilon of that norm. 1e-12: BERT's.
     pub embedding_norm_epsilon: f64,
     /// How linear layers start. Uniform suits any width.
     pub initialisation: Initialisation,

@@ -17,7 +17,7 @@ use super::maps::AttentionMaps;
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::ops::{self, LayerNorm};
-use crate::position::{Position, places};
+use crate::position::{Position, contributions};
 
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
@@ -42,7 +42,7 @@ impl<B: ops::Backend> Decoder<B> {
     ///
     /// # Errors
     /// Those of [`Encoder::check`].
-    pub fn remember(
+    pub fn project_memory(
         &self,
         source: Option<Source<B>>,
         maps: Option<&mut AttentionMaps<B>>,
@@ -51,7 +51,9 @@ impl<B: ops::Backend> Decoder<B> {
         let mask = Mask::none().hide_keys(source.padding.clone());
         let read = encoder.forward(source, maps.map(|maps| &mut maps.encoder))?;
         let attentions = self.blocks.iter().filter_map(|block| block.cross_attention.as_ref());
-        attentions.map(|attention| attention.remember(read.clone(), read.clone(), mask.clone())).collect()
+        attentions
+            .map(|attention| attention.project_memory(read.clone(), read.clone(), mask.clone()))
+            .collect()
     }
 
     /// The stream behind the last block. With caches, one a block, the tokens follow those that were read
@@ -71,7 +73,7 @@ impl<B: ops::Backend> Decoder<B> {
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = tokens.dims();
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
-        let (added, position) = places(self.position.as_ref(), start, time)?;
+        let (added, position) = contributions(self.position.as_ref(), start, time)?;
         // An answer's padding stands at its end, where the causal mask hides it from all tokens.
         let mask = Mask::causal();
 

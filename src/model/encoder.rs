@@ -7,7 +7,7 @@ use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 use super::{block::Block, embedding::Embeddings};
 use crate::attention::Mask;
 use crate::ops::{self, LayerNorm};
-use crate::position::{Position, places};
+use crate::position::{Position, contributions};
 use crate::{Error, Result};
 
 /// A batch of sources.
@@ -67,7 +67,7 @@ impl<B: ops::Backend> Encoder<B> {
     ) -> Result<Tensor<B, 3>> {
         self.check(&source)?;
         let [_, time] = source.tokens.dims();
-        let (added, position) = places(self.position.as_ref(), 0, time)?;
+        let (added, position) = contributions(self.position.as_ref(), 0, time)?;
         let mask = Mask::none().hide_keys(source.padding);
 
         let mut x = self.embedding.forward(source.tokens, added)?; // [batch, time, d_model]

@@ -48,7 +48,7 @@ impl<B: ops::Backend> FeedForward<B> {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where the input is not `d_model` wide, or the residual has another shape.
-    pub fn forward_onto(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+    pub fn forward_residual(&self, residual: Tensor<B, 3>, input: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         let [d_model, _] = self.up.weight.shape().dims();
         check_width("input", input.dims(), d_model)?;
         check_residual(Some(&residual), input.dims())?;

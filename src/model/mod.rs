@@ -126,13 +126,13 @@ impl<B: ops::Backend> Model<B> {
 
     fn run(&self, inputs: Inputs<B>, mut maps: Option<&mut AttentionMaps<B>>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
-        let memories = self.remember(inputs.source, maps.as_deref_mut())?;
+        let memories = self.project_memory(inputs.source, maps.as_deref_mut())?;
         let x = self.stream(inputs.tokens, &memories, None, maps)?;
         Ok(self.logits(x))
     }
 
     /// What each layer attends over of a source; nothing in a model that reads none.
-    fn remember(
+    fn project_memory(
         &self,
         source: Option<Source<B>>,
         maps: Option<&mut AttentionMaps<B>>,
@@ -140,7 +140,7 @@ impl<B: ops::Backend> Model<B> {
         self.check_source(source.as_ref())?;
         match self {
             Model::OneLayer(_) => Ok(Vec::new()),
-            Model::Decoder(model) => model.remember(source, maps),
+            Model::Decoder(model) => model.project_memory(source, maps),
         }
     }
 

@@ -38,6 +38,6 @@ impl<B: ops::Backend> OneLayerDecoder<B> {
         let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
         let (mask, position) = (Mask::causal(), ScorePosition::None);
         // Nothing is added to what the attention makes: the model has no residual connection.
-        self.attention.forward_onto(None, embedded, &mask, &position, cache, maps)
+        self.attention.forward_residual(None, embedded, &mask, &position, cache, maps)
     }
 }

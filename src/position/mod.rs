@@ -123,7 +123,7 @@ impl PositionScheme {
 ///
 /// # Errors
 /// [`Error::Shape`] where the positions end before the tokens do.
-pub fn places<B: Backend>(
+pub fn contributions<B: Backend>(
     position: Option<&Position<B>>,
     start: usize,
     time: usize,

@@ -9,16 +9,16 @@ use std::f64::consts::PI;
 
 use burn::{lr_scheduler::LrScheduler, tensor::backend::Backend};
 
-use crate::config::{Shape, TrainingConfig};
+use crate::config::{ScheduleKind, TrainingConfig};
 
 /// A learning-rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     /// The course after the warm-up.
-    pub shape: Shape,
+    pub kind: ScheduleKind,
     /// The highest rate.
     pub peak: f64,
-    /// The lowest rate that a falling shape reaches.
+    /// The lowest rate that a falling schedule reaches.
     pub floor: f64,
     /// Steps of linear warm-up.
     pub warmup: usize,
@@ -34,7 +34,7 @@ impl Schedule {
             steps => steps.round() as usize,
         };
         Self {
-            shape: config.schedule,
+            kind: config.schedule,
             peak: config.learning_rate,
             floor: config.min_learning_rate,
             warmup,
@@ -44,22 +44,24 @@ impl Schedule {
 
     /// The learning rate of `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
-        let Self { shape, peak, floor, warmup, total } = *self;
+        let Self { kind, peak, floor, warmup, total } = *self;
         // 1. Warm-up.
         if step < warmup {
             return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
         }
         // 2. Beyond the end.
-        if step > total && shape != Shape::Constant {
+        if step > total && kind != ScheduleKind::Constant {
             return floor;
         }
         // 3. Between, from the peak to the floor.
         let ratio = (step - warmup) as f64 / (total.saturating_sub(warmup)).max(1) as f64;
-        match shape {
-            Shape::Constant => peak,
-            Shape::Linear => floor + (1.0 - ratio) * (peak - floor),
-            Shape::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
-            Shape::InverseSqrt => (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(floor),
+        match kind {
+            ScheduleKind::Constant => peak,
+            ScheduleKind::Linear => floor + (1.0 - ratio) * (peak - floor),
+            ScheduleKind::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
+            ScheduleKind::InverseSqrt => {
+                (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(floor)
+            }
         }
     }
 }
@@ -94,47 +96,49 @@ impl LrScheduler for Scheduler {
 mod tests {
     use super::*;
 
-    fn schedule(shape: Shape) -> Schedule {
-        Schedule { shape, peak: 1e-2, floor: 1e-3, warmup: 10, total: 110 }
+    fn schedule(kind: ScheduleKind) -> Schedule {
+        Schedule { kind, peak: 1e-2, floor: 1e-3, warmup: 10, total: 110 }
     }
 
     #[test]
     fn warmup_rises_in_equal_steps_and_meets_the_peak() {
-        for shape in [Shape::Constant, Shape::Linear, Shape::Cosine, Shape::InverseSqrt] {
-            let schedule = schedule(shape);
+        for kind in
+            [ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine, ScheduleKind::InverseSqrt]
+        {
+            let schedule = schedule(kind);
             for step in 0..10 {
                 let expected = 1e-2 * (step + 1) as f64 / 11.0;
                 assert!((schedule.at(step) - expected).abs() < 1e-15);
             }
-            assert!((schedule.at(10) - 1e-2).abs() < 1e-15, "{shape:?}");
+            assert!((schedule.at(10) - 1e-2).abs() < 1e-15, "{kind:?}");
         }
     }
 
     #[test]
-    fn falling_shapes_end_at_the_floor_and_stay_there() {
-        for shape in [Shape::Linear, Shape::Cosine] {
-            let schedule = schedule(shape);
+    fn falling_schedules_end_at_the_floor_and_stay_there() {
+        for kind in [ScheduleKind::Linear, ScheduleKind::Cosine] {
+            let schedule = schedule(kind);
             assert!((schedule.at(60) - 5.5e-3).abs() < 1e-12, "half way is half way down");
             assert!((schedule.at(110) - 1e-3).abs() < 1e-12);
             assert_eq!(schedule.at(111), 1e-3);
             assert_eq!(schedule.at(usize::MAX), 1e-3);
         }
         assert!(
-            (schedule(Shape::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
+            (schedule(ScheduleKind::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
             "four times as far is half the rate"
         );
-        assert_eq!(schedule(Shape::Constant).at(5_000), 1e-2);
+        assert_eq!(schedule(ScheduleKind::Constant).at(5_000), 1e-2);
     }
 
     #[test]
     fn a_warmup_longer_than_the_run_never_divides_by_zero() {
-        let schedule = Schedule { shape: Shape::Cosine, peak: 1.0, floor: 0.1, warmup: 50, total: 20 };
+        let schedule = Schedule { kind: ScheduleKind::Cosine, peak: 1.0, floor: 0.1, warmup: 50, total: 20 };
         assert!((0..100).all(|step| schedule.at(step).is_finite()));
     }
 
     #[test]
     fn the_scheduler_hands_out_the_schedule_from_any_step() {
-        let schedule = schedule(Shape::Cosine);
+        let schedule = schedule(ScheduleKind::Cosine);
         let mut scheduler = Scheduler { schedule, next: 7 };
         assert_eq!([scheduler.step(), scheduler.step()], [schedule.at(7), schedule.at(8)]);
     }

@@ -12,7 +12,7 @@ pub struct Budget {
     set: TrainingSet,
     /// Sequences that a trial sees.
     sequences: usize,
-    /// The same for a run of the config itself.
+    /// Sequences that a whole run of the config sees.
     whole: usize,
     /// Sequences to the first of several rungs.
     first: usize,
@@ -111,15 +111,15 @@ impl Budget {
         self.set.pace(config).steps_to(self.sequences(base, base.training.log_every))
     }
 
-    /// Sequences of the whole study at most, for races that so many trials start, and `spared` more than one
-    /// in `eta` go on from each rung. Every trial sees as many, within half a step.
-    pub fn study_sequences(&self, races: &[usize], spared: usize) -> usize {
+    /// Sequences of the whole study at most, for stages that so many new trials start, of which one in `eta` and
+    /// `extra_survivors` more continue from each rung. Every trial sees as many, within half a step.
+    pub fn study_sequences(&self, new_trials: &[usize], extra_survivors: usize) -> usize {
         let mut sequences = 0usize;
-        for &trials in races {
+        for &trials in new_trials {
             let (mut left, mut before) = (trials, 0);
             for reached in (0..self.rungs).map(|rung| self.sequences_to(rung)) {
                 sequences = sequences.saturating_add(left.saturating_mul(reached - before));
-                (left, before) = (left.min(left.div_ceil(self.eta) + spared), reached);
+                (left, before) = (left.min(left.div_ceil(self.eta) + extra_survivors), reached);
             }
         }
         sequences

@@ -68,7 +68,8 @@ impl Outline {
         // A config file holds signed numbers.
         let seed = base.run.seed;
         if seed.saturating_add(tune.seeds as u64 - 1) > i64::MAX as u64 {
-            let problem = format!("and `run.seed` = {seed} go beyond the largest seed: lower one of them");
+            let problem =
+                format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
             return Err(Error::key("tune.seeds", tune.seeds, problem));
         }
         let stages = Stages::new(&tune, &base, steps)?;
@@ -79,7 +80,7 @@ impl Outline {
         let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
         if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
             let problem = format!(
-                "leaves trials of {} no room to be compared so often, each time `tune.eta` = {} times as far: lower \
+                "is too many for trials of {}: each rung is `tune.eta` = {} times as many steps as the one before; lower \
                  it, or raise `tune.steps`",
                 counted(steps, "step"),
                 outline.stages.eta
@@ -121,9 +122,9 @@ impl Outline {
     /// Training sequences of the whole study at most, and what they would be without rungs: those of a
     /// trial do not depend on its batch size, as its steps do.
     pub fn study_sequences(&self) -> (usize, usize) {
-        let races = self.stages.races();
-        let all = self.budget.study_sequences(&[1], 0).saturating_mul(races.iter().sum());
-        let raced = self.budget.study_sequences(&races, self.stages.spared());
+        let new_trials = self.stages.new_trials();
+        let all = self.budget.study_sequences(&[1], 0).saturating_mul(new_trials.iter().sum());
+        let raced = self.budget.study_sequences(&new_trials, self.stages.extra_survivors());
         (raced.saturating_mul(self.tune.seeds), all.saturating_mul(self.tune.seeds))
     }
 

@@ -93,7 +93,8 @@ pub fn overfit<B: ops::AutodiffBackend>(
         false => format!(" of trial {:03} ({})", candidate.trial, setting_shown(&candidate.setting)),
     };
     let happened = format!(
-        "in the overfit check the loss{whose} on {} came from {:.2} to {:.2} nats in {}, not below {:.2}",
+        "in the overfit check the loss{whose} on {} went from {:.2} to {:.2} nats per token in {}, but must fall \
+         below {:.2}",
         counted(found.sequences, "sequence"),
         found.first,
         found.reached,
@@ -204,7 +205,7 @@ fn check_labels(dataset: &Dataset, batch: &Batch) -> Result<()> {
     }
     Err(Error::Input(format!(
         "overfit check: the labels cannot be learned: in {} the same tokens are followed by different ones, \
-         so no model comes below {chance:.2} nats, where a guess has {guess:.2}; check [data], as a longer \
+         so no model can reach less than {chance:.2} nats per token, where a uniform guess has {guess:.2}; check [data], as a longer \
          `data.length`, {ANYWAY}",
         counted(wide.rows, "sequence")
     )))
@@ -283,7 +284,8 @@ mod tests {
         let said = refused(&["training.learning_rate=1"]);
         assert!(said.starts_with("`training.learning_rate` = 1e0 is too high: "), "{said}");
         assert!(
-            said.contains(" nats in 300 steps, not below ") && said.contains("with a rate of 1e-"),
+            said.contains(" nats per token in 300 steps, but must fall below ")
+                && said.contains("with a rate of 1e-"),
             "{said}"
         );
         let said = refused(&["training.learning_rate=1e-6", "training.min_learning_rate=0"]);
@@ -317,7 +319,7 @@ mod tests {
         let searched = || candidate(7, &["training.learning_rate=10"], "\"training.learning_rate\" = 10.0");
         let said = checked(&[searched(), searched()]).unwrap_err().to_string();
         let starts =
-            "in the overfit check the loss of trial 007 (learning_rate 10.0) on 8 sequences came from ";
+            "in the overfit check the loss of trial 007 (learning_rate 10.0) on 8 sequences went from ";
         assert!(said.starts_with(starts), "{said}");
         assert!(said.contains("1e1 is too high; lower the values of `training.learning_rate`"), "{said}");
     }

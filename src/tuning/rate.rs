@@ -99,12 +99,12 @@ impl Verdict {
                 format!("the loss is lowest at {rate:.1e}: train with {suggested:.1e}")
             }
             Self::NeverFalls => format!(
-                "the curve has no minimum: no rate from {LOWEST:e} to {HIGHEST:e} lowers the loss by more than batches \
-                 differ; try a larger training.batch_size"
+                "the curve has no minimum: no rate from {LOWEST:e} to {HIGHEST:e} lowers the loss by more than the noise \
+                 between batches; try a larger training.batch_size"
             ),
             Self::NeverRises => format!(
-                "the curve has no minimum: the loss falls up to a rate of {HIGHEST:e}; does training.max_gradient_norm \
-                 hold steps back?"
+                "the curve has no minimum: the loss falls up to a rate of {HIGHEST:e}; try a larger \
+                 training.max_gradient_norm, for clipping may limit the steps"
             ),
         }
     }

@@ -50,8 +50,8 @@ pub struct Proposed {
     pub stage: Option<&'static str>,
     /// The furthest rung that it is to run to, counted from 0.
     pub rung: usize,
-    /// Whether it still races: any other is done, or was beaten and is given up.
-    pub races: bool,
+    /// Whether it still competes: any other is done, or was beaten and is given up.
+    pub is_racing: bool,
 }
 
 /// What a study proposes, as far as results go.
@@ -98,13 +98,13 @@ impl Stages {
     }
 
     /// The new trials of each stage at most. The best so far, which stands in each of several, is new in the first.
-    pub fn races(&self) -> Vec<usize> {
+    pub fn new_trials(&self) -> Vec<usize> {
         let settings = self.stages.iter().map(|stage| stage.settings(&self.start).len());
         settings.enumerate().map(|(number, settings)| settings - usize::from(number > 0)).collect()
     }
 
     /// How many more than one in `eta` may go on from a rung: the best so far.
-    pub fn spared(&self) -> usize {
+    pub fn extra_survivors(&self) -> usize {
         usize::from(!self.start.is_empty())
     }
 
@@ -121,7 +121,7 @@ impl Stages {
                 let known = trials[..before].iter().position(|trial| trial.setting == setting);
                 racing.push(known.unwrap_or(trials.len()));
                 if known.is_none() {
-                    trials.push(Proposed { setting, stage: stage.name, rung: 0, races: false });
+                    trials.push(Proposed { setting, stage: stage.name, rung: 0, is_racing: false });
                 }
             }
             let best_so_far = (!best.is_empty()).then(|| racing[0]);
@@ -131,7 +131,7 @@ impl Stages {
                 let missing = losses.iter().filter(|(_, loss)| loss.is_none());
                 let due = missing.map(|&(trial, _)| trial).collect::<Vec<_>>();
                 if !due.is_empty() {
-                    racing.into_iter().for_each(|trial| trials[trial].races = true);
+                    racing.into_iter().for_each(|trial| trials[trial].is_racing = true);
                     return Agenda { trials, due };
                 }
                 let is_last = rung + 1 == self.rungs;

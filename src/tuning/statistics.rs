@@ -12,8 +12,8 @@ pub fn deviation(values: &[f64]) -> f64 {
     (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
 }
 
-/// How far the last fifth, of three at least, spreads around its own straight line: a loss that still
-/// falls is steady.
+/// The standard deviation of the last fifth of the losses, three at least, around their own straight line (a loss
+/// that still falls steadily is steady); none of fewer.
 pub fn last_spread(losses: &[f64]) -> Option<f64> {
     let last = losses.len().div_ceil(5).max(3);
     let last = &losses[losses.len().checked_sub(last)?..];

@@ -179,7 +179,7 @@ impl Trial {
             () if known.iter().all(|run| run.is_over()) && any(Ended::EarlyStopped) => TrialEnd::EarlyStopped,
             () if known.iter().all(|run| run.is_over()) => TrialEnd::Completed,
             // Out of the race, a run that pauses will not go on.
-            () if !proposed.races => TrialEnd::Pruned,
+            () if !proposed.is_racing => TrialEnd::Pruned,
             () => TrialEnd::Unfinished,
         };
         // Of each run; none where one of them has none.
@@ -240,8 +240,8 @@ pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial>
 mod tests {
     use super::{super::testing::run, *};
 
-    fn put_together(trial: usize, runs: &[Option<&Record>], races: bool, failed: bool) -> Option<Trial> {
-        let proposed = Proposed { setting: Setting::new(), stage: None, rung: 0, races };
+    fn put_together(trial: usize, runs: &[Option<&Record>], is_racing: bool, failed: bool) -> Option<Trial> {
+        let proposed = Proposed { setting: Setting::new(), stage: None, rung: 0, is_racing };
         let runs = runs.iter().map(|run| run.map(Cow::Borrowed)).collect::<Vec<_>>();
         Trial::new(trial, &proposed, &runs, failed)
     }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_run_that_pauses_is_pruned_only_when_it_is_given_up() {
         let run = run(Ended::Paused, 20, &COURSE[..2]);
-        let ended = |races| put_together(0, &[Some(&run)], races, false).unwrap().ended;
+        let ended = |is_racing| put_together(0, &[Some(&run)], is_racing, false).unwrap().ended;
         assert_eq!((ended(true), ended(false)), (TrialEnd::Unfinished, TrialEnd::Pruned));
         assert_eq!(put_together(0, &[None], false, false), None);
         let failed = put_together(0, &[None], false, true).unwrap();

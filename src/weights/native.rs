@@ -164,7 +164,7 @@ pub fn load_model<B: ops::Backend>(
     device: &B::Device,
 ) -> Result<(Model<B>, Description)> {
     let (tensors, description) = checked(file)?;
-    let model = description.model.undrawn(description.sizes, device)?;
+    let model = description.model.init_lazy(description.sizes, device)?;
     let snapshot = |tensor: StoredTensor| {
         snapshot(&tensor.name.clone(), tensor.shape.clone().into(), move || tensor.read())
     };

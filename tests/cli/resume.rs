@@ -389,7 +389,7 @@ fn another_optimizer_begins_anew_and_says_so() {
     assert_eq!(state["updates"], 5);
     let sets = ["--set", "training.optimizer=adam", "--set", "training.steps=19"];
     let output = resume(place.path(), "run").args(sets).output().unwrap();
-    assert!(!text(&output.stderr).contains("begins anew"), "Adam and AdamW remember the same");
+    assert!(!text(&output.stderr).contains("begins anew"), "Adam and AdamW project_memory the same");
 }
 
 #[test]

@@ -113,9 +113,9 @@ fn cross_attention() {
         let attention = self_attention::<B>(&case, "", heads).to_split();
         let (query, memory) = (case.float("input.query"), case.float::<B, 3>("input.memory"));
         let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
-        let memory = attention.remember(memory.clone(), memory, mask).unwrap();
+        let memory = attention.project_memory(memory.clone(), memory, mask).unwrap();
         let mut maps = Vec::new();
-        let output = attention.forward_over(None, query, &memory, Some(&mut maps)).unwrap();
+        let output = attention.forward_memory(None, query, &memory, Some(&mut maps)).unwrap();
         case.assert_close("expected.output", output, CLOSE);
         case.assert_close("expected.weights", maps.remove(0), CLOSE);
     }

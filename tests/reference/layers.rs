@@ -61,7 +61,7 @@ fn decoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
     };
     let memory_mask = Mask::none().hide_keys(case.hidden("input.memory_key_padding"));
     let (x, memory): (Tensor<B, 3>, _) = (case.float("input.x"), case.float("input.memory"));
-    let memory = cross_attention.remember(memory.clone(), memory, memory_mask).unwrap();
+    let memory = cross_attention.project_memory(memory.clone(), memory, memory_mask).unwrap();
     let (mask, position) = (Mask::causal(), ScorePosition::None);
     let output = block.forward(x, Some(&memory), &mask, &position, None, [None, None]).unwrap();
     case.assert_close("expected.output", output, CLOSE);

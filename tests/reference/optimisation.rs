@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use causal_attention::config::{Shape, TrainingConfig};
+use causal_attention::config::{ScheduleKind, TrainingConfig};
 use causal_attention::ops;
 use causal_attention::training::{Optimizer, Schedule};
 
@@ -19,7 +19,7 @@ fn warmup_cosine() {
     let [peak, floor] = case.numbers("input.peak_floor")[..] else { panic!() };
     let [warmup, total] = case.numbers("input.warmup_total")[..] else { panic!() };
     let (warmup, total) = (warmup as usize, total as usize);
-    let schedule = Schedule { shape: Shape::Cosine, peak, floor, warmup, total };
+    let schedule = Schedule { kind: ScheduleKind::Cosine, peak, floor, warmup, total };
     for (step, expected) in case.numbers("expected.learning_rates").into_iter().enumerate() {
         let rate = schedule.at(step);
         assert!((rate - expected).abs() <= 1e-9 * expected, "step {step}: {rate}, not {expected}");

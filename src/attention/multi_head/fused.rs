@@ -109,7 +109,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         mask: &Mask<B>,
         position: &ScorePosition<B>,
     ) -> Result<Tensor<B, 3>> {
-        self.forward_onto(None, input, mask, position, None, None)
+        self.forward_residual(None, input, mask, position, None, None)
     }
 
     /// [`Self::forward`], with the weights as they were applied.
@@ -126,7 +126,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         position: &ScorePosition<B>,
     ) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
         let mut maps = Vec::with_capacity(1);
-        let output = self.forward_onto(None, input, mask, position, None, Some(&mut maps))?;
+        let output = self.forward_residual(None, input, mask, position, None, Some(&mut maps))?;
         Ok((output, maps.remove(0)))
     }
 
@@ -138,7 +138,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
     ///
     /// # Errors
     /// As [`Self::forward`], and where the residual has another shape than the input.
-    pub fn forward_onto(
+    pub fn forward_residual(
         &self,
         residual: Option<Tensor<B, 3>>,
         input: Tensor<B, 3>,

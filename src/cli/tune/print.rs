@@ -29,7 +29,7 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
     say(&format!("{name}: what a study would try, nothing is trained"));
     say(&format!(
         "  trials   {}{}, each of {} at the config's own batch size",
-        thousands(stages.races().iter().sum::<usize>() as f64),
+        thousands(stages.new_trials().iter().sum::<usize>() as f64),
         if seeds > 1 { format!(" with {seeds} seeds") } else { String::new() },
         counted(outline.steps(), "step")
     ));

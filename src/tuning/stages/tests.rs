@@ -94,7 +94,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
     let whole = play(&stages, bowl);
     let loss = |trial: usize, rung| bowl(&whole.trials[trial].setting, rung);
     let racing = |agenda: &Agenda| {
-        (0..agenda.trials.len()).filter(|&trial| agenda.trials[trial].races).collect::<Vec<_>>()
+        (0..agenda.trials.len()).filter(|&trial| agenda.trials[trial].is_racing).collect::<Vec<_>>()
     };
     // As after a kill in the middle of the third wave.
     let known = |trial, rung| rung < 2 || (trial, rung) == (whole.waves[2][0], 2);
@@ -110,7 +110,7 @@ fn who_is_beaten_at_a_rung_is_given_up_though_others_still_race() {
         "the study is complete"
     );
 
-    // In the recipe the best so far races on in every stage, and who was beaten in an earlier one does not.
+    // In the recipe the best so far goes on in every stage, and who was beaten in an earlier one does not.
     let recipe = self::stages("", 1_000);
     let best_first = |trial: usize, _| (trial < 3).then(|| f64::from(u8::from(trial > 0)));
     let agenda = recipe.agenda(best_first);
@@ -145,7 +145,7 @@ fn the_recipe_keeps_the_best_of_each_stage_and_tries_no_setting_twice() {
     order.dedup();
     assert_eq!(order, ["batch size", "learning rate", "heads and width", "dropout"]);
     assert_eq!(played.trials.len(), 3 + 3 + 8 + 3, "the best so far is compared, not tried again");
-    assert_eq!(stages("", 1_000).races().iter().sum::<usize>(), played.trials.len(), "as announced");
+    assert_eq!(stages("", 1_000).new_trials().iter().sum::<usize>(), played.trials.len(), "as announced");
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn the_best_so_far_goes_on_in_the_recipe_however_slowly_it_begins() {
         played.trials.iter().all(|trial| far(&trial.setting) <= 2),
         "only heads and width change together"
     );
-    let (races, spared) = (stages.races(), stages.spared());
-    for (stage, trials) in races.into_iter().enumerate() {
+    let (new_trials, extra_survivors) = (stages.new_trials(), stages.extra_survivors());
+    for (stage, trials) in new_trials.into_iter().enumerate() {
         let (begun, ended) = (played.waves[2 * stage].len(), ended(stage).len());
-        assert!(begun <= trials && ended <= begun.div_ceil(2) + spared, "{stage}: {begun}, {ended}");
+        assert!(begun <= trials && ended <= begun.div_ceil(2) + extra_survivors, "{stage}: {begun}, {ended}");
     }
 }
