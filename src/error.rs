@@ -116,16 +116,27 @@ impl Error {
         Error::Io { action, path: path.as_ref().to_path_buf(), source }
     }
 
-    /// A problem at a place in a file.
-    pub fn file(
+    /// A problem with a whole file.
+    pub fn file(path: impl AsRef<Path>, problem: impl Into<String>) -> Self {
+        Self::in_file(path, None, None, problem)
+    }
+
+    /// A problem at a line and a column of a file, as far as they are known.
+    pub fn in_file(
         path: impl AsRef<Path>,
         line: Option<usize>,
         column: Option<usize>,
         problem: impl Into<String>,
     ) -> Self {
-        Error::File {
-            place: Place { path: path.as_ref().to_path_buf(), line, column },
-            problem: problem.into(),
+        let place = Place { path: path.as_ref().to_path_buf(), line, column };
+        Error::File { place, problem: problem.into() }
+    }
+
+    /// Refuses the `value` of a key that is below `least` or above `most`.
+    pub fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
+        match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(Error::key(key, value, format!("must be from {least} to {most}"))),
         }
     }
 

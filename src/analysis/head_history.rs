@@ -49,7 +49,7 @@ impl HeadHistory {
             let damaged = |problem: &dyn Display| {
                 let problem =
                     format!("is no table of head scores: {problem}; without the file they are left out");
-                Error::file(path, Some(index + 2), None, problem)
+                Error::in_file(path, Some(index + 2), None, problem)
             };
             let row: HashMap<String, Option<f64>> = row.map_err(|error: csv::Error| damaged(&error))?;
             let number = |column: &str| row.get(column).copied().flatten().map(|number| number as usize);

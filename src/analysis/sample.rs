@@ -95,7 +95,7 @@ impl Sample {
             "holds no sample at place {index}: inputs, targets and roles must be as many, at least one, \
              and tokens below {vocab}"
         );
-        Err(Error::file(path, None, None, problem))
+        Err(Error::file(path, problem))
     }
 
     fn is_whole(&self, vocab: usize) -> bool {

@@ -51,13 +51,12 @@ pub fn run(args: Args) -> Result<()> {
     args.backend.choose_for_run(&mut config.training, &args.set)?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
-    let weights = native::to_bytes(&imported.tensors, Some(&description))?;
     let vocabulary =
         serde_json::to_vec_pretty(&imported.vocabulary).expect("a vocabulary holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
-        write_atomically(&folder.model(), &weights)?;
+        native::write(&folder.model(), &imported.tensors, &description)?;
         Hashes::of(folder)?.write(folder)
     })?;
     let sizes = description.sizes;

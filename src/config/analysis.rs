@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
 
 /// What is looked at after a run.
@@ -34,22 +35,20 @@ impl Default for AnalysisConfig {
 impl AnalysisConfig {
     /// Checks the keys, for a model with `heads` heads a layer.
     pub fn check(&self, heads: usize) -> Result<()> {
-        if self.samples == 0 || self.samples > 1_000 {
-            return Err(Error::key("analysis.samples", self.samples, "must lie between 1 and 1,000"));
-        }
-        if self.sequences == 0 {
-            return Err(Error::key("analysis.sequences", 0, "must be at least 1"));
-        }
-        if self.sample >= self.samples {
-            let problem = format!("must be below `analysis.samples` = {}: they count from 0", self.samples);
-            return Err(Error::key("analysis.sample", self.sample, problem));
-        }
-        match self.head {
-            Some(head) if head >= heads => {
-                let problem = format!("must be below `model.heads` = {heads}: they count from 0");
-                Err(Error::key("analysis.head", head, problem))
+        Error::check_range("analysis.samples", self.samples, 1, 1_000)?;
+        Error::check_range("analysis.sequences", self.sequences, 1, MOST_STEPS)?;
+        for (key, number, of, count) in [
+            ("analysis.sample", self.sample, "analysis.samples", self.samples),
+            ("analysis.head", self.head.unwrap_or(0), "model.heads", heads),
+        ] {
+            if number >= count {
+                return Err(Error::key(
+                    key,
+                    number,
+                    format!("must be below `{of}` = {count}: they count from 0"),
+                ));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }

@@ -35,21 +35,16 @@ const NOTHING: &str = "nothing";
 impl Config {
     /// The first key in some sections that has another value in `other`.
     pub fn difference(&self, other: &Self, sections: &[&str]) -> Option<Difference> {
-        let (here, there) = (self.to_table(), other.to_table());
-        let none = toml::Value::Table(toml::Table::new());
-        sections.iter().find_map(|&section| {
-            let (here, there) = (here.get(section).unwrap_or(&none), there.get(section).unwrap_or(&none));
-            let mut keys = here.as_table().into_iter().chain(there.as_table()).flat_map(toml::Table::keys);
-            let key = keys.find(|&key| here.get(key) != there.get(key))?;
-            let shown = |value: Option<&toml::Value>| {
-                value.map_or(NOTHING.to_string(), |value| value.to_string().replace('\n', " ").trim().into())
-            };
-            Some(Difference {
-                key: format!("{section}.{key}"),
-                here: shown(here.get(key)),
-                there: shown(there.get(key)),
-            })
-        })
+        let (here, there) = (self.values(), other.values());
+        let mut keys = sections.iter().flat_map(|section| {
+            let is_of = move |key: &&String| key.split('.').next() == Some(section);
+            here.keys().chain(there.keys()).filter(is_of)
+        });
+        let key = keys.find(|&key| here.get(key) != there.get(key))?;
+        let shown = |value: Option<&toml::Value>| {
+            value.map_or(NOTHING.to_string(), |value| value.to_string().replace('\n', " ").trim().into())
+        };
+        Some(Difference { key: key.clone(), here: shown(here.get(key)), there: shown(there.get(key)) })
     }
 
     /// Refuses to go on with the run in `folder` by another config than it was `made_with`, but for the keys of

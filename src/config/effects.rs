@@ -70,15 +70,13 @@ impl Config {
                 "early stopping, which `training.patience` asks for",
             ),
         ];
-        let (given, default) = (self.to_table(), Self::default().to_table());
-        let idle = keys.into_iter().filter(|(_, is_read, _)| !is_read).filter_map(|(key, _, reader)| {
-            let (section, name) = key.split_once('.')?;
-            let value = given.get(section)?.get(name)?;
-            let is_default = default.get(section)?.get(name) == Some(value);
-            let problem = || format!("has no effect: it is for {reader} alone");
-            (!is_default).then(|| Error::key(key, value, problem()))
-        });
-        idle.collect()
+        let (given, default) = (self.values(), Self::default().values());
+        let idle =
+            keys.into_iter().filter(|(key, is_read, _)| !is_read && given.get(*key) != default.get(*key));
+        let told = |(key, _, reader): (&str, _, &str)| {
+            Some(Error::key(key, given.get(key)?, format!("has no effect: it is for {reader} alone")))
+        };
+        idle.filter_map(told).collect()
     }
 }
 

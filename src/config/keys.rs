@@ -1,11 +1,13 @@
 //! Which sections and keys there are, with what they mean and their defaults: all of it read from the structs that
 //! hold their values.
 
-use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, value::MapDeserializer};
 use serde_json::Value as Json;
 use toml::Value;
 
@@ -73,37 +75,24 @@ fn keys_of(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names of a struct's fields as serde asks for them.
+/// The names of a struct's fields, which serde says where it meets another.
 fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
-    struct FieldNames<'a>(&'a mut &'static [&'static str]);
+    #[derive(Debug, thiserror::Error)]
+    #[error("the fields are {0:?}")]
+    struct Fields(&'static [&'static str]);
 
-    impl<'de> Deserializer<'de> for FieldNames<'_> {
-        type Error = de::value::Error;
-
-        fn deserialize_struct<V: Visitor<'de>>(
-            self,
-            _name: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Self::Error> {
-            *self.0 = fields;
-            self.deserialize_any(visitor)
+    impl de::Error for Fields {
+        fn custom<M: Display>(_: M) -> Self {
+            Self(&[])
         }
 
-        fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-            Err(de::Error::custom("only the names were asked for"))
-        }
-
-        serde::forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
-            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+            Self(expected)
         }
     }
 
-    let mut fields: &'static [&'static str] = &[];
-    // An error is all that this ever returns.
-    let _ = T::deserialize(FieldNames(&mut fields));
-    fields
+    let unknown = std::iter::once(("", ""));
+    T::deserialize(MapDeserializer::<_, Fields>::new(unknown)).map_or_else(|Fields(names)| names, |_| &[])
 }
 
 /// The key of the space of a search, a table in its section.
@@ -147,27 +136,25 @@ pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
 pub(super) fn check_keys(entries: &Entries) -> Result<()> {
     for (key, Entry { value, text, .. }) in entries {
         let problem = match key.split_once('.') {
-            None if value.is_table() && !keys_of(key).is_empty() => continue,
-            None if value.is_table() => unknown("", key),
-            None if !keys_of(key).is_empty() => format!("must be a section: write [{key}] above its keys"),
-            None => match section_of(key) {
-                Some(meant) => {
+            None => match (keys_of(key).is_empty(), value.is_table(), section_of(key)) {
+                (false, true, _) => continue,
+                (false, false, _) => format!("must be a section: write [{key}] above its keys"),
+                (true, false, Some(meant)) => {
                     format!("stands outside its section: write it below [{meant}], as `{meant}.{key}`")
                 }
-                None => unknown("", key),
+                (true, ..) => unknown("", key),
             },
             Some((section, _)) if keys_of(section).is_empty() => unknown("", section),
             Some((section, name)) if keys_of(section).contains(&name) => continue,
-            Some((section, name)) => match (name.strip_prefix("search."), searched_outside(name, value)) {
-                (Some(searched), _) if section == "tune" => match unsearchable(searched) {
+            Some(("tune", name)) => match (name.strip_prefix("search."), searched_outside(name, value)) {
+                (Some(searched), _) => match unsearchable(searched) {
                     Some(problem) => problem,
                     None => continue,
                 },
-                (_, Some(searched)) if section == "tune" => {
-                    format!("belongs below [{SEARCH}]: \"{searched}\" = {text}")
-                }
-                _ => unknown(section, name),
+                (None, Some(searched)) => format!("belongs below [{SEARCH}]: \"{searched}\" = {text}"),
+                (None, None) => unknown("tune", name),
             },
+            Some((section, name)) => unknown(section, name),
         };
         return Err(Error::key(key, text, problem));
     }
@@ -176,12 +163,11 @@ pub(super) fn check_keys(entries: &Entries) -> Result<()> {
 
 /// What is wrong with a key that is searched; none where it is known.
 fn unsearchable(searched: &str) -> Option<String> {
-    let meant = match searched.split_once('.') {
-        Some((section, name)) if keys_of(section).contains(&present_name(section, name)) => return None,
-        Some((section, name)) => meant(section, name),
-        None => section_of(searched).map(|section| format!("{section}.{searched}")),
-    };
-    let answer = meant.map_or_else(
+    let (section, name) = searched.split_once('.').unwrap_or(("", searched));
+    if !section.is_empty() && keys_of(section).contains(&present_name(section, name)) {
+        return None;
+    }
+    let answer = meant(section, name).map_or_else(
         || "search keys of [model] and [training], as training.learning_rate".to_string(),
         |meant| format!("did you mean `{meant}`?"),
     );
@@ -218,11 +204,8 @@ fn section_of(name: &str) -> Option<&'static str> {
 /// The key that a list or a range in [tune] is for, which stands outside [tune.search].
 fn searched_outside(name: &str, value: &Value) -> Option<String> {
     let is_searched = value.is_array() || value.get("min").is_some() && value.get("max").is_some();
-    let mut keys = ["data", "training", "model"]
-        .into_iter()
-        .flat_map(|section| keys_of(section).iter().map(move |&known| (known, format!("{section}.{known}"))));
-    let found = keys.find(|(known, whole)| name == *known || name == whole)?;
-    is_searched.then_some(found.1)
+    let (section, key) = name.split_once('.').or_else(|| Some((section_of(name)?, name)))?;
+    (is_searched && keys_of(section).contains(&key)).then(|| format!("{section}.{key}"))
 }
 
 #[cfg(test)]

@@ -241,8 +241,14 @@ impl Config {
         }
     }
 
-    fn to_table(&self) -> toml::Table {
-        toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say")
+    /// The value of each key that has one, by the key with its section.
+    fn values(&self) -> BTreeMap<String, toml::Value> {
+        let sections = toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say");
+        let keys = |(section, keys): (String, toml::Value)| {
+            let keys = keys.try_into::<toml::Table>().unwrap_or_default().into_iter();
+            keys.map(move |(key, value)| (format!("{section}.{key}"), value))
+        };
+        sections.into_iter().flat_map(keys).collect()
     }
 
     /// The config as TOML, every key as used, with whole paths: whoever reads it may be in another folder.

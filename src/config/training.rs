@@ -165,7 +165,7 @@ impl Default for TrainingConfig {
 }
 
 /// More steps than this are a slip of the keyboard: at a thousand in a second they take 34 years.
-const MOST_STEPS: usize = 1 << 40;
+pub(super) const MOST_STEPS: usize = 1 << 40;
 const MOST_SEQUENCES: usize = 1 << 20;
 
 /// Steps of a run that names neither steps nor epochs.
@@ -179,43 +179,36 @@ impl TrainingConfig {
                 format!("cannot be combined with `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
         }
-        let counts = [
-            ("training.threads", self.threads.unwrap_or(1), 1_024, "any machine serves"),
-            ("training.steps", self.steps.unwrap_or(1), MOST_STEPS, "any run takes"),
-            ("training.epochs", self.epochs.unwrap_or(1), MOST_STEPS, "any run takes"),
-            ("training.log_every", self.log_every, MOST_STEPS, "any run takes"),
-            ("training.batch_size", self.batch_size, MOST_SEQUENCES, "any memory holds"),
-            ("training.accumulate", self.accumulate, MOST_SEQUENCES, "any memory holds"),
-        ];
-        for (key, value, most, what) in counts {
-            if value == 0 {
-                return Err(Error::key(key, value, "must be at least 1"));
-            }
-            if value > most {
-                return Err(Error::key(key, value, format!("is more than {what}: at most {most}")));
-            }
+        for (key, value, most) in [
+            ("training.threads", self.threads.unwrap_or(1), 1_024),
+            ("training.steps", self.steps.unwrap_or(1), MOST_STEPS),
+            ("training.epochs", self.epochs.unwrap_or(1), MOST_STEPS),
+            ("training.log_every", self.log_every, MOST_STEPS),
+            ("training.batch_size", self.batch_size, MOST_SEQUENCES),
+            ("training.accumulate", self.accumulate, MOST_SEQUENCES),
+        ] {
+            Error::check_range(key, value, 1, most)?;
         }
-        let above_0 = |value: f64| value.is_finite() && value > 0.0;
-        let from_0 = |value: f64| value.is_finite() && value >= 0.0;
-        let part = |value: f64| (0.0..1.0).contains(&value);
-        let (above, from, within) =
-            ("must be a number above 0", "must be 0 or a number above it", "must lie in [0, 1)");
-        let numbers = [
-            ("training.learning_rate", self.learning_rate, above_0(self.learning_rate), above),
-            ("training.epsilon", self.epsilon, above_0(self.epsilon), above),
-            ("training.warmup", self.warmup, from_0(self.warmup), from),
-            ("training.min_learning_rate", self.min_learning_rate, from_0(self.min_learning_rate), from),
-            ("training.weight_decay", self.weight_decay, from_0(self.weight_decay), from),
-            ("training.max_gradient_norm", self.max_gradient_norm, from_0(self.max_gradient_norm), from),
-            ("training.min_delta", self.min_delta, from_0(self.min_delta), from),
-            ("training.max_minutes", self.max_minutes, from_0(self.max_minutes), from),
-            ("training.beta1", self.beta1, part(self.beta1), within),
-            ("training.beta2", self.beta2, part(self.beta2), within),
-            ("training.momentum", self.momentum, part(self.momentum), within),
-            ("training.label_smoothing", self.label_smoothing, part(self.label_smoothing), within),
-        ];
-        if let Some((key, value, _, problem)) = numbers.into_iter().find(|(_, _, fits, _)| !fits) {
-            return Err(Error::key(key, value, problem));
+        let above_0 = (f64::MIN_POSITIVE, f64::MAX, "must be a number above 0");
+        let from_0 = (0.0, f64::MAX, "must be 0 or a number above it");
+        let part = (0.0, 1.0_f64.next_down(), "must lie in [0, 1)");
+        for (key, value, (least, most, problem)) in [
+            ("training.learning_rate", self.learning_rate, above_0),
+            ("training.epsilon", self.epsilon, above_0),
+            ("training.warmup", self.warmup, from_0),
+            ("training.min_learning_rate", self.min_learning_rate, from_0),
+            ("training.weight_decay", self.weight_decay, from_0),
+            ("training.max_gradient_norm", self.max_gradient_norm, from_0),
+            ("training.min_delta", self.min_delta, from_0),
+            ("training.max_minutes", self.max_minutes, from_0),
+            ("training.beta1", self.beta1, part),
+            ("training.beta2", self.beta2, part),
+            ("training.momentum", self.momentum, part),
+            ("training.label_smoothing", self.label_smoothing, part),
+        ] {
+            if !(least..=most).contains(&value) {
+                return Err(Error::key(key, value, problem));
+            }
         }
         if self.warmup > MOST_STEPS as f64 {
             let problem = "is longer than any run: give steps, or a fraction of the run below 1";
@@ -264,8 +257,8 @@ mod tests {
     fn numbers_that_no_run_has_are_refused_and_a_warmup_beyond_the_end_is_told() {
         let default = TrainingConfig::default;
         for (config, part) in [
-            (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "more than any run takes"),
-            (TrainingConfig { epochs: Some(usize::MAX / 2), ..default() }, "more than any run takes"),
+            (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "must be from 1 to 1099511627776"),
+            (TrainingConfig { epochs: Some(usize::MAX / 2), ..default() }, "must be from 1 to 1099511627776"),
             (TrainingConfig { beta1: f64::NAN, ..default() }, "must lie in [0, 1)"),
         ] {
             let said = config.check().unwrap_err().to_string();

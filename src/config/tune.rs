@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
 
 /// How hyper-parameters are searched.
@@ -94,20 +95,14 @@ impl TuneConfig {
 
     /// Checks what can be known without the rest of the config.
     pub fn check(&self) -> Result<()> {
-        let counts = [
-            ("tune.trials", self.trials, 1),
-            ("tune.seeds", self.seeds, 1),
-            ("tune.steps", self.steps.unwrap_or(1), 1),
-            ("tune.rungs", self.rungs.unwrap_or(1), 1),
-            ("tune.eta", self.eta.unwrap_or(2), 2),
-        ];
-        for (key, value, least) in counts {
-            if value < least {
-                return Err(Error::key(key, value, format!("must be at least {least}")));
-            }
-            if value > MOST && key != "tune.steps" {
-                return Err(Error::key(key, value, format!("is more than a study holds: at most {MOST}")));
-            }
+        for (key, value, least, most) in [
+            ("tune.trials", self.trials, 1, MOST),
+            ("tune.seeds", self.seeds, 1, MOST),
+            ("tune.steps", self.steps.unwrap_or(1), 1, MOST_STEPS),
+            ("tune.rungs", self.rungs.unwrap_or(1), 1, MOST),
+            ("tune.eta", self.eta.unwrap_or(2), 2, MOST),
+        ] {
+            Error::check_range(key, value, least, most)?;
         }
         match (self.method(), self.search.is_empty()) {
             (Method::Recipe, false) => Err(Error::key(
@@ -144,11 +139,11 @@ mod tests {
                 TuneConfig { method: Some(Method::Grid), ..none.clone() },
                 "`tune.method` = \"grid\" needs keys",
             ),
-            (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be at least 1"),
-            (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be at least 2"),
-            (TuneConfig { trials: 1 << 20, ..some.clone() }, "at most 10000"),
-            (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "at most 10000"),
-            (TuneConfig { eta: Some(usize::MAX), ..some }, "at most 10000"),
+            (TuneConfig { trials: 0, ..some.clone() }, "`tune.trials` = 0 must be from 1 to 10000"),
+            (TuneConfig { eta: Some(1), ..some.clone() }, "`tune.eta` = 1 must be from 2 to 10000"),
+            (TuneConfig { trials: 1 << 20, ..some.clone() }, "must be from"),
+            (TuneConfig { rungs: Some(usize::MAX), ..some.clone() }, "must be from"),
+            (TuneConfig { eta: Some(usize::MAX), ..some }, "must be from"),
         ] {
             let said = config.check().unwrap_err().to_string();
             assert!(said.contains(part), "{said}");

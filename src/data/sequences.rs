@@ -81,7 +81,7 @@ impl Sequences {
             let training = Self::windows(stream.clone(), 0..train, length);
             return Ok((training, Self::windows(stream, train..all, length)));
         };
-        Err(Error::file(&config.path, None, None, problem))
+        Err(Error::file(&config.path, problem))
     }
 
     /// Samples an epoch. A stream has as many as windows side by side cover it.

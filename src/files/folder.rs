@@ -39,7 +39,8 @@ impl HiddenFolder {
             let parent = parent.display();
             return Err(Error::Input(format!("`{parent}` is no folder: name another place with {option}")));
         }
-        let made = MadeFolders::missing(&parent);
+        let missing = parent.ancestors().take_while(|folder| !folder.exists());
+        let made = MadeFolders(missing.map(Path::to_path_buf).collect());
         fs::create_dir_all(&parent).map_err(|error| refused("create", &parent, &error))?;
         let folder = hidden(prefix, 0o777).tempdir_in(&parent);
         let folder = folder.map_err(|error| refused("write into", &parent, &error))?;
@@ -65,16 +66,9 @@ impl HiddenFolder {
     }
 }
 
-/// The folders that are made for another to stand in: removed again if it comes to nothing.
+/// The folders that are made for another to stand in, the innermost first: removed again if it comes to nothing.
 #[derive(Debug)]
 struct MadeFolders(Vec<PathBuf>);
-
-impl MadeFolders {
-    /// Those on the way to `path` that do not exist yet, the innermost first.
-    fn missing(path: &Path) -> Self {
-        Self(path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect())
-    }
-}
 
 impl Drop for MadeFolders {
     fn drop(&mut self) {
@@ -116,7 +110,7 @@ pub fn with_remedy(error: Error, remedy: &str) -> Error {
 pub fn create(folder: &Path) -> Result<()> {
     if folder.is_symlink() {
         let problem = "is a link to another place, into which nothing is written: remove it";
-        return Err(Error::file(folder, None, None, problem));
+        return Err(Error::file(folder, problem));
     }
     fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))
 }

@@ -42,7 +42,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
             true => "is a folder; give the path of a file",
             false => "is a device or a socket, which may never end; give the path of a file",
         };
-        return Err(Error::file(path, None, None, problem));
+        return Err(Error::file(path, problem));
     }
     let file = File::open(path).map_err(failed)?;
     match kind.is_file() {
@@ -67,7 +67,7 @@ pub fn open_own(path: &Path) -> Result<File> {
         }
         _ => return File::open(path).map_err(|error| Error::io("read", path, error)),
     };
-    Err(Error::file(path, None, None, problem))
+    Err(Error::file(path, problem))
 }
 
 /// All that such a file holds.
@@ -75,12 +75,8 @@ pub fn open_own(path: &Path) -> Result<File> {
 /// # Errors
 /// As [`open_own`].
 pub fn read_own(path: &Path) -> Result<Vec<u8>> {
-    read_all(open_own(path)?, path)
-}
-
-fn read_all(mut file: File, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    open_own(path)?.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
     Ok(bytes)
 }
 
@@ -94,21 +90,9 @@ fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     if bytes.len() as u64 > LARGEST_STREAM {
         let problem =
             "is a stream of more than 1 GiB, and is held in memory; write it into a file and name that";
-        return Err(Error::file(path, None, None, problem));
+        return Err(Error::file(path, problem));
     }
     Ok(bytes)
-}
-
-/// Reads the whole of a regular file or a stream.
-///
-/// # Errors
-/// As [`open`].
-pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
-    let path = path.as_ref();
-    match open(path)? {
-        Input::Stream(bytes) => Ok(bytes),
-        Input::File(file) => read_all(file, path),
-    }
 }
 
 /// A text that is read as often as is asked for, and never held as a whole unless it comes from a stream.
@@ -191,7 +175,7 @@ impl Iterator for Pieces<'_> {
         if text.len() < self.buffer.len().min(PIECE) {
             let byte = self.byte + text.len();
             let problem = format!("is not UTF-8 at byte {byte}; save it as UTF-8, as by `iconv -t UTF-8`");
-            return Some(Err(Error::file(self.path, Some(self.line + lines(text)), None, problem)));
+            return Some(Err(Error::in_file(self.path, Some(self.line + lines(text)), None, problem)));
         }
         let piece = text[..end_of_piece(text)].to_string();
         self.line += lines(&piece);
@@ -230,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_refused_before_it_is_read() {
-        let error = read("/dev/zero").unwrap_err();
+        let error = Text::open("/dev/zero").unwrap_err();
         let expected = "/dev/zero: is a device or a socket, which may never end; give the path of a file";
         assert_eq!((error.to_string().as_str(), error.exit_code()), (expected, 2));
         let error = read_own("/dev/zero".as_ref()).unwrap_err().to_string();
@@ -268,6 +252,6 @@ mod tests {
         io::Write::write_all(&mut writer, b"to be").unwrap();
         drop(writer);
         let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
-        assert_eq!(read(path).unwrap(), b"to be");
+        assert_eq!(Text::open(path).unwrap().whole().unwrap(), "to be");
     }
 }

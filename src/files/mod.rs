@@ -5,7 +5,7 @@ mod folder;
 mod input;
 
 pub use folder::{HiddenFolder, check_output, create, show_at, with_remedy, write_output};
-pub use input::{Input, Pieces, Text, open, open_own, read, read_own};
+pub use input::{Input, Pieces, Text, open, open_own, read_own};
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -22,19 +22,19 @@ use crate::error::{Error, Result, expected};
 /// If it is missing, cannot be read or understood: names the place.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
     if !path.exists() {
-        return Err(Error::file(path, None, None, format!("is missing: it must hold {what}")));
+        return Err(Error::file(path, format!("is missing: it must hold {what}")));
     }
     parse_json(&read_own(path)?, path, what)
 }
 
-/// As [`read_json`], of the bytes of the file at `path`.
+/// As [`read_json`], of what was read of the file at `path`.
 ///
 /// # Errors
-/// If they cannot be understood: names the place.
-pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], path: &Path, what: &str) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
+/// If it cannot be understood: names the place.
+pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> Result<T> {
+    serde_json::from_slice(json).map_err(|error| {
         let problem = format!("{}: the file must hold {what}", expected(&error.to_string()));
-        Error::file(path, Some(error.line()), Some(error.column()), problem)
+        Error::in_file(path, Some(error.line()), Some(error.column()), problem)
     })
 }
 

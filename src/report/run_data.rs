@@ -51,7 +51,7 @@ impl RunData {
         }
         let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source)?;
         if samples.is_empty() {
-            return Err(Error::file(folder.samples(), None, None, "holds no sample to draw"));
+            return Err(Error::file(folder.samples(), "holds no sample to draw"));
         }
         let longest = Sample::longest(config.model.layers * config.model.heads);
         let is_cut: Vec<bool> = samples.iter().map(|sample| sample.inputs.len() > longest).collect();

@@ -79,7 +79,7 @@ impl History {
                  it: restore the file, or begin another run with its weights by train --from RUN",
                 text.len()
             );
-            return Err(Error::file(path, None, None, problem));
+            return Err(Error::file(path, problem));
         };
         let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
         Ok(Self { path: path.to_path_buf(), file, bytes, rows: parse(kept, path)? })
@@ -118,7 +118,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
 fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(text);
     if !reader.headers().is_ok_and(|header| header.iter().eq(HEADER.split(','))) {
-        return Err(Error::file(path, Some(1), None, format!("must begin with {HEADER}")));
+        return Err(Error::in_file(path, Some(1), None, format!("must begin with {HEADER}")));
     }
     let row = |row: Result<Row, csv::Error>| {
         row.map_err(|error| {
@@ -128,7 +128,7 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
                 csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
                 _ => error.to_string(),
             };
-            Error::file(path, line, None, format!("is no row of metrics: {problem}"))
+            Error::in_file(path, line, None, format!("is no row of metrics: {problem}"))
         })
     };
     reader.deserialize().map(row).collect()

@@ -69,7 +69,9 @@ impl RunFolder {
             )));
         }
         let file = WeightsFile::open_own(self.model())?;
-        match self.wrote_weights(&file) {
+        let is_own = self.wrote_weights(&file);
+        file.release(0..file.len());
+        match is_own {
             Some(false) => {
                 Err(file
                     .error(format!("is not the file that the run wrote: its content has changed. {RESTORE}")))
@@ -177,7 +179,7 @@ impl RunFolder {
             }
             () => return Ok(()),
         };
-        Err(Error::file(path, None, None, problem))
+        Err(Error::file(path, problem))
     }
 }
 

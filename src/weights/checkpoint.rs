@@ -45,7 +45,7 @@ pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let path = match path.is_dir() {
             false => path.clone(),
             true => usual().ok_or_else(|| {
-                Error::file(path, None, None, format!("holds no weights: none of {}", FILES.join(", ")))
+                Error::file(path, format!("holds no weights: none of {}", FILES.join(", ")))
             })?,
         };
         match path.extension().is_some_and(|extension| extension == "json") {
@@ -66,7 +66,7 @@ fn shards(index: &Path) -> Result<BTreeSet<PathBuf>> {
     let Index { weight_map } = read_json(index, what)?;
     let beside = |name: &String| match Path::new(name).file_name() {
         Some(plain) if plain == name.as_str() => Ok(index.with_file_name(name)),
-        _ => Err(Error::file(index, None, None, format!("names `{name}`, which is no file beside it"))),
+        _ => Err(Error::file(index, format!("names `{name}`, which is no file beside it"))),
     };
     weight_map.values().map(beside).collect()
 }

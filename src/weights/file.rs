@@ -106,11 +106,11 @@ impl WeightsFile {
 
     /// What is wrong with the file.
     pub fn error(&self, problem: impl Into<String>) -> Error {
-        Error::file(&self.path, None, None, problem)
+        Error::file(&self.path, problem)
     }
 
     /// Gives a piece of memory back: what is read of it again, comes from the file again.
-    fn release(&self, piece: Range<usize>) {
+    pub fn release(&self, piece: Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(bytes) = &*self.bytes {
             // SAFETY: the map is read-only and of a file, so its bytes stay what they are. That the advice is not

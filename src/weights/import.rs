@@ -12,7 +12,7 @@ use super::native::{self, Description, Tensors};
 use super::{check_finite, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::files::{parse_json, read, read_json};
+use crate::files::{Text, parse_json, read_json};
 use crate::terminal::counted;
 
 /// The naming of the weights.
@@ -105,7 +105,7 @@ fn read_gpt2(files: &[PathBuf], layout: Layout, named: Option<&Path>) -> Result<
     let (tensors, arguments) = checkpoint::read(files, gpt2::is_mask)?;
     let beside = first.with_file_name("config.json");
     let (config, place) = match (named, arguments) {
-        (Some(path), _) => (parse_json(&read(path)?, path, CONFIG)?, path),
+        (Some(path), _) => (parse_json(Text::open(path)?.whole()?.as_bytes(), path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
         (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, beside.as_path()),
         (None, None) => (json!({}), first),

@@ -32,7 +32,7 @@ fn refuse(origin: &Path, problems: &[String], told: impl Fn(&str) -> String) -> 
     if problems.len() > SHOWN {
         shown += &format!(", and {} more", problems.len() - SHOWN);
     }
-    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, None, None, told(&shown))) }
+    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, told(&shown))) }
 }
 
 /// Refuses weights that are no numbers: they come from a run that diverged, or from a damaged file.

@@ -4,14 +4,14 @@
 //! Equal weights give equal bytes: the tensors are in a fixed order, and the metadata is one entry,
 //! the model's config and sizes, by which a file can be loaded alone.
 
-use std::{collections::HashMap, path::Path, rc::Rc};
+use std::{collections::HashMap, fs::File, path::Path, rc::Rc};
 
 use burn::module::{Module, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Shape};
 use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
-use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::file::{StoredTensor, WeightsFile};
@@ -90,20 +90,42 @@ fn apply_snapshots<B: Backend, M: Module<B>>(
 /// Named tensors as the bytes of a safetensors file, which says in its one entry of metadata what
 /// model they belong to.
 pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<Vec<u8>> {
-    let json = |description| serde_json::to_string(description).expect("a description holds plain values");
     serialize(tensors, description.map(|description| (DESCRIPTION, json(description))))
 }
 
 /// Named tensors as the bytes of a safetensors file, with at most one entry of metadata.
 pub(super) fn serialize(tensors: &Tensors, metadata: Option<(&str, String)>) -> Result<Vec<u8>> {
-    let views: Result<Vec<_>, _> = tensors
-        .iter()
-        .map(|(name, data)| Ok((name, TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?)))
-        .collect();
     let metadata = metadata.map(|(key, value)| HashMap::from([(key.to_string(), value)]));
-    views
-        .and_then(|views| safetensors::serialize(views, metadata))
-        .map_err(|error| Error::Failed(format!("the weights cannot be written: {error}")))
+    safetensors::serialize(views(tensors), metadata).map_err(|error| unwritten(&error))
+}
+
+/// Writes the weights of the model that is described into a new file, tensor by tensor: the file is never in memory.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(path: &Path, tensors: &Tensors, description: &Description) -> Result<()> {
+    let metadata = HashMap::from([(DESCRIPTION.to_string(), json(description))]);
+    let io = |error| Error::io("write", path, error);
+    safetensors::serialize_to_file(views(tensors), Some(metadata), path).map_err(|error| match error {
+        SafeTensorError::IoError(error) => io(error),
+        other => unwritten(&other),
+    })?;
+    File::open(path).and_then(|file| file.sync_data()).map_err(io)
+}
+
+fn views(tensors: &Tensors) -> impl Iterator<Item = (&String, TensorView<'_>)> {
+    tensors.iter().map(|(name, data)| {
+        let view = TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes());
+        (name, view.expect("a tensor has as many numbers as its shape says"))
+    })
+}
+
+fn json(description: &Description) -> String {
+    serde_json::to_string(description).expect("a description holds plain values")
+}
+
+fn unwritten(error: &SafeTensorError) -> Error {
+    Error::Failed(format!("the weights cannot be written: {error}"))
 }
 
 /// The tensors of a safetensors file, by name.

@@ -3,13 +3,10 @@
 
 use std::path::Path;
 
-use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, pre_tokenizers::byte_level::ByteLevel};
+use tokenizers::{AddedToken, models::bpe::BPE};
 
-use crate::data::Vocabulary;
+use crate::data::vocabulary::{END_OF_TEXT, Vocabulary, byte_level};
 use crate::error::{Error, Result};
-
-/// The token that GPT-2's texts end with.
-const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// The tokenizer at `path`, a `tokenizer.json` or a folder.
 ///
@@ -20,7 +17,7 @@ pub fn read(path: &Path) -> Result<Vocabulary> {
         return Vocabulary::read_tokenizer(path);
     }
     let none = "holds no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt";
-    beside(path)?.ok_or_else(|| Error::file(path, None, None, none))
+    beside(path)?.ok_or_else(|| Error::file(path, none))
 }
 
 /// The tokenizer in a folder, where there is one.
@@ -38,22 +35,20 @@ pub fn beside(folder: &Path) -> Result<Option<Vocabulary>> {
         read_pair(&vocabulary, &merges).map(Some)
     } else {
         let problem = "needs the merges.txt that it was saved with beside it";
-        Err(Error::file(vocabulary, None, None, problem))
+        Err(Error::file(vocabulary, problem))
     }
 }
 
 /// GPT-2's byte pair encoding as its first release stored it.
 fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     let refused = |error: String| {
-        Error::file(vocabulary, None, None, format!("is no GPT-2 vocabulary with its merges.txt: {error}"))
+        Error::file(vocabulary, format!("is no GPT-2 vocabulary with its merges.txt: {error}"))
     };
     let [Some(names), Some(pairs)] = [vocabulary.to_str(), merges.to_str()] else {
         return Err(refused("the path is not UTF-8".into()));
     };
     let model = BPE::from_file(names, pairs).build().map_err(|error| refused(error.to_string()))?;
-    let mut tokenizer = Tokenizer::new(model);
-    let bytes_as_characters = ByteLevel::new(false, true, true);
-    tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
+    let mut tokenizer = byte_level(model);
     if tokenizer.token_to_id(END_OF_TEXT).is_some() {
         tokenizer.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
     }

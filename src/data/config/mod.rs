@@ -109,9 +109,9 @@ impl DataConfig {
     /// Names the key whose value cannot be used.
     pub fn check(&self) -> Result<()> {
         if let Count::Of(vocab) = self.vocab {
-            in_range("data.vocab", vocab, 2, LARGEST)?;
+            Error::check_range("data.vocab", vocab, 2, LARGEST)?;
         }
-        in_range("data.length", self.length, 1, LARGEST)?;
+        Error::check_range("data.length", self.length, 1, LARGEST)?;
         let (fraction, is_file) = (self.valid_fraction, self.source != Source::Sequences);
         if !fraction.is_finite() || is_file && !(fraction > 0.0 && fraction < 1.0) {
             return Err(Error::key("data.valid_fraction", fraction, "must be above 0 and below 1"));
@@ -138,14 +138,6 @@ impl DataConfig {
     pub(crate) fn symbols(&self) -> usize {
         self.vocab.or(16)
     }
-}
-
-/// Refuses a `value` that is below `least` or above `most`.
-pub(super) fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::key(key, value, format!("must be from {least} to {most}")))
 }
 
 #[cfg(test)]

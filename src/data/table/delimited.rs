@@ -17,7 +17,7 @@ pub(super) fn rows<'t>(path: &'t Path, text: &'t str) -> impl Iterator<Item = Re
     builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
     let records = builder.from_reader(text.as_bytes()).into_records();
     records.map(move |record| {
-        let failed = |error| Error::file(path, None, None, format!("cannot be read as a table: {error}"));
+        let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let mut values = record.map_err(failed)?;
         let line = values.position().map_or(1, |position| {
             // A record starts with the blank lines before it.

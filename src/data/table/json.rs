@@ -100,5 +100,5 @@ fn text(value: &Value) -> Result<String, String> {
 fn no_json(path: &Path, line: usize, error: &serde_json::Error) -> Error {
     let line = line + error.line().max(1) - 1;
     let problem = format!("cannot be read: {}", expected(&error.to_string()));
-    Error::file(path, Some(line), Some(error.column().max(1)), problem)
+    Error::in_file(path, Some(line), Some(error.column().max(1)), problem)
 }

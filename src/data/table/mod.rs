@@ -71,7 +71,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         false => table.read_delimited(delimited::rows(path, &text)),
     }?;
     let Some(encoder) = table.encoder.take() else {
-        return Err(Error::file(path, None, None, "is empty; give a table to learn from"));
+        return Err(Error::file(path, "is empty; give a table to learn from"));
     };
     if table.is_stream != Some(true) {
         return table.into_rows(encoder);
@@ -112,7 +112,7 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn problem(&self, line: Option<usize>, problem: impl Into<String>) -> Error {
-        Error::file(&self.config.path, line, None, problem)
+        Error::in_file(&self.config.path, line, None, problem)
     }
 
     /// The place of the column that is chosen by its number.

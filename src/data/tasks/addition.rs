@@ -22,9 +22,9 @@
 use rand::RngExt;
 
 use super::Fixed;
-use crate::data::config::{DataConfig, in_range};
+use crate::data::config::DataConfig;
 use crate::data::vocabulary::Vocabulary;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
@@ -35,7 +35,7 @@ const EQUALS: u32 = 11;
 /// When there are no digits, or more than 1000.
 pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
     let n = config.digits;
-    in_range("data.digits", n, 1, 1000)?;
+    Error::check_range("data.digits", n, 1, 1000)?;
     let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
     // Target t is token t + 1: the first number without its first digit, and the second, are free.
     let mut probabilities = vec![1.0; 3 * n + 2];

@@ -33,7 +33,7 @@ pub mod sort;
 pub mod transduction;
 
 use super::batch::Role;
-use super::config::{DataConfig, Task, in_range};
+use super::config::{DataConfig, Task};
 use super::dataset::{Dataset, Floor};
 use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
@@ -73,8 +73,8 @@ pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
 /// Checks the sizes of the task that `config` names, without drawing a set.
 pub(super) fn check(config: &DataConfig) -> Result<()> {
     let most = MOST_IDS / build(config, 0)?.tokens();
-    in_range("data.train_samples", config.train_samples, 1, most)?;
-    in_range("data.valid_samples", config.valid_samples, 1, most)
+    Error::check_range("data.train_samples", config.train_samples, 1, most)?;
+    Error::check_range("data.valid_samples", config.valid_samples, 1, most)
 }
 
 /// A distribution of sequences, and the predictor that knows it.

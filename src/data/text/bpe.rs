@@ -10,10 +10,8 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::File;
+use crate::data::vocabulary::{END_OF_TEXT, byte_level};
 use crate::error::{Error, Result};
-
-/// Stands between texts, in the vocabulary of GPT-2.
-const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// Learns `vocab` tokens from the first `bytes` of the files, of which a token that ends a text is
 /// one where there are several. There are fewer where the text has too few pairs that stand
@@ -28,9 +26,7 @@ pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokeni
         .special_tokens(special)
         .show_progress(false)
         .build();
-    let mut tokenizer = Tokenizer::new(BPE::default());
-    let bytes_as_characters = ByteLevel::new(false, true, true);
-    tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
+    let mut tokenizer = byte_level(BPE::default());
     let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), beginning(files, bytes)).map(drop);
     trained.map_err(|error| Error::Failed(format!("cannot train a tokenizer: {error}")))?;
     Ok(tokenizer)

@@ -31,7 +31,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     let (files, characters) = files(&config.path)?;
     let bytes = files.iter().map(|file| file.bytes).sum();
     if bytes == 0 {
-        return Err(Error::file(&config.path, None, None, "is empty; give a text to learn from"));
+        return Err(Error::file(&config.path, "is empty; give a text to learn from"));
     }
     let vocabulary = match (given, &config.tokens) {
         (Some(vocabulary), _) if vocabulary.notation() == Notation::Words => {
@@ -85,7 +85,7 @@ fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
             let at = error.path().unwrap_or(path).to_path_buf();
             match error.into_io_error() {
                 Some(error) => Error::io("read", at, error),
-                None => Error::file(at, None, None, "is a link to a folder that holds it; remove the link"),
+                None => Error::file(at, "is a link to a folder that holds it; remove the link"),
             }
         })?;
         let kind = entry.file_type();
@@ -94,7 +94,7 @@ fn files(path: &Path) -> Result<(Vec<File>, Vec<char>)> {
         }
         if !kind.is_file() && entry.depth() > 0 {
             let problem = "is a pipe, a socket or a device, which may never end; take it out of the folder";
-            return Err(Error::file(entry.path(), None, None, problem));
+            return Err(Error::file(entry.path(), problem));
         }
         if let Some(before) = files.last_mut() {
             before.is_closed = is_closed;
@@ -122,7 +122,7 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
     let mut ids = Ids::default();
     if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
         let problem = "has more characters than memory has room for; give a part of it";
-        return Err(Error::file(&files[0].text.path, None, None, problem));
+        return Err(Error::file(&files[0].text.path, problem));
     }
     let end = vocabulary.end().filter(|_| files.len() > 1);
     for file in files {
@@ -161,7 +161,7 @@ fn not_in(vocabulary: &Vocabulary, path: &Path, place: (usize, usize), character
     };
     let shown = character.escape_debug();
     let problem = format!("`{shown}` is not in the vocabulary of {vocabulary}{remedy}");
-    Error::file(path, Some(place.0), Some(place.1), problem)
+    Error::in_file(path, Some(place.0), Some(place.1), problem)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use tokenizers::Tokenizer;
 use self::{stored::Stored, tokenizer::TextTokenizer};
 use super::excerpt::excerpt;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::Text;
 use crate::terminal::counted;
+pub use tokenizer::{END_OF_TEXT, byte_level};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate makes.
 ///
@@ -112,9 +113,9 @@ impl Vocabulary {
     /// # Errors
     /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
-        let bytes = files::read(path)?;
-        Self::parsed_tokenizer(|| serde_json::from_slice(&bytes))
-            .map_err(|error| Error::file(path, None, None, error.to_string()))
+        let text = Text::open(path)?.whole()?;
+        Self::parsed_tokenizer(|| serde_json::from_str(&text))
+            .map_err(|error| Error::file(path, error.to_string()))
     }
 
     /// The tokens of a tokenizer that is parsed from the contents of a `tokenizer.json`.

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tokenizers::models::bpe::BPE;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{
     DecoderWrapper, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType,
     PreTokenizedString, PreTokenizer, Tokenizer,
@@ -12,8 +13,11 @@ use tokenizers::{
 use crate::error::{Error, Result};
 use crate::terminal::counted;
 
+/// The token that GPT-2's texts end with.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+
 /// Names of the token that ends a text in common tokenizers.
-const TEXT_ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", super::END];
+const TEXT_ENDS: [&str; 5] = [END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", super::END];
 
 /// A tokenizer, and what stands in its file.
 #[derive(Debug)]
@@ -78,7 +82,15 @@ impl TextTokenizer {
 
     /// Whether the model has no token for something that normalizer and pre-tokenizer leave of a character.
     fn is_without_token(&self, model: &BPE, character: char) -> bool {
-        let Ok(words) = self.words(character) else { return false };
+        let mut words = NormalizedString::from(character.to_string());
+        if self.tokenizer.get_normalizer().is_some_and(|normalizer| normalizer.normalize(&mut words).is_err())
+        {
+            return false;
+        }
+        let mut words = PreTokenizedString::from(words);
+        if self.tokenizer.get_pre_tokenizer().is_some_and(|cutter| cutter.pre_tokenize(&mut words).is_err()) {
+            return false;
+        }
         // Three of them: as the beginning, the middle and the end of a word.
         let is_unknown = |part: char| {
             let word = part.to_string().repeat(3);
@@ -86,19 +98,6 @@ impl TextTokenizer {
         };
         let words = words.get_splits(OffsetReferential::Normalized, OffsetType::None);
         words.into_iter().any(|(word, ..)| word.chars().any(is_unknown))
-    }
-
-    /// What the model gets to read of a character.
-    fn words(&self, character: char) -> tokenizers::Result<PreTokenizedString> {
-        let mut text = NormalizedString::from(character.to_string());
-        if let Some(normalizer) = self.tokenizer.get_normalizer() {
-            normalizer.normalize(&mut text)?;
-        }
-        let mut words = PreTokenizedString::from(text);
-        if let Some(cutter) = self.tokenizer.get_pre_tokenizer() {
-            cutter.pre_tokenize(&mut words)?;
-        }
-        Ok(words)
     }
 
     /// Whether the character at a byte of a text stands within an added token: these are found before the model
@@ -119,6 +118,14 @@ impl TextTokenizer {
             _ => None,
         }
     }
+}
+
+/// A tokenizer by byte pair encoding whose tokens are names of bytes, as GPT-2's is.
+pub fn byte_level(model: BPE) -> Tokenizer {
+    let mut tokenizer = Tokenizer::new(model);
+    let bytes_as_characters = ByteLevel::new(false, true, true);
+    tokenizer.with_pre_tokenizer(Some(bytes_as_characters)).with_decoder(Some(bytes_as_characters));
+    tokenizer
 }
 
 /// The byte that a character stands for: printable bytes stand for themselves, the others count from 256.

@@ -97,7 +97,7 @@ fn what_cannot_be_searched_is_told_with_its_line_and_a_remedy() {
         ("\"model.heads\" = []", "study.toml:2: `tune.search.model.heads` = [] is empty"),
         ("\"model.heads\" = 4", "must be a list"),
         ("\"model.heads\" = [\"four\"]", "expected a whole number"),
-        ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be at least 1"),
+        ("\"training.batch_size\" = [16, 0]", "`tune.search.training.batch_size` = 0 must be from 1 to"),
         ("\"model.dropout\" = { min = 0, max = 2 }", "[0, 1)"),
         ("\"model.dropout\" = { min = 0.3, max = 0.1 }", "is empty: `max` = 0.1 must be above `min` = 0.3"),
         ("\"model.dropout\" = { min = 0.3 }", "missing field `max`"),

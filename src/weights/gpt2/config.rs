@@ -42,7 +42,7 @@ pub(super) fn read(
     layout: Layout,
     (config, place): (Value, &Path),
 ) -> Result<Description> {
-    let refused = |problem: String| Error::file(place, None, None, problem);
+    let refused = |problem: String| Error::file(place, problem);
     let config: Config = serde_json::from_value(config)
         .map_err(|error| refused(format!("is no config of a GPT-2: {error}")))?;
     if let Some(other) = config.model_type.as_deref().filter(|name| *name != "gpt2") {
