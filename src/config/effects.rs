@@ -5,6 +5,9 @@ use crate::data::{Source, Task, Tokens, Vocabulary};
 use crate::error::Error;
 use crate::model::Architecture;
 
+/// Models that are made of blocks of layers.
+const BLOCKS: &str = "models of blocks";
+
 impl Config {
     /// A message for each key whose value differs from its default but is not used. `vocabulary` decides whether a
     /// table holds integers or symbols.
@@ -19,64 +22,46 @@ impl Config {
             Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
         };
         let has_blocks = model.architecture != Architecture::OneLayer;
-        let (optimizer, is_sgd) = (training.optimizer, training.optimizer == OptimizerKind::Sgd);
-        let blocks = "models of blocks";
-        // The key, whether it is read, and who alone reads it.
-        let keys = [
-            ("data.vocab", is_sized, "tasks, byte pair encoding and tables of integers"),
-            ("data.seed", is_drawn, "tasks"),
-            ("data.train_samples", is_drawn, "tasks"),
-            ("data.valid_samples", is_drawn, "tasks"),
-            ("data.period", draws(Task::Repeat), "the task `repeat`"),
-            ("data.order", draws(Task::Markov), "the task `markov`"),
-            ("data.gap", draws(Task::CopyGap), "the task `copy_gap`"),
-            ("data.digits", draws(Task::Addition), "the task `addition`"),
-            ("data.path", !is_drawn, "texts and tables"),
-            ("data.valid_fraction", !is_drawn, "texts and tables"),
-            ("data.tokens", is_text, "texts"),
-            ("data.values", is_table, "tables"),
-            ("data.column", is_table, "tables"),
-            ("model.layers", has_blocks, blocks),
-            ("model.position", has_blocks, blocks),
-            ("model.norm", has_blocks, blocks),
-            ("model.norm_epsilon", has_blocks, blocks),
-            ("model.feed_forward", has_blocks, blocks),
-            ("model.gelu", has_blocks, blocks),
-            ("model.tie_embeddings", has_blocks, blocks),
-            ("model.embedding_norm", has_blocks, blocks),
-            (
-                "model.embedding_norm_epsilon",
-                model.embedding_norm && has_blocks,
-                "`model.embedding_norm` = true",
-            ),
-            ("model.head_bias", !model.tie_embeddings || !has_blocks, "`model.tie_embeddings` = false"),
-            ("training.beta1", !is_sgd, "Adam and AdamW"),
-            ("training.beta2", !is_sgd, "Adam and AdamW"),
-            ("training.epsilon", !is_sgd, "Adam and AdamW"),
-            ("training.momentum", is_sgd, "SGD"),
-            (
-                "training.weight_decay",
-                optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0,
-                "AdamW",
-            ),
-            (
-                "training.min_learning_rate",
-                training.schedule != ScheduleKind::Constant,
-                "schedules that fall",
-            ),
-            (
-                "training.min_delta",
-                training.patience > 0,
-                "early stopping, which `training.patience` asks for",
-            ),
-        ];
-        let (given, default) = (self.values(), Self::default().values());
-        let idle =
-            keys.into_iter().filter(|(key, is_read, _)| !is_read && given.get(*key) != default.get(*key));
-        let told = |(key, _, reader): (&str, _, &str)| {
-            Some(Error::key(key, given.get(key)?, format!("has no effect: it is for {reader} alone")))
+        let is_sgd = training.optimizer == OptimizerKind::Sgd;
+        let decays = training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
+        // Who alone reads a key that nothing reads here.
+        let reader = |key: &str| {
+            Some(match key {
+                "data.vocab" if !is_sized => "tasks, byte pair encoding and tables of integers",
+                "data.seed" | "data.train_samples" | "data.valid_samples" if !is_drawn => "tasks",
+                "data.period" if !draws(Task::Repeat) => "the task `repeat`",
+                "data.order" if !draws(Task::Markov) => "the task `markov`",
+                "data.gap" if !draws(Task::CopyGap) => "the task `copy_gap`",
+                "data.digits" if !draws(Task::Addition) => "the task `addition`",
+                "data.path" | "data.valid_fraction" if is_drawn => "texts and tables",
+                "data.tokens" if !is_text => "texts",
+                "data.values" | "data.column" if !is_table => "tables",
+                "model.layers" | "model.position" | "model.norm" if !has_blocks => BLOCKS,
+                "model.norm_epsilon" | "model.feed_forward" | "model.gelu" if !has_blocks => BLOCKS,
+                "model.tie_embeddings" | "model.embedding_norm" if !has_blocks => BLOCKS,
+                "model.embedding_norm_epsilon" if !(model.embedding_norm && has_blocks) => {
+                    "`model.embedding_norm` = true"
+                }
+                "model.head_bias" if model.tie_embeddings && has_blocks => "`model.tie_embeddings` = false",
+                "training.beta1" | "training.beta2" | "training.epsilon" if is_sgd => "Adam and AdamW",
+                "training.momentum" if !is_sgd => "SGD",
+                "training.weight_decay" if !decays => "AdamW",
+                "training.min_learning_rate" if training.schedule == ScheduleKind::Constant => {
+                    "schedules that fall"
+                }
+                "training.min_delta" if training.patience == 0 => {
+                    "early stopping, which `training.patience` asks for"
+                }
+                _ => return None,
+            })
         };
-        idle.filter_map(told).collect()
+        let default = Self::default().values();
+        let given = self.values().into_iter().filter(|(key, value)| default.get(key) != Some(value));
+        let told = |(key, value): (String, toml::Value)| {
+            let problem = format!("has no effect: it is for {} alone", reader(&key)?);
+            Some(Error::key(key, value, problem))
+        };
+        given.filter_map(told).collect()
     }
 }
 

@@ -118,11 +118,12 @@ impl Config {
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
         let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
-        match path.or(here) {
-            Some(path) => Self::parse_checked(&read(path)?, path, overrides, check),
+        let written = match path.or(here) {
+            Some(path) => Written::parse(&read(path)?, Some(path)),
             // The place in a file that is not there would mislead.
-            None => Written::parse(DEFAULT_TEXT, None)?.with(overrides)?.read(check),
-        }
+            None => Written::parse(DEFAULT_TEXT, None),
+        };
+        written?.with(overrides)?.read(check)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
@@ -168,19 +169,16 @@ impl Config {
     /// # Errors
     /// Names the key of one that is not UTF-8.
     pub fn check_paths(&self) -> Result<()> {
-        let whole = self.anchored();
-        let mut paths = vec![("run.from", &whole.run.from), ("data.path", &whole.data.path)];
-        if let Tokens::File(path) = &whole.data.tokens {
-            paths.push(("data.tokens", path));
-        }
-        match paths.into_iter().find(|(_, path)| path.to_str().is_none()) {
-            None => Ok(()),
-            Some((key, path)) => {
+        let Self { run, data, .. } = self.anchored();
+        let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
+        for (key, path) in [("run.from", run.from), ("data.path", data.path), ("data.tokens", tokens)] {
+            if path.to_str().is_none() {
                 let problem =
                     "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
-                Err(Error::key(key, path.display(), problem))
+                return Err(Error::key(key, path.display(), problem));
             }
         }
+        Ok(())
     }
 
     /// This config with other values for some keys, each named with its section.

@@ -56,13 +56,15 @@ impl Batch {
     pub(crate) fn clear(&mut self, rows: usize, time: usize) {
         self.rows = rows;
         self.time = time;
-        for ids in [&mut self.inputs, &mut self.targets] {
-            ids.clear();
-            ids.resize(rows * time, 0);
-        }
-        self.roles.clear();
-        self.roles.resize(rows * time, Role::Padding);
+        refill(&mut self.inputs, rows * time, 0);
+        refill(&mut self.targets, rows * time, 0);
+        refill(&mut self.roles, rows * time, Role::Padding);
     }
+}
+
+fn refill<T: Clone>(memory: &mut Vec<T>, count: usize, value: T) {
+    memory.clear();
+    memory.resize(count, value);
 }
 
 /// The sources of a batch: what an encoder reads, `[rows, time]`, with as many rows as the
@@ -81,9 +83,7 @@ impl SourceBatch {
     /// Sets the sizes and makes every position padding, keeping the memory.
     pub(crate) fn clear(&mut self, rows: usize, time: usize) {
         self.time = time;
-        self.tokens.clear();
-        self.tokens.resize(rows * time, 0);
-        self.padding.clear();
-        self.padding.resize(rows * time, true);
+        refill(&mut self.tokens, rows * time, 0);
+        refill(&mut self.padding, rows * time, true);
     }
 }

@@ -21,11 +21,8 @@ impl Dataset {
     /// The largest number of positions that a model needs: the longest input of both sets,
     /// sources included.
     pub fn context(&self) -> usize {
-        [&self.train, &self.valid]
-            .into_iter()
-            .flat_map(|set| [set.time(), set.source_time().unwrap_or(0)])
-            .max()
-            .unwrap_or(0)
+        let longest = |set: &Sequences| set.time().max(set.source_time().unwrap_or(0));
+        longest(&self.train).max(longest(&self.valid))
     }
 
     /// A number that changes with any id of either set: whether a run that is resumed still has

@@ -20,7 +20,7 @@ use super::table;
 use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{read_own, write_atomically};
+use crate::files::{open_own, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint};
 
 /// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
@@ -111,6 +111,7 @@ impl Study {
         let folder = self.run_folder(run);
         let mut record = None;
         if folder.config().exists() {
+            open_own(&folder.config())?;
             check_trial(&folder, &self.outline.trial_config(&self.configs[run.0], run.1))?;
             check_data(self.outline.data, data_fingerprint(&folder))?;
             record = Record::read(&folder)?.map(Ok);

@@ -9,7 +9,7 @@ use super::checkpoint;
 use super::file::WeightsFile;
 use super::gpt2::{self, Layout};
 use super::native::{self, Description, Tensors};
-use super::{check_finite, tokenizer};
+use super::{NOT_FINITE, not_finite, refuse, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_json};
@@ -110,7 +110,8 @@ fn read_gpt2(files: &[PathBuf], layout: Layout, named: Option<&Path>) -> Result<
         (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, beside.as_path()),
         (None, None) => (json!({}), first),
     };
-    check_finite(first, tensors.iter().map(Ok))?;
+    let broken: Vec<_> = tensors.iter().filter_map(|(name, data)| not_finite(name, data)).collect();
+    refuse(first, &broken, NOT_FINITE)?;
     gpt2::import(tensors, layout, (config, place), first)
 }
 

@@ -18,40 +18,29 @@ pub mod import;
 pub mod native;
 pub mod tokenizer;
 
-use std::{borrow::Borrow, path::Path};
+use std::path::Path;
 
 use burn::tensor::TensorData;
 
 use crate::error::{Error, Result};
 
-/// Refuses the file `origin` for what is wrong with its tensors, where anything is: `told` says it of the first
+/// Refuses the file `origin` for what is wrong with its tensors, where anything is: `told` comes before the first
 /// problems, and how many more there are, on one line.
-fn refuse(origin: &Path, problems: &[String], told: impl Fn(&str) -> String) -> Result<()> {
+fn refuse(origin: &Path, problems: &[String], told: &str) -> Result<()> {
     const SHOWN: usize = 32;
     let mut shown = problems[..problems.len().min(SHOWN)].join(", ");
     if problems.len() > SHOWN {
         shown += &format!(", and {} more", problems.len() - SHOWN);
     }
-    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, told(&shown))) }
+    if problems.is_empty() { Ok(()) } else { Err(Error::file(origin, format!("{told}: {shown}"))) }
 }
 
-/// Refuses weights that are no numbers: they come from a run that diverged, or from a damaged file.
-fn check_finite<'a, D: Borrow<TensorData>>(
-    origin: &Path,
-    tensors: impl Iterator<Item = Result<(&'a String, D)>>,
-) -> Result<()> {
-    let mut broken = Vec::new();
-    for tensor in tensors {
-        let (name, data) = tensor?;
-        let values = data.borrow().as_slice::<f32>();
-        if !values.is_ok_and(|values| values.iter().all(|value| value.is_finite())) {
-            broken.push(format!("`{name}`"));
-        }
-    }
-    refuse(origin, &broken, |names| {
-        format!(
-            "holds weights that are not finite, in {names}: its training has diverged, or the file is damaged; copy \
-             or export it anew"
-        )
-    })
+/// What is said of weights that are no numbers: they come from a run that diverged, or from a damaged file.
+const NOT_FINITE: &str = "holds weights that are not finite, for its training has diverged, or the file is damaged; copy \
+                          or export it anew. They are in";
+
+/// The name of a tensor that holds such.
+fn not_finite(name: &str, data: &TensorData) -> Option<String> {
+    let is_finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+    (!data.as_slice().is_ok_and(is_finite)).then(|| format!("`{name}`"))
 }

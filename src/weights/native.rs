@@ -83,7 +83,7 @@ fn apply_snapshots<B: Backend, M: Module<B>>(
     let missing = result.missing.iter().map(|(name, _)| format!("`{name}` is missing"));
     let unused = result.unused.iter().map(|name| format!("`{name}` is left over"));
     let problems: Vec<_> = missing.chain(result.errors.iter().map(misfit)).chain(unused).collect();
-    super::refuse(origin, &problems, |them| format!("holds the weights of another model: {them}"))?;
+    super::refuse(origin, &problems, "holds the weights of another model")?;
     Ok(module)
 }
 
@@ -172,7 +172,11 @@ fn checked(file: &WeightsFile) -> Result<(Vec<StoredTensor>, Description)> {
         let problem = format!("is damaged: it describes a model much larger than its {held} numbers");
         return Err(file.error(problem));
     }
-    super::check_finite(file.path(), tensors.iter().map(|tensor| Ok((&tensor.name, tensor.read()?))))?;
+    let mut broken = Vec::new();
+    for tensor in &tensors {
+        broken.extend(super::not_finite(&tensor.name, &tensor.read()?));
+    }
+    super::refuse(file.path(), &broken, super::NOT_FINITE)?;
     Ok((tensors, description))
 }
 

@@ -61,7 +61,6 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         is_json,
         is_stream: None,
         ends_itself: false,
-        lonely: None,
     };
     match is_json {
         true if extension == "json" && !json::is_lines(&text) => {
@@ -98,16 +97,14 @@ struct Table<'a> {
     /// Made for the first value.
     encoder: Option<Encoder<'a>>,
     ids: Ids,
-    /// Where each sequence lies in the ids.
-    rows: Vec<Range<usize>>,
+    /// The line of each sequence, and where it lies in the ids.
+    rows: Vec<(usize, Range<usize>)>,
     /// Whether a value may hold line breaks.
     is_json: bool,
     /// Whether all rows are one sequence; the first one decides.
     is_stream: Option<bool>,
     /// Whether sequences have end tokens of their own.
     ends_itself: bool,
-    /// The line of the first sequence of one value.
-    lonely: Option<usize>,
 }
 
 impl<'a> Table<'a> {
@@ -192,12 +189,8 @@ impl<'a> Table<'a> {
             let id = id.map_err(|problem| self.problem(Some(*line), problem))?;
             self.ids.extend(&[id]);
         }
-        let ids = start..self.ids.len();
-        if ids.len() == 1 {
-            self.lonely.get_or_insert(*line);
-        }
-        if !ids.is_empty() && !is_value {
-            self.rows.push(ids);
+        if self.ids.len() > start && !is_value {
+            self.rows.push((*line, start..self.ids.len()));
         }
         Ok(())
     }
@@ -220,7 +213,7 @@ impl<'a> Table<'a> {
 
     /// Each row as a sequence.
     fn into_rows(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
-        let lengths = || self.rows.iter().map(ExactSizeIterator::len);
+        let lengths = || self.rows.iter().map(|(_, ids)| ids.len());
         let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
         if longest > LARGEST {
             let values = counted(longest, "value");
@@ -235,9 +228,9 @@ impl<'a> Table<'a> {
                            set `data.column` = 1 to read all of them as one sequence";
             return Err(self.problem(None, problem));
         }
-        if let (false, Some(_)) = (with_end, self.lonely) {
+        if let (false, Some((line, _))) = (with_end, self.rows.iter().find(|(_, ids)| ids.len() == 1)) {
             let problem = "has one value, so there is nothing to predict: leave it out";
-            return Err(self.problem(self.lonely, problem));
+            return Err(self.problem(Some(*line), problem));
         }
         if train_rows == 0 || train_rows == all {
             let few = format!(
@@ -253,8 +246,8 @@ impl<'a> Table<'a> {
         let end = vocabulary.end().filter(|_| with_end);
         let [train, valid] = [&self.rows[..train_rows], &self.rows[train_rows..]].map(|part| {
             let mut split = Rows::default();
-            for range in part {
-                split.push(&self.ids.iter(range.clone()).chain(end).collect::<Vec<u32>>());
+            for (_, ids) in part {
+                split.push(&self.ids.iter(ids.clone()).chain(end).collect::<Vec<u32>>());
             }
             Sequences::rows(split)
         });

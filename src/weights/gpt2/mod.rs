@@ -52,30 +52,26 @@ struct Entry {
 /// All tensors of a model. A config without biases has none of theirs either.
 fn entries(model: &ModelConfig, sizes: Sizes, layout: Layout) -> Vec<Entry> {
     let (d_model, inner) = (model.d_model, model.d_model * model.feed_forward);
-    let entry = |theirs: String, ours: String, shape: &[usize], is_transposed| Entry {
-        theirs,
-        ours,
-        shape: shape.to_vec(),
-        is_transposed,
+    let mut entries = Vec::new();
+    let mut add = |theirs: String, ours: String, shape: &[usize], is_transposed| {
+        entries.push(Entry { theirs, ours, shape: shape.to_vec(), is_transposed });
     };
+    add("wte.weight".into(), "embedding.token.weight".into(), &[sizes.vocab, d_model], false);
+    add("wpe.weight".into(), "position.weight".into(), &[sizes.context, d_model], false);
+    if !model.tie_embeddings {
+        // `[vocab, d_model]` in both layouts.
+        add("lm_head.weight".into(), "head.weight".into(), &[d_model, sizes.vocab], true);
+    }
     // A norm, or a linear layer, which has a matrix: a weight, and a bias as wide as its output.
-    let module = |theirs: String, ours: String, shape: &[usize]| {
+    let mut add_module = |theirs: String, ours: String, shape: &[usize]| {
         let is_linear = shape.len() == 2;
         let [weight, bias] = if is_linear { ["weight", "bias"] } else { ["gamma", "beta"] };
         let is_transposed = is_linear && layout == Layout::OutputInput;
-        let mut entries =
-            vec![entry(format!("{theirs}.weight"), format!("{ours}.{weight}"), shape, is_transposed)];
+        add(format!("{theirs}.weight"), format!("{ours}.{weight}"), shape, is_transposed);
         if model.bias {
-            let width = &shape[shape.len() - 1..];
-            entries.push(entry(format!("{theirs}.bias"), format!("{ours}.{bias}"), width, false));
+            add(format!("{theirs}.bias"), format!("{ours}.{bias}"), &shape[shape.len() - 1..], false);
         }
-        entries
     };
-    let table = |theirs: &str, ours: &str, rows| entry(theirs.into(), ours.into(), &[rows, d_model], false);
-    let mut entries = vec![
-        table("wte.weight", "embedding.token.weight", sizes.vocab),
-        table("wpe.weight", "position.weight", sizes.context),
-    ];
     for layer in 0..model.layers {
         for (theirs, ours, shape) in [
             ("ln_1", "attention_norm", &[d_model][..]),
@@ -85,14 +81,10 @@ fn entries(model: &ModelConfig, sizes: Sizes, layout: Layout) -> Vec<Entry> {
             ("mlp.c_fc", "feed_forward.up", &[d_model, inner]),
             ("mlp.c_proj", "feed_forward.down", &[inner, d_model]),
         ] {
-            entries.extend(module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), shape));
+            add_module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), shape);
         }
     }
-    entries.extend(module("ln_f".into(), "norm".into(), &[d_model]));
-    if !model.tie_embeddings {
-        // `[vocab, d_model]` in both layouts.
-        entries.push(entry("lm_head.weight".into(), "head.weight".into(), &[d_model, sizes.vocab], true));
-    }
+    add_module("ln_f".into(), "norm".into(), &[d_model]);
     entries
 }
 
@@ -142,7 +134,7 @@ pub fn import(
         }
     }
     problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
-    refuse(origin, &problems, |them| format!("holds no such GPT-2: {them}"))?;
+    refuse(origin, &problems, "holds no such GPT-2")?;
     Ok((ours, description))
 }
 
