@@ -131,37 +131,23 @@ impl<B: Backend> DeviceBatch<B> {
     }
 }
 
-/// A batch to be scored, on the device and on the host.
-#[derive(Debug, Clone)]
-pub struct ValidBatch<B: Backend> {
-    /// On the device.
-    pub device: DeviceBatch<B>,
-    /// The same on the host, which knows the role of each target.
-    pub host: Batch,
-}
-
-impl<B: Backend> ValidBatch<B> {
-    /// Brings a batch to `device`, and keeps it here too.
-    pub fn new(host: Batch, device: &B::Device) -> Self {
-        Self { device: DeviceBatch::new(&host, device), host }
-    }
-}
-
 /// Scores a model on every batch of a set.
 ///
 /// # Panics
 /// If the model cannot read a batch: [`Model::check`] says so before.
 pub fn evaluate<B: ops::Backend>(
     model: &Model<B>,
-    batches: impl Iterator<Item = ValidBatch<B>>,
+    batches: impl Iterator<Item = Batch>,
+    device: &B::Device,
 ) -> Evaluation {
     let mut tally = Tally::default();
-    for ValidBatch { device, host } in batches {
-        let logits = model.forward(device.inputs).expect("the model is built for the sizes of its data");
-        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, device.targets, device.hidden);
+    for batch in batches {
+        let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(&batch, device);
+        let logits = model.forward(inputs).expect("the model is built for the sizes of its data");
+        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
         let losses: Vec<f32> = losses.into_data().iter().collect();
         let likeliest: Vec<i64> = likeliest.into_data().iter().collect();
-        tally.add(&host, &losses, &likeliest);
+        tally.add(&batch, &losses, &likeliest);
     }
     tally.evaluation()
 }

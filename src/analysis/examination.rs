@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{HeadScores, HeadTallies, Sample, Score, View, ablation, view::floats};
 use crate::config::{AnalysisConfig, Config};
-use crate::data::{Batch, Dataset, Loader, Order, Sequences};
+use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::Result;
-use crate::evaluation::{DeviceBatch, Evaluation, ValidBatch, evaluate};
+use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::files::{read_json, write_atomically};
 use crate::model::Model;
 use crate::ops;
@@ -107,12 +107,8 @@ pub fn examine<B: ops::Backend>(
     let rows = ablation_batch(valid.time(), rows).min(left_out_over);
     let batches = left_out_over / rows;
     let loader = Loader::new(valid.clone(), rows, 0, Order::InOrder);
-    let batch = |index| {
-        let mut batch = Batch::default();
-        loader.batch(0, index, &mut batch);
-        ValidBatch::new(batch, device)
-    };
-    ablate(model, &mut heads, |_| {}, |model| evaluate(model, (0..batches).map(batch)).loss);
+    let loss = |model: &Model<B>| evaluate(model, loader.in_order().take(batches), device).loss;
+    ablate(model, &mut heads, |_| {}, loss);
     Ok(Analysis {
         step,
         loss: Some(evaluation.loss),
@@ -136,13 +132,15 @@ pub fn look_at<B: ops::Backend>(
     ablated: Option<impl Fn(u64)>,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
-    let batch = ValidBatch::new(Sample::batch_of(std::slice::from_ref(sample)), device);
-    let view = View::new(model, batch.device.inputs.clone())?;
+    let batch = Sample::batch_of(std::slice::from_ref(sample));
+    let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
+    let view = View::new(model, inputs)?;
     let mut tallies = HeadTallies::default();
     tallies.add(&view.attention, &sample.inputs);
     let mut heads = tallies.scores();
-    if let Some(done) = ablated.filter(|_| batch.device.tokens > 0) {
-        ablate(model, &mut heads, done, |model| evaluate(model, std::iter::once(batch.clone())).loss);
+    if let Some(done) = ablated.filter(|_| tokens > 0) {
+        let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;
+        ablate(model, &mut heads, done, loss);
     }
     Ok((view, heads))
 }
@@ -163,7 +161,7 @@ fn ablate<B: ops::Backend>(
     let heads = heads.iter_mut().enumerate();
     let heads = heads.flat_map(|(layer, heads)| heads.iter_mut().enumerate().map(move |head| (layer, head)));
     for (number, (layer, (head, scores))) in (1..).zip(heads) {
-        scores[Score::Ablation] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
+        scores.0[Score::Ablation as usize] = Some(loss(&ablation::without_head(model, layer, head)) - whole);
         done(number);
     }
 }

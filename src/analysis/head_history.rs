@@ -29,7 +29,8 @@ pub struct ScoredStep {
 #[derive(Debug, Clone, Default)]
 pub struct HeadHistory {
     path: PathBuf,
-    steps: Vec<ScoredStep>,
+    /// The steps at which the heads were scored, in order.
+    pub steps: Vec<ScoredStep>,
     /// Whether the file holds more than these steps.
     is_cut: bool,
 }
@@ -107,11 +108,6 @@ impl HeadHistory {
         });
         appended.map_err(|error| Error::io("write", &self.path, error))
     }
-
-    /// The steps at which the heads were scored, in order.
-    pub fn steps(&self) -> &[ScoredStep] {
-        &self.steps
-    }
 }
 
 /// The scores that are kept along a run: none is left out on the way.
@@ -123,7 +119,7 @@ fn columns() -> impl Iterator<Item = Score> {
 fn lines(steps: &[ScoredStep], has_header: bool) -> Vec<u8> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     if has_header {
-        let names = PLACE.into_iter().chain(columns().map(Score::key));
+        let names = PLACE.into_iter().chain(columns().map(|score| score.about().key));
         writer.write_record(names).expect("names are written to memory");
     }
     for ScoredStep { step, heads } in steps {
@@ -165,11 +161,11 @@ mod tests {
         let mut again = HeadHistory::open(&path, 10).unwrap();
         assert!(again.holds(10) && !again.holds(20));
         let at = |step| ScoredStep { step, heads: scores(step as f64 / 3.0) };
-        assert_eq!(again.steps(), [at(0), at(10)]);
+        assert_eq!(again.steps, [at(0), at(10)]);
         again.cut().unwrap();
         assert_eq!(
-            HeadHistory::open(&path, 30).unwrap().steps(),
-            again.steps(),
+            HeadHistory::open(&path, 30).unwrap().steps,
+            again.steps,
             "nothing of later steps is left"
         );
         again.push(20, scores(20.0 / 3.0)).unwrap();

@@ -26,5 +26,5 @@ pub use free_running::FreeRunning;
 pub use head::HeadTallies;
 pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MOST_WEIGHTS, Sample};
-pub use score::{HeadScores, Score, shown_head};
+pub use score::{About, HeadScores, Score, shown_head};
 pub use view::{AttentionKind, View};

@@ -31,9 +31,7 @@ impl Sample {
     /// The first `count` sequences of a set, without their padding.
     pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
         let loader = Loader::new(set.clone(), 1, 0, Order::InOrder);
-        let mut batch = Batch::default();
-        let sample = |index| {
-            loader.batch(0, index, &mut batch);
+        let sample = |batch: Batch| {
             let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
             let source = batch.source.as_ref().map(|source| {
                 let shown = source.tokens.iter().zip(&source.padding).filter(|&(_, &hidden)| !hidden);
@@ -42,7 +40,7 @@ impl Sample {
             let [inputs, targets] = [&batch.inputs, &batch.targets].map(|tokens| tokens[..end].to_vec());
             Self { inputs, targets, roles: batch.roles[..end].to_vec(), source }
         };
-        (0..count.min(loader.batches())).map(sample).collect()
+        loader.in_order().take(count).map(sample).collect()
     }
 
     /// The longest sequence over which all attention weights of `maps` heads are at most [`MOST_WEIGHTS`]: a

@@ -1,22 +1,20 @@
 //! The scores by which heads are compared: one list of them, which every table, picture and page reads.
 
 use std::collections::HashMap;
-use std::ops::{Index, IndexMut};
+use std::ops::Index;
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::terminal::fixed;
 
 /// What a head is measured by. All but the ablation are means over the queries of a set of sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Score {
     /// Entropy of the weights over the keys, in nats.
     Entropy,
     /// Tokens from the query back to the keys, weighed by attention.
     Distance,
     /// Weight on the query itself.
-    #[serde(rename = "self")]
     Itself,
     /// Weight on the token before the query.
     Previous,
@@ -38,62 +36,60 @@ impl Score {
         [Entropy, Distance, Itself, Previous, First, Induction, Duplicate, Ablation]
     };
 
-    /// Key, name, unit and meaning of each.
-    const ABOUT: [[&str; 4]; 8] = [
-        ["entropy", "entropy", "nats", "how widely the weights spread, in nats"],
-        ["distance", "distance", "tokens", "tokens back to the keys, weighed by attention"],
-        ["self", "self", "weight", "weight on the query itself"],
-        ["previous", "previous token", "weight", "weight on the token before"],
-        ["first", "first token", "weight", "weight on the first token"],
-        ["induction", "induction", "weight", "weight on what followed the same token earlier"],
-        ["duplicate", "duplicate token", "weight", "weight on the same token earlier"],
-        ["ablation", "ablation", "nats of loss", "rise of the validation loss without the head, in nats"],
-    ];
-
-    /// Its name in files: a key of `analysis.json`, a column of `head_scores.csv`.
-    pub const fn key(self) -> &'static str {
-        Self::ABOUT[self as usize][0]
-    }
-
-    /// Its name in pictures.
-    pub const fn name(self) -> &'static str {
-        Self::ABOUT[self as usize][1]
-    }
-
-    /// The unit of its values.
-    pub const fn unit(self) -> &'static str {
-        Self::ABOUT[self as usize][2]
-    }
-
-    /// What it measures, as a short clause.
-    pub const fn meaning(self) -> &'static str {
-        Self::ABOUT[self as usize][3]
-    }
-
-    /// Whether it is a share of attention, from 0 to 1.
-    pub const fn is_weight(self) -> bool {
-        !matches!(self, Score::Entropy | Score::Distance | Score::Ablation)
-    }
-
-    /// Digits after the point that its values are shown with.
-    pub const fn digits(self) -> usize {
-        match self {
-            Score::Distance => 1,
-            Score::Ablation => 3,
-            _ => 2,
-        }
+    /// What files and pictures say of it.
+    pub fn about(self) -> About {
+        let (key, name, unit, meaning, digits) = match self {
+            Score::Entropy => ("entropy", "entropy", "nats", "how widely the weights spread, in nats", 2),
+            Score::Distance => {
+                ("distance", "distance", "tokens", "tokens back to the keys, weighed by attention", 1)
+            }
+            Score::Itself => ("self", "self", "weight", "weight on the query itself", 2),
+            Score::Previous => ("previous", "previous token", "weight", "weight on the token before", 2),
+            Score::First => ("first", "first token", "weight", "weight on the first token", 2),
+            Score::Induction => {
+                ("induction", "induction", "weight", "weight on what followed the same token earlier", 2)
+            }
+            Score::Duplicate => {
+                ("duplicate", "duplicate token", "weight", "weight on the same token earlier", 2)
+            }
+            Score::Ablation => (
+                "ablation",
+                "ablation",
+                "nats of loss",
+                "rise of the validation loss without the head, in nats",
+                3,
+            ),
+        };
+        About { key, name, unit, meaning, digits, is_weight: unit == "weight" }
     }
 
     /// A value as text.
     pub fn text(self, value: f64) -> String {
-        fixed(value, self.digits())
+        fixed(value, self.about().digits)
     }
+}
+
+/// What is said of a score.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct About {
+    /// Its name in files: a key of `analysis.json`, a column of `head_scores.csv`.
+    pub key: &'static str,
+    /// Its name in pictures.
+    pub name: &'static str,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// What it measures, as a short clause.
+    pub meaning: &'static str,
+    /// Digits after the point that its values are shown with.
+    pub digits: usize,
+    /// Whether it is a share of attention, from 0 to 1.
+    pub is_weight: bool,
 }
 
 /// The scores of one head; none where no query could tell, or the ablation was not tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(from = "HashMap<String, Option<f64>>")]
-pub struct HeadScores([Option<f64>; Score::ALL.len()]);
+pub struct HeadScores(pub(super) [Option<f64>; Score::ALL.len()]);
 
 impl HeadScores {
     /// The scores that `value` gives.
@@ -110,21 +106,15 @@ impl Index<Score> for HeadScores {
     }
 }
 
-impl IndexMut<Score> for HeadScores {
-    fn index_mut(&mut self, score: Score) -> &mut Option<f64> {
-        &mut self.0[score as usize]
-    }
-}
-
 impl From<HashMap<String, Option<f64>>> for HeadScores {
     fn from(values: HashMap<String, Option<f64>>) -> Self {
-        Self::new(|score| values.get(score.key()).copied().flatten())
+        Self::new(|score| values.get(score.about().key).copied().flatten())
     }
 }
 
 impl Serialize for HeadScores {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Score::ALL.map(|score| (score.key(), self[score])))
+        serializer.collect_map(Score::ALL.map(|score| (score.about().key, self[score])))
     }
 }
 
@@ -146,7 +136,6 @@ mod tests {
     fn scores_are_read_by_their_keys_from_old_and_new_files() {
         for (place, score) in Score::ALL.into_iter().enumerate() {
             assert_eq!(score as usize, place);
-            assert_eq!(serde_json::to_string(&score).unwrap(), format!("\"{}\"", score.key()));
         }
         let json = r#"{"entropy":0.5,"distance":2.0,"self":0.25,"previous":null,"first":0.1,"induction":0.75,"duplicate":null,"ablation":-0.01}"#;
         let scores: HeadScores = serde_json::from_str(json).unwrap();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::data::Description;
 use crate::error::{Error, Result};
-use crate::terminal::{print_json, say_lines};
+use crate::terminal::{print_json, say};
 use crate::training::dataset;
 
 /// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
@@ -30,7 +30,7 @@ pub fn run(args: Args) -> Result<()> {
     description.warnings.extend(idle.iter().map(Error::to_string));
     match args.json {
         true => print_json(&description),
-        false => say_lines(&description.to_string()),
+        false => description.to_string().lines().for_each(say),
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use crate::backend::{self, Job, Memory, compute_as_run};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
-use crate::evaluation::{Evaluation, evaluate};
+use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::ops;
 use crate::terminal::{PieceProgress, counted, print_json, say, signed, warn};
-use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of, valid_batches};
+use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -128,19 +128,19 @@ impl Job for Evaluate<'_> {
         Memory::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         compute_as_run::<B, _>(&config.training, on, &device, || {
             let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
-            let mut batches = valid_batches::<B::InnerBackend>(&loader, &device).peekable();
+            let mut batches = loader.in_order().peekable();
             // Other data may have another shape than the model was made for.
             if let Some(first) = batches.peek() {
-                let source_time = first.host.source.as_ref().map_or(0, |source| source.time);
-                input::check_length(&description, first.host.time, source_time)?;
-                model.check(&first.device.inputs)?;
+                let source_time = first.source.as_ref().map_or(0, |source| source.time);
+                input::check_length(&description, first.time, source_time)?;
+                model.check(&DeviceBatch::new(first, &device).inputs)?;
             }
             let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
             let counted = batches.zip(1..).map(|(batch, number)| {
                 pieces.done(number);
                 batch
             });
-            Ok(evaluate(&model, counted))
+            Ok(evaluate(&model, counted, &device))
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::{self, Job};
 use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{check_output, write_output};
+use crate::files::{check_output, write_atomically, write_output};
 use crate::ops;
 use crate::report::{Format, Page, Reading, Style, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> Result<()> {
     let page = Page::new(name, (vec![reading], 0), scores, head, config);
     let made = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
-        page.write(&folder.join("report.html"))
+        write_atomically(&folder.join("report.html"), page.html().as_bytes())
     })?;
     if !args.json {
         made.iter().for_each(|path| say(&path.display().to_string()));

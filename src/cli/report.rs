@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         let write = if args.out.is_some() { write_new } else { write_atomically };
         let out = args.out.unwrap_or_else(|| folder.report());
-        write(&out, page.html()?.as_bytes())?;
+        write(&out, page.html().as_bytes())?;
         say(&out.display().to_string());
     }
     Ok(())

@@ -9,6 +9,7 @@ use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::ops;
 use crate::report::Style;
 use crate::terminal::{
@@ -129,7 +130,7 @@ fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
 fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
     let drawn = run_data(folder, device).and_then(|run| {
         let plots = run.draw(&folder.plots(), &Style::default())?;
-        run.page.write(&folder.report())?;
+        write_atomically(&folder.report(), run.page.html().as_bytes())?;
         Ok(plots)
     });
     drawn.unwrap_or_else(|error| {

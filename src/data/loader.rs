@@ -54,6 +54,15 @@ impl Loader {
         self.sequences.len().div_ceil(self.batch_size)
     }
 
+    /// All batches of the first epoch: of a split that is not shuffled all there are.
+    pub fn in_order(&self) -> impl Iterator<Item = Batch> {
+        (0..self.batches()).map(|index| {
+            let mut batch = Batch::default();
+            self.batch(0, index, &mut batch);
+            batch
+        })
+    }
+
     /// Whether an epoch has a batch of this number. Shuffled windows never end: behind the last
     /// [batch](Self::batches) of an epoch they lie anywhere, so that steps of several batches are full.
     pub fn holds(&self, index: usize) -> bool {

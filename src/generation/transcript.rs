@@ -12,8 +12,8 @@ const CONTEXT: usize = 4;
 pub(super) struct Transcript<'a> {
     vocabulary: &'a Vocabulary,
     stops: &'a [String],
-    tokens: Vec<u32>,
-    text: String,
+    pub(super) tokens: Vec<u32>,
+    pub(super) text: String,
     /// Bytes of the text after each token.
     ends: Vec<usize>,
     /// The last tokens whose text is settled, or those of the prompt: what follows is decoded behind them.
@@ -88,14 +88,6 @@ impl<'a> Transcript<'a> {
         self.shown = end.max(self.shown);
         &self.text[start..end]
     }
-
-    pub(super) fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    pub(super) fn into_text(self) -> String {
-        self.text
-    }
 }
 
 #[cfg(test)]
@@ -118,8 +110,8 @@ mod tests {
             assert!(!shown.ends_with('d') || shown == "acd", "a beginning of a stop string is held back");
         }
         assert_eq!(shown, "acd");
-        assert_eq!(transcript.tokens(), [0, 2, 3]);
-        assert_eq!(transcript.into_text(), "acd");
+        assert_eq!(transcript.tokens, [0, 2, 3]);
+        assert_eq!(transcript.text, "acd");
     }
 
     #[test]
@@ -157,10 +149,10 @@ mod tests {
                 transcript.push((random >> 16) % vocabulary.size() as u32);
                 shown.push_str(transcript.fresh(step == 999));
             }
-            let tokens = transcript.tokens().to_vec();
+            let tokens = transcript.tokens.to_vec();
             assert!(transcript.settled.0 > 990, "{:?}", transcript.settled);
             let whole = vocabulary.decode(&tokens);
-            assert_eq!((transcript.into_text(), shown), (whole.clone(), whole));
+            assert_eq!((transcript.text, shown), (whole.clone(), whole));
         }
     }
 
@@ -170,7 +162,7 @@ mod tests {
         let stops = ["bcb".to_string()];
         let mut transcript = Transcript::new(&vocabulary, &[0], &stops);
         let ended = (0..).find(|&step| transcript.push(if step < 1_000 { 0 } else { 1 + step % 2 }));
-        assert_eq!((ended, transcript.tokens().len()), (Some(1_002), 1_000));
+        assert_eq!((ended, transcript.tokens.len()), (Some(1_002), 1_000));
     }
 
     #[test]

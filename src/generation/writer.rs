@@ -232,11 +232,11 @@ impl Row<'_> {
     }
 
     fn finish(self) -> Continuation {
-        let Self { transcript, mut written, .. } = self;
+        let Self { transcript: Transcript { tokens, text, .. }, mut written, .. } = self;
         // A stop string takes tokens back.
-        written.probabilities.truncate(transcript.tokens().len());
-        written.alternatives.truncate(transcript.tokens().len());
-        Continuation { tokens: transcript.tokens().to_vec(), text: transcript.into_text(), ..written }
+        written.probabilities.truncate(tokens.len());
+        written.alternatives.truncate(tokens.len());
+        Continuation { tokens, text, ..written }
     }
 }
 

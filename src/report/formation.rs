@@ -92,8 +92,8 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
         let head = head_name(courses[0].layer, courses[0].head);
         let formed =
             courses[0].formed.map(|step| format!("; {head} half-way up at step {}", thousands(step)));
-        let note = format!("{}{}", score.meaning(), formed.unwrap_or_default());
-        picture.panel_name(score.name(), &note, (area.left, area.top - 13.0), area.width);
+        let note = format!("{}{}", score.about().meaning, formed.unwrap_or_default());
+        picture.panel_name(score.about().name, &note, (area.left, area.top - 13.0), area.width);
         let values = courses.iter().flat_map(|course| course.points.iter().map(|point| point.1));
         let range = head_scores::range(*score, values);
         let x = Axis { has_words: i + 1 == panels.len(), ..x.clone() };

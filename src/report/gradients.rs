@@ -41,7 +41,7 @@ pub fn picture(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
         let area = Rect { top: chart.area.bottom() + GAP, height: RATE, ..chart.area };
         let ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")].map(|(at, text)| (at, text.to_string()));
         let share = Range { start: 0.0, end: 1.0 };
-        let y = Axis::new("steps clipped", share, Scale::Labelled(ticks.to_vec()));
+        let y = Axis { labels: Some(ticks.to_vec()), ..Axis::new("steps clipped", share, Scale::Linear) };
         let columns = Series::new("", mix(VERMILION, BACKGROUND, 0.45), Mark::Column, values(&rates));
         let below = LineChart { area, x, y, series: vec![columns] };
         below.y.draw_left(&mut picture, area);

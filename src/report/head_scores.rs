@@ -54,16 +54,16 @@ pub fn picture(run: &str, measured_on: &str, heads: &[Vec<HeadScores>]) -> Optio
         let text = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
             // Where values are written, they are seen.
             Some(((layer, head), highest)) if width < WRITTEN_CELL => {
-                format!("{}; highest {}: {}", score.unit(), score.text(highest), head_name(layer, head))
+                format!("{}; highest {}: {}", score.about().unit, score.text(highest), head_name(layer, head))
             }
-            _ => score.unit().to_string(),
+            _ => score.about().unit.to_string(),
         };
-        picture.panel_name(score.name(), &text, (left, top + 10.0), panel - LEFT - 8.0);
+        picture.panel_name(score.about().name, &text, (left, top + 10.0), panel - LEFT - 8.0);
 
         let values = places().map(value).collect();
         let map = HeatMap { positions: [heads.len(), most], bins: [1, 1], values };
         let range = range(score, known().map(|(_, value)| value));
-        map.draw(&mut picture, area, range, score.digits(), "–");
+        map.draw(&mut picture, area, range, score.about().digits, "–");
         labels(&mut picture, area, heads.len(), most);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(BAR_HEIGHT), ..area };
         color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
@@ -79,7 +79,7 @@ pub(super) fn range(score: Score, values: impl Iterator<Item = f64> + Clone) -> 
     let lowest = finite.fold(0.0, f64::min);
     let start = if lowest < 0.0 { -round_up(-lowest) } else { 0.0 };
     let end = match highest {
-        _ if score.is_weight() && highest > 0.5 => highest.max(1.0),
+        _ if score.about().is_weight && highest > 0.5 => highest.max(1.0),
         // Where all are below zero, nothing above it is shown.
         0.0 if start < 0.0 => 0.0,
         _ => round_up(highest),

@@ -18,7 +18,7 @@
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
 //! | [`rate_finder`] | a sweep over learning rates |
 //!
-//! [`Page`] holds what `report.html` of a run shows, and writes it.
+//! [`Page`] holds what `report.html` of a run shows, and is its text.
 //!
 //! | file | holds |
 //! |---|---|

@@ -134,7 +134,7 @@ pub(super) fn head_name(layer: usize, head: usize) -> String {
 fn note(scores: &HeadScores) -> String {
     let said = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
         let value = scores[score].filter(|value| value.is_finite())?;
-        Some(format!("{} {}", score.name(), score.text(value)))
+        Some(format!("{} {}", score.about().name, score.text(value)))
     });
     said.collect::<Vec<_>>().join(", ")
 }

@@ -90,7 +90,7 @@ impl RunData {
             summary: summary(&ended),
             loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &ended) },
             measured_on: measured_on(sequences, first_tokens) + &by,
-            history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps().to_vec(),
+            history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps,
             ..Page::new(folder.name(), (readings, shown), heads, config.analysis.head, &config)
         };
         Ok(Self { page, config, vocabulary, rows, free_running, analysis })

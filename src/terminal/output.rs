@@ -8,7 +8,6 @@
 //! ends it with exit code 1. A command that trains calls [`keep_working_unread`] first: its result is
 //! a folder, so it goes on, and [`check_written`] tells at its end what could not be written.
 
-use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -30,12 +29,7 @@ static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes one line for people to standard output; what controls a terminal is escaped.
 pub fn say(line: &str) {
-    write_out(format!("{}\n", escape(line, &[])).as_bytes());
-}
-
-/// Writes a text of several lines for people, each as [`say`] does.
-pub fn say_lines(text: &str) {
-    text.lines().for_each(say);
+    write_out(&format!("{}\n", escape(line, &[])));
 }
 
 /// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped.
@@ -77,7 +71,7 @@ fn bounded(text: &str, longest: usize, written: impl Fn(char) -> String) -> Stri
 
 /// Writes generated text as it comes, without a line break after it; its line breaks and tabs stay.
 pub fn print_text(text: &str) {
-    write_out(escape(text, &['\n', '\t']).as_bytes());
+    write_out(&escape(text, &['\n', '\t']));
 }
 
 /// Writes a value as JSON for programs, spread over lines.
@@ -92,13 +86,14 @@ pub fn print_json_line(value: &impl Serialize) {
 
 fn write_json(json: serde_json::Result<String>) {
     let json = json.expect("what is printed holds plain values");
-    write_out(format!("{}\n", escape_json(json)).as_bytes());
+    write_out(&format!("{}\n", escape_json(json)));
 }
 
 /// JSON in which what controls a terminal is written as its number, which means the same: serde leaves all but the
 /// first thirty-two characters as they are.
 fn escape_json(json: String) -> String {
     let is_raw = |character: char| character != '\n' && controls(character);
+    // Millions of numbers hold none.
     if !json.contains(is_raw) {
         return json;
     }
@@ -129,9 +124,9 @@ fn unwritten(error: &io::Error) -> Error {
     Error::Failed(format!("cannot write to standard output: {error}"))
 }
 
-fn write_out(bytes: &[u8]) {
+fn write_out(text: &str) {
     let mut out = io::stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     drop(out);
     let Err(error) = written else { return };
     if KEEPS_WORKING.load(Ordering::Relaxed) {
@@ -147,11 +142,8 @@ fn write_out(bytes: &[u8]) {
 }
 
 /// The text with all that could control a terminal as `\n`, `\u{1b}` and so on, but for what is `kept`.
-fn escape<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
-    match text.contains(|character| controls(character) && !kept.contains(&character)) {
-        false => Cow::Borrowed(text),
-        true => text.chars().map(|character| shown(character, kept)).collect(),
-    }
+fn escape(text: &str, kept: &[char]) -> String {
+    text.chars().map(|character| shown(character, kept)).collect()
 }
 
 fn shown(character: char, kept: &[char]) -> String {
@@ -174,7 +166,7 @@ mod tests {
     #[test]
     fn nothing_that_is_quoted_controls_the_terminal() {
         for control in ['\u{1b}', '\r', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}'] {
-            let escaped = escape(&format!("a{control}b"), &['\n', '\t']).into_owned();
+            let escaped = escape(&format!("a{control}b"), &['\n', '\t']);
             assert_eq!(escaped, format!("a\\u{{{:x}}}b", control as u32).replace("\\u{d}", "\\r"));
         }
         assert_eq!(escape("one\nline\t", &[]), "one\\nline\\t");

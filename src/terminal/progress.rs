@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::numbers::{clock, thousands, to_the_floor};
 use super::output::{say, warn};
@@ -22,7 +22,7 @@ pub enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// What was asked for; else nothing beside JSON, and what is usual elsewhere.
+    /// What was asked for; else nothing beside JSON, a bar on a terminal, and plain lines elsewhere.
     ///
     /// # Errors
     /// If lines are asked for beside JSON, on the same standard output.
@@ -59,7 +59,6 @@ pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
 pub struct PieceProgress {
     kind: ProgressKind,
     bar: ProgressBar,
-    total: usize,
     unit: &'static str,
     /// When the next line is due.
     due: Cell<Duration>,
@@ -73,7 +72,7 @@ impl PieceProgress {
             kind => kind,
         };
         let bar = bar(kind, total, &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}"));
-        Self { kind, bar, total, unit, due: Cell::new(Duration::from_secs(1)) }
+        Self { kind, bar, unit, due: Cell::new(Duration::from_secs(1)) }
     }
 
     /// So many are done.
@@ -82,7 +81,8 @@ impl PieceProgress {
         let elapsed = self.bar.elapsed();
         if self.kind == ProgressKind::Plain && elapsed >= self.due.get() {
             self.due.set(elapsed + Duration::from_secs(10));
-            let [count, total] = [count, self.total].map(|count| thousands(count as f64));
+            let [count, total] =
+                [Some(count as u64), self.bar.length()].map(|count| HumanCount(count.unwrap_or(0)));
             warn(&format!("{count}/{total} {}", self.unit));
         }
     }

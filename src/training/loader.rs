@@ -10,7 +10,7 @@ use burn::prelude::*;
 use super::step::StepBatches;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Loader, Order};
-use crate::evaluation::{DeviceBatch, ValidBatch};
+use crate::evaluation::DeviceBatch;
 
 /// Some steps of a run.
 #[derive(Debug)]
@@ -56,13 +56,4 @@ impl<B: Backend> TrainSteps<B> {
         let measured = (step + 1).is_multiple_of(self.log_every) || step + 1 == self.steps.end;
         StepBatches { step, batches, measured }
     }
-}
-
-/// A whole set, batch by batch, in its order.
-pub fn valid_batches<B: Backend>(loader: &Loader, device: &B::Device) -> impl Iterator<Item = ValidBatch<B>> {
-    let mut buffer = Batch::default();
-    (0..loader.batches()).map(move |index| {
-        loader.batch(0, index, &mut buffer);
-        ValidBatch::new(buffer.clone(), device)
-    })
 }

@@ -43,7 +43,7 @@ pub use checkpoint::{
 pub use conduct::Outcome;
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch};
-pub use loader::{TrainSteps, valid_batches};
+pub use loader::TrainSteps;
 pub use new_folder::{PREPARED, RUNS, Target};
 pub use optimizer::Optimizer;
 pub use plan::Plan;

@@ -124,7 +124,7 @@ impl RunFolder {
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
         let history = HeadHistory::open(&self.head_scores(), usize::MAX).unwrap_or_default();
-        let mut scored = history.steps().iter();
+        let mut scored = history.steps.iter();
         let summary = Summary::read(self).ok();
         let rows = summary.as_ref().and_then(|_| history::read(&self.metrics()).ok());
         let has_own_rows =

@@ -7,7 +7,6 @@ use burn::prelude::*;
 
 use super::checkpoint::{self, Best, State};
 use super::history::{Row, Split};
-use super::loader::valid_batches;
 use super::run::Run;
 use super::stopping::Ended;
 use super::summary::{Hashes, Summary};
@@ -74,8 +73,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
     pub(super) fn validate(&mut self) -> Result<bool> {
         let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size);
         let loader = Loader::new(valid, rows, self.config.run.seed, Order::InOrder);
-        let batches = valid_batches::<B::InnerBackend>(&loader, &self.device);
-        let evaluation = evaluate(&self.learner.model().valid().model, batches);
+        let model = self.learner.model().valid().model;
+        let evaluation = evaluate::<B::InnerBackend>(&model, loader.in_order(), &self.device);
         self.watch.check()?;
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         let (row, status) = (self.row(Split::Valid, loss, accuracy), self.status());

@@ -11,7 +11,8 @@ use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
-use crate::evaluation::{DeviceBatch, Evaluation, ValidBatch, evaluate};
+use crate::data::Batch;
+use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::model::{Model, loss};
 use crate::ops;
 
@@ -123,11 +124,11 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
 }
 
 impl<B: ops::Backend> InferenceStep for Trainee<B> {
-    type Input = ValidBatch<B>;
+    type Input = Batch;
     type Output = Evaluation;
 
-    fn step(&self, batch: ValidBatch<B>) -> Evaluation {
-        evaluate(&self.model, std::iter::once(batch))
+    fn step(&self, batch: Batch) -> Evaluation {
+        evaluate(&self.model, std::iter::once(batch), &self.devices()[0])
     }
 }
 

@@ -5,7 +5,7 @@ use std::iter;
 use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
-use super::number::{Range, log_ticks, tick_labels};
+use super::number::{Range, labels, log_ticks, tick_labels};
 use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
@@ -25,6 +25,8 @@ pub(crate) struct Axis {
     /// Its ends; of a logarithmic axis, those of the decimal logarithms.
     pub range: Range,
     pub scale: Scale,
+    /// The values that are labelled, where these are not the round ones.
+    pub labels: Option<Vec<(f64, String)>>,
     /// Whether it has a title and labels, and not its grid lines alone.
     pub has_words: bool,
     /// The colour of its words where it is on the right, as that of its curve.
@@ -33,8 +35,8 @@ pub(crate) struct Axis {
     pub is_exceeded: bool,
 }
 
-/// How values lie along an axis, and which of them are labelled.
-#[derive(Debug, Clone)]
+/// How values lie along an axis, and at which of them there are labels.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
     /// Evenly, with labels at round values.
     Linear,
@@ -42,19 +44,18 @@ pub(crate) enum Scale {
     Whole,
     /// By their logarithms.
     Logarithmic,
-    /// Evenly, with labels at these values.
-    Labelled(Vec<(f64, String)>),
 }
 
 impl Axis {
     pub fn new(title: &str, range: Range, scale: Scale) -> Self {
-        Self { title: title.to_string(), range, scale, has_words: true, color: None, is_exceeded: false }
+        let title = title.to_string();
+        Self { title, range, scale, labels: None, has_words: true, color: None, is_exceeded: false }
     }
 
     /// The place of a value as a fraction of the axis: below 0 or above 1 where it lies outside, no number
     /// where there is none.
     pub fn at(&self, value: f64) -> f64 {
-        let value = if matches!(self.scale, Scale::Logarithmic) { value.log10() } else { value };
+        let value = if self.scale == Scale::Logarithmic { value.log10() } else { value };
         let fraction = (value - self.range.start) / self.range.length();
         if fraction.is_finite() { fraction } else { f64::NAN }
     }
@@ -62,7 +63,7 @@ impl Axis {
     /// The value at a fraction of the axis.
     pub fn value_at(&self, fraction: f64) -> f64 {
         let value = self.range.start + fraction * self.range.length();
-        if matches!(self.scale, Scale::Logarithmic) { 10f64.powf(value) } else { value }
+        if self.scale == Scale::Logarithmic { 10f64.powf(value) } else { value }
     }
 
     /// The nearest value that lies on the axis; no number where there is none.
@@ -73,8 +74,10 @@ impl Axis {
 
     /// The labelled values, at most `most` of them where they are not given.
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
-        self.labelled(match &self.scale {
-            Scale::Labelled(ticks) => return ticks.clone(),
+        if let Some(labels) = &self.labels {
+            return labels.clone();
+        }
+        self.labelled(match self.scale {
             Scale::Logarithmic => log_ticks(self.range),
             Scale::Linear => self.range.ticks(most),
             Scale::Whole => self.range.whole_ticks(most),
@@ -92,10 +95,8 @@ impl Axis {
     }
 
     fn labelled(&self, ticks: Vec<f64>) -> Vec<(f64, String)> {
-        // Over more than a decade the digits that tell small values apart say nothing of large ones.
-        let is_wide = matches!(self.scale, Scale::Logarithmic) && self.range.length() > 1.0;
-        let labels = ticks.chunks(if is_wide { 1 } else { ticks.len().max(1) }).flat_map(tick_labels);
-        ticks.iter().copied().zip(labels).collect()
+        let labels = if self.scale == Scale::Logarithmic { labels(&ticks) } else { tick_labels(&ticks) };
+        ticks.into_iter().zip(labels).collect()
     }
 
     fn ticks_upward(&self, height: f64) -> Vec<(f64, String)> {

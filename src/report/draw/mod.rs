@@ -21,7 +21,7 @@ mod token_strip;
 pub(super) use axis::{Axis, LABEL, Scale};
 pub(super) use heat_map::{HeatMap, WRITTEN_CELL, WeightScale, color_bar};
 pub(super) use line_chart::{LineChart, Mark, Series, extremes, legend};
-pub(super) use number::{Range, log_ticks, round_up, scientific, significant, tick_labels};
+pub(super) use number::{Range, labels, round_up, significant, tick_labels};
 pub use picture::{Format, Picture, Style};
 pub(super) use picture::{HEADING, MARGIN, Place, Rect, WIDTH};
 pub(super) use text::Text;

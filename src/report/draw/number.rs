@@ -114,6 +114,19 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     ticks.iter().map(label).collect()
 }
 
+/// Labels of values in the order of size, all in one format; over more than a decade each with the digits
+/// that count.
+pub(crate) fn labels(values: &[f64]) -> Vec<String> {
+    let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
+    let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
+    let label = |&value: &f64| match value {
+        value if !are_plain => scientific(value),
+        whole if whole.fract() == 0.0 => whole.to_string(),
+        value => significant(value),
+    };
+    if are_plain && !is_wide { tick_labels(values) } else { values.iter().map(label).collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

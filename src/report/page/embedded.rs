@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{Page, Whole, colors};
 use crate::analysis::{AttentionKind, HeadScores, Score};
-use crate::error::{Error, Result};
 use crate::report::draw::{HeatMap, extremes};
 use crate::report::reading::Reading;
 use crate::report::series::{Point, smooth};
@@ -26,15 +25,8 @@ const MOST_SCORED: usize = 10_000;
 const MOST_PREDICTIONS: usize = 10_000;
 
 /// The data as base64.
-///
-/// # Errors
-/// If the maps do not fit the tokens.
-pub(super) fn data(mut page: Page) -> Result<String> {
-    let layers: Vec<usize> =
-        page.readings.first().map_or(Vec::new(), |first| first.view.attention.iter().map(Vec::len).collect());
-    if layers.is_empty() || layers.contains(&0) {
-        return Err(Error::Shape("a page needs the attention of at least one sample and head".to_string()));
-    }
+pub(super) fn data(mut page: Page) -> String {
+    let layers: Vec<usize> = page.readings[page.sample].view.attention.iter().map(Vec::len).collect();
     let all = page.readings.len();
     let mut positions = 0;
     let kept = page.readings.iter().take_while(|reading| {
@@ -48,7 +40,7 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     let mut maps = Vec::new();
     for (index, reading) in page.readings.iter().enumerate() {
         let most = if index == page.sample { MOST_BYTES } else { others };
-        maps.push(pack(reading, &layers, most, &mut bytes)?);
+        maps.push(pack(reading, most, &mut bytes));
     }
     let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
     let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
@@ -57,13 +49,7 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     }
     thin_history(&mut page);
     let is_known = |score: &Score| page.heads.iter().flatten().any(|head| head[*score].is_some());
-    let about = |score: Score| {
-        json!({
-            "key": score.key(), "name": score.name(), "unit": score.unit(), "meaning": score.meaning(),
-            "digits": score.digits(), "is_weight": score.is_weight(),
-        })
-    };
-    let scores: Vec<Value> = Score::ALL.into_iter().filter(is_known).map(about).collect();
+    let scores: Vec<_> = Score::ALL.into_iter().filter(is_known).map(Score::about).collect();
     // The smoothed loss and the steps over which it is smoothed; heads by layer; where the maps of a sample and a
     // kind of attention lie among the bytes; sequences that are left out.
     let derived = json!({
@@ -73,29 +59,20 @@ pub(super) fn data(mut page: Page) -> Result<String> {
     });
     let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
-    Ok(STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6)))
+    STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&all, 6))
 }
 
 /// Adds the maps of a reading to `bytes`, no more than `most` of them, and says where those of each kind lie:
 /// their first byte, the positions in a bin of either axis, 0 where they are left out, and whether only keys up
 /// to the query are kept.
-fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -> Result<Vec<Value>> {
+fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.view.maps(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
     let source = reading.source.as_deref().unwrap_or(&[]);
     let mut packed = Vec::new();
     for &kind in &kinds {
         let [queries, keys] = kind.tokens(&reading.inputs, source).map(<[String]>::len);
-        let weights = reading.view.maps(kind);
-        let maps: Vec<&Vec<f32>> = weights.iter().flatten().collect();
-        let fit = maps.iter().all(|map| map.len() == queries * keys) && keys > 0;
-        if !fit || !weights.iter().map(Vec::len).eq(layers.iter().copied()) {
-            return Err(Error::Shape(format!(
-                "{}: the maps of {} do not fit heads by layer {layers:?}, {queries} queries and {keys} keys",
-                reading.sequence,
-                kind.name()
-            )));
-        }
+        let maps: Vec<&Vec<f32>> = reading.view.maps(kind).iter().flatten().collect();
         let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
         let cells = |bin: usize| match [queries, keys].map(|side| side.div_ceil(bin)) {
             [queries, _] if causal => queries * (queries + 1) / 2,
@@ -113,7 +90,7 @@ fn pack(reading: &Reading, layers: &[usize], most: usize, bytes: &mut Vec<u8>) -
             }
         }
     }
-    Ok(packed)
+    packed
 }
 
 /// Whether no query puts weight on a key behind it.

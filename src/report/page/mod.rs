@@ -7,7 +7,7 @@
 
 mod embedded;
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -17,8 +17,6 @@ use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};
 use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
 use crate::config::Config;
-use crate::error::Result;
-use crate::files::write_atomically;
 use crate::terminal::{clock, thousands};
 use crate::training::Summary;
 
@@ -111,21 +109,10 @@ impl Page {
         Whole { page: self, derived: BTreeMap::from([("views", views)]) }
     }
 
-    /// Writes the page to `path`, whose folder exists.
-    ///
-    /// # Errors
-    /// If the data contradict themselves, or the file cannot be written.
-    pub fn write(self, path: &Path) -> Result<()> {
-        write_atomically(path, self.html()?.as_bytes())
-    }
-
     /// The page's text.
-    ///
-    /// # Errors
-    /// If the data contradict themselves.
-    pub fn html(self) -> Result<String> {
+    pub fn html(self) -> String {
         let run = self.run.clone();
-        Ok(filled(TEMPLATE, &run, embedded::data(self)?, SCRIPTS.join("\n")))
+        filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n"))
     }
 }
 

@@ -14,7 +14,7 @@ pub fn picture(findings: &Findings) -> Picture {
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
     let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
     let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));
-    let y = Axis::new("accuracy", range, Scale::Labelled(labels.collect()));
+    let y = Axis { labels: Some(labels.collect()), ..Axis::new("accuracy", range, Scale::Linear) };
     let costs = log_range(findings.trials.iter().map(|trial| trial.operations));
     let x = Axis::new("floating-point operations of the training", costs, Scale::Logarithmic);
     let mut chart = LineChart::filling(&picture, x, y);

@@ -3,10 +3,10 @@
 //! Losses are joined where they can be compared: of trials that were trained to their end, and in a recipe
 //! of those that stand in the stage that changes the key.
 
-use super::{best_in_words, drawn, final_losses, labels, legend_of, log_axis, marks};
+use super::{best_in_words, drawn, final_losses, legend_of, log_range, marks};
 use crate::report::draw::color::VERMILION;
 use crate::report::draw::{
-    Axis, HEADING, LABEL, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH,
+    Axis, HEADING, LABEL, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH, labels,
 };
 use crate::tuning::{Findings, Trial, number, shown};
 
@@ -68,10 +68,10 @@ pub fn learning_rate(findings: &Findings) -> Option<Picture> {
     }
     let title = format!("{}: loss by learning rate", findings.study);
     let mut picture = Picture::new("learning_rate", 400.0, &title, &best_in_words(findings));
-    let x = log_axis("learning rate", rates.into_iter());
+    let x = Axis::new("learning rate", log_range(rates.into_iter()), Scale::Logarithmic);
     let mut chart = LineChart::filling(&picture, x, final_losses(findings));
     chart.series = marks(findings, &chart, |_, trial| {
-        Some((rate(trial)?.log10(), trial.loss.map(|loss| drawn(findings, loss))))
+        Some((rate(trial)?, trial.loss.map(|loss| drawn(findings, loss))))
     });
     legend_of(&mut picture, chart.area.left, &chart.series, &[]);
     chart.draw(&mut picture);
@@ -93,25 +93,27 @@ fn places(findings: &Findings, key: &str, width: f64) -> (Axis, Vec<Option<f64>>
         let room = width / words.len().max(1) as f64 - 4.0;
         let ticks = words.iter().enumerate().map(|(place, word)| (place as f64, look.fit(word, room)));
         let range = Range { start: -0.5, end: words.len() as f64 - 0.5 };
-        return (Axis::new(key, range, Scale::Labelled(ticks.collect())), places, true);
+        return (
+            Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) },
+            places,
+            true,
+        );
     };
     values.sort_by(f64::total_cmp);
     values.dedup();
     let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(1.0));
-    let is_logarithmic = low > 0.0 && high / low > WIDE;
-    let round = match is_logarithmic {
-        true => log_axis(key, values.iter().copied()),
+    let round = match low > 0.0 && high / low > WIDE {
+        true => Axis::new(key, log_range(values.iter().copied()), Scale::Logarithmic),
         false => Axis::new(key, Range::new(low, high).padded(0.15, 0.15), Scale::Linear),
     };
-    let place = |value: f64| if is_logarithmic { value.log10() } else { value };
-    let places = tried.into_iter().map(|value| number(value?).map(place)).collect();
-    let ticks: Vec<_> = values.iter().copied().map(place).zip(labels(&values)).collect();
+    let places = tried.into_iter().map(|value| number(value?)).collect();
+    let ticks: Vec<_> = values.iter().copied().zip(labels(&values)).collect();
     let at = |tick: &(f64, String)| round.at(tick.0) * width;
     let half = |tick: &(f64, String)| look.width(&tick.1) / 2.0;
     let is_apart =
         |pair: &[(f64, String)]| at(&pair[1]) - at(&pair[0]) >= half(&pair[0]) + half(&pair[1]) + 8.0;
     match ticks.windows(2).all(is_apart) {
-        true => (Axis { scale: Scale::Labelled(ticks), ..round }, places, true),
+        true => (Axis { labels: Some(ticks), ..round }, places, true),
         false => (round, places, false),
     }
 }
@@ -175,8 +177,8 @@ mod tests {
         for (trial, rate) in study.trials.iter_mut().zip([1e-4, 1e-3, 0.1, 0.1]) {
             trial.setting.insert(key.into(), toml::Value::Float(rate));
         }
-        let places = places(&study, key, 200.0).1;
-        let [low, middle, high] = [0, 1, 2].map(|trial| places[trial].unwrap());
+        let (axis, places, _) = places(&study, key, 200.0);
+        let [low, middle, high] = [0, 1, 2].map(|trial| axis.at(places[trial].unwrap()));
         assert!((2.0 * (middle - low) - (high - middle)).abs() < 1e-12);
         assert_eq!(labels(&[1e-4, 1e-3, 0.1]), ["1e-4", "1e-3", "1e-1"]);
         assert_eq!(labels(&[8.0, 16.0, 1024.0]), ["8", "16", "1024"]);

@@ -11,10 +11,7 @@ use plotters::style::RGBColor;
 use serde_json::json;
 
 use super::draw::color::{BLUE, MUTED, VERMILION, pale};
-use super::draw::{
-    Axis, HEADING, LineChart, Mark, Picture, Range, Scale, Series, Style, legend, log_ticks, scientific,
-    significant, tick_labels,
-};
+use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Scale, Series, Style, legend};
 use super::loss::above_floor;
 use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
@@ -172,27 +169,6 @@ fn log_range(values: impl Iterator<Item = f64>) -> Range {
         [low, .., high] if high - low > 1e-9 => Range::new(low, high).padded(0.05, 0.05),
         [low, ..] => Range { start: low - 0.5, end: low + 0.5 }.padded(0.05, 0.05),
     }
-}
-
-/// A logarithmic axis whose labels have one format; what is drawn along it is drawn by its decimal logarithm.
-fn log_axis(title: &str, values: impl Iterator<Item = f64>) -> Axis {
-    let range = log_range(values);
-    let ticks = log_ticks(range);
-    let labels = ticks.iter().map(|tick| tick.log10()).zip(labels(&ticks)).collect();
-    Axis::new(title, range, Scale::Labelled(labels))
-}
-
-/// Labels of values of one key, in the order of size, all in one format; over more than a decade each with the digits
-/// that count.
-fn labels(values: &[f64]) -> Vec<String> {
-    let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
-    let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
-    let label = |&value: &f64| match value {
-        value if !are_plain => scientific(value),
-        whole if whole.fract() == 0.0 => whole.to_string(),
-        value => significant(value),
-    };
-    if are_plain && !is_wide { tick_labels(values) } else { values.iter().map(label).collect() }
 }
 
 #[cfg(test)]

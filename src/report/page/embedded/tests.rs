@@ -12,7 +12,7 @@ pub(in super::super) fn unpacked(data: &str) -> (serde_json::Value, Vec<u8>) {
 }
 
 fn read(shown: &Shown) -> (serde_json::Value, Vec<u8>) {
-    unpacked(&data(shown.page()).unwrap())
+    unpacked(&data(shown.page()))
 }
 
 fn weight(byte: u8) -> f32 {
@@ -77,8 +77,7 @@ fn long_maps_are_binned_the_first_sample_most_finely() {
 
 #[test]
 fn the_sequence_that_is_shown_first_is_kept_and_most_finely() {
-    let data =
-        |shown: &Shown, sample: usize| unpacked(&super::data(Page { sample, ..shown.page() }).unwrap()).0;
+    let data = |shown: &Shown, sample: usize| unpacked(&super::data(Page { sample, ..shown.page() })).0;
     let many = data(&Shown::new(1, 1, 100, 150), 120);
     assert_eq!((&many["sample"], &many["left_out"]), (&120.into(), &29.into()));
     let long = data(&Shown::new(2, 4, 400, 3), 1);
