@@ -198,6 +198,7 @@ pub fn expected(message: &str) -> String {
         "a string" | "string" | "path string" => "text in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
+        "variant identifier" => "a name",
         _ if expected.starts_with("struct ") => "a table",
         _ => expected,
     };

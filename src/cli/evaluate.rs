@@ -2,7 +2,6 @@
 
 use std::f64::consts::LN_2;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use super::backend::is_set;
@@ -14,7 +13,7 @@ use crate::error::Result;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::ops;
 use crate::terminal::{PieceProgress, counted, print_json, say, signed, warn};
-use crate::training::{RunFolder, check_precision, data_fingerprint, dataset_of};
+use crate::training::{RunFolder, Split, check_precision, data_fingerprint, dataset_of};
 use crate::weights::{file::WeightsFile, native};
 
 /// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
@@ -34,16 +33,6 @@ pub struct Args {
     /// Prints JSON, with the loss and its floor at each position of the sequence.
     #[arg(long)]
     json: bool,
-}
-
-/// The set that is scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Split {
-    /// What the run was judged by.
-    Valid,
-    /// What it learned from.
-    Train,
 }
 
 /// What is printed. Losses are in nats unless the key says bits.
@@ -80,6 +69,9 @@ pub fn run(args: Args) -> Result<()> {
         Split::Train => (&dataset.train, None, Vec::new()),
     };
     let loader = Loader::new(set.clone(), config.training.batch_size, config.run.seed, Order::InOrder);
+    if is_set(&args.set, "training.precision") {
+        check_precision(&config.training, device)?;
+    }
     let evaluation = backend::run(device, Evaluate(&args, &run, weights, &dataset, loader))?;
     let report = Report {
         split: args.split,
@@ -122,9 +114,6 @@ impl Job for Evaluate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Evaluation> {
         let Self(args, Run { config, device: on, .. }, weights, dataset, loader) = self;
-        if is_set(&args.set, "training.precision") {
-            check_precision::<B>(&config.training, on, &device)?;
-        }
         Memory::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         compute_as_run::<B, _>(&config.training, on, &device, || {
             let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;

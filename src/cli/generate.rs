@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, Sampling};
 use crate::model::Architecture;
 use crate::ops;
-use crate::terminal::{print_json, print_text, say, thousands, warn};
+use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
 use crate::weights::native::{self, Description};
 
 /// Write on from a prompt, or answer it, with a run's best weights.
@@ -54,8 +54,9 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
+    check_greedy(&args)?;
     let run = args.run.open(&[])?;
-    let vocabulary = run.vocabulary()?;
+    let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
     let continuations = backend::run(&run.device, Generate(&args, &run, &vocabulary, &given))?;
     if args.json {
@@ -64,6 +65,24 @@ pub fn run(args: Args) -> Result<()> {
         print_json(&BTreeMap::from([("samples", samples)]));
     }
     Ok(())
+}
+
+/// Refuses what a greedy choice has no use for.
+fn check_greedy(Args { sampling, options, .. }: &Args) -> Result<()> {
+    let given = [
+        ("top-k", sampling.top_k > 0),
+        ("top-p", sampling.top_p < 1.0),
+        ("min-p", sampling.min_p > 0.0),
+        ("seed", options.seed > 0),
+        ("samples", options.samples > 1),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) if sampling.greedy || sampling.temperature == 0.0 => {
+            let problem = "a greedy choice always takes the likeliest token: leave it out";
+            Err(Error::Input(format!("--{option}: {problem}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is written on, from the ids that were given, by the weights of a run.
@@ -75,7 +94,8 @@ impl Job for Generate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
         let Self(args, run, vocabulary, given) = self;
-        let (model, description) = native::load_model::<B::InnerBackend>(&run.folder.weights()?, &device)?;
+        let (model, description) =
+            native::load_model::<B::InnerBackend>(&input::weights(&run.folder, None)?, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
         let end = || Vec::from_iter(vocabulary.end());
         let prompt = Prompt {
@@ -157,10 +177,18 @@ fn samples_at_once(Description { model, sizes }: &Description, options: &Options
     let Options { max_new, samples, alternatives, .. } = options;
     let tokens = HELD / alternatives.map_or(1, |count| count.saturating_add(1));
     let held = tokens / (*max_new).max(1);
-    if held < if alternatives.is_some() { *samples } else { 1 } {
+    if let Some(count) = alternatives.filter(|&count| count > 5.max(sizes.vocab)) {
+        let vocab = counted(sizes.vocab, "token");
         return Err(Error::Input(format!(
-            "--max-new {max_new} and --samples {samples}: no more than {} new tokens are held in memory until they are \
-             printed: ask for fewer; the text of one sample alone, without --json, is printed as it comes",
+            "--alternatives {count}: the vocabulary has {vocab}: ask for no more"
+        )));
+    }
+    if held < if alternatives.is_some() { *samples } else { 1 } {
+        let each =
+            alternatives.map_or_else(String::new, |count| format!(", each with --alternatives {count}"));
+        return Err(Error::Input(format!(
+            "--max-new {max_new} and --samples {samples}: no more than {} new tokens are held in memory until they \
+             are printed{each}: ask for fewer; the text of one sample alone, without --json, is printed as it comes",
             thousands(tokens as f64)
         )));
     }

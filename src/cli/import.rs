@@ -41,11 +41,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let target = match &args.run {
-        Some(folder) => Target::Folder(folder.clone()),
-        None => Target::Named(name(&args.files[0])),
-    };
-    target.check()?;
+    let target = Target::new(args.run.clone(), name(&args.files[0]))?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
     let mut config = config(&args, &imported)?;
     args.backend.choose_for_run(&mut config.training, &args.set)?;
@@ -57,7 +53,7 @@ pub fn run(args: Args) -> Result<()> {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
         native::write(&folder.model(), &imported.tensors, &description)?;
-        Hashes::of(folder)?.write(folder)
+        Hashes::of(folder).write(folder)
     })?;
     let sizes = description.sizes;
     say(&format!(

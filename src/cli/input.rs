@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::Architecture;
 use crate::terminal::warn;
-use crate::training::{RunFolder, checkpoint_steps, checkpoint_weights};
+use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native::Description};
 
 /// Which run a command looks at, and where it computes.
@@ -47,22 +47,23 @@ impl RunArgs {
     }
 }
 
-impl Run {
-    /// What its ids stand for.
-    ///
-    /// # Errors
-    /// If `vocabulary.json` cannot be read.
-    pub fn vocabulary(&self) -> Result<Vocabulary> {
-        Vocabulary::read(self.folder.vocabulary())
-    }
-}
-
-/// The weights of a run: the best, or those of the checkpoint at a step.
+/// The weights of a run: the best, or those of the checkpoint at a step. That a run which diverged has no best ones
+/// is said.
 ///
 /// # Errors
 /// If there are none; names the checkpoints that there are.
 pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
-    let Some(step) = checkpoint else { return folder.weights() };
+    let Some(step) = checkpoint else {
+        if let (Ok(summary), Ok(config)) = (Summary::read(folder), Config::load(Some(&folder.config()), &[]))
+            && summary.best_step.is_none()
+            && summary.ended == Ended::Diverged
+            && let Some(words) = folder.weights_in_words(&summary, &config)
+        {
+            let run = folder.path().display();
+            warn(&format!("notice: the run `{run}` diverged before its first validation: these are {words}"));
+        }
+        return folder.weights();
+    };
     let steps = checkpoint_steps(folder).unwrap_or_default();
     if steps.contains(&step) {
         return checkpoint_weights(folder, step);

@@ -31,9 +31,9 @@ pub struct Args {
     /// without which the loss rises most]
     #[arg(long)]
     head: Option<usize>,
-    /// The file format of the pictures.
-    #[arg(long, value_enum, default_value = "png")]
-    format: Format,
+    /// The file format of the pictures. [default: png]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Leaves the ablation out, for which the model reads the input once more for each head.
     #[arg(long)]
     no_ablation: bool,
@@ -73,7 +73,12 @@ pub fn run(args: Args) -> Result<()> {
     let Run { folder, config, device } = &run;
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
-    let vocabulary = run.vocabulary()?;
+    let drawn = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
+    if let (None, Some((option, _))) = (&out, drawn.iter().find(|(_, is_given)| *is_given)) {
+        let problem = "with --json alone nothing is drawn: leave it out, or name a folder with --out DIR";
+        return Err(Error::Input(format!("{option}: {problem}")));
+    }
+    let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = sample(&args, config, &vocabulary)?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
@@ -94,7 +99,7 @@ pub fn run(args: Args) -> Result<()> {
         });
     }
     let Some(out) = out else { return Ok(()) };
-    let style = Style { format: args.format, ..Style::default() };
+    let style = Style { format: args.format.unwrap_or(Format::Png), ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
     let page = Page::new(name, (vec![reading], 0), scores, head, config);
@@ -130,7 +135,8 @@ impl Job for Inspect<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, sample) = self;
-        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
+        let (model, description) =
+            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, slice::from_ref};
 
-use super::input::{Run, RunArgs};
+use super::input::{self, Run, RunArgs};
 use super::print_paths;
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
 use crate::backend::{self, Device, Job};
 use crate::data::Vocabulary;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
 use crate::ops;
@@ -21,9 +21,9 @@ pub struct Args {
     /// The file format.
     #[arg(long, value_enum, default_value = "png")]
     format: Format,
-    /// Pixels of a PNG for each of its 900 logical ones across.
-    #[arg(long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
-    scale: u32,
+    /// Pixels of a PNG for each of its 900 logical ones across. [default: 2]
+    #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
+    scale: Option<u32>,
     /// Where the pictures go; a folder that exists is replaced only if plot made it. [default: plots/ in the
     /// run folder]
     #[arg(long, value_name = "DIR")]
@@ -39,7 +39,11 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let Run { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
-    let style = Style { format: args.format, scale: args.scale };
+    if args.format == Format::Svg && args.scale.is_some() {
+        return Err(Error::Input("--scale: an SVG has no pixels: leave it out".into()));
+    }
+    let usual = Style::default();
+    let style = Style { format: args.format, scale: args.scale.unwrap_or(usual.scale) };
     let run = run_data(&folder, &device)?;
     let pictures = match &args.out {
         None => run.draw(&folder.plots(), &style)?,
@@ -64,7 +68,8 @@ impl Job for Look<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(folder, samples, shown, vocabulary) = self;
-        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
+        let (model, description) =
+            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;
         for sample in samples {

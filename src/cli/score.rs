@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::input::{self, RunArgs};
 use crate::backend::{self, Job};
+use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
@@ -38,7 +39,7 @@ struct Report {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
-    let vocabulary = run.vocabulary()?;
+    let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let input::Read { tokens, start, source } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
@@ -69,7 +70,8 @@ impl Job for Score<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
         let Self(folder, tokens, source) = self;
-        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
+        let (model, description) =
+            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
         let context = description.sizes.context;
         input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
         if tokens.len() > context + 1 {

@@ -1,13 +1,14 @@
 //! Ctrl-C, SIGTERM, and SIGHUP where a terminal closes: the first asks the run to end after its step, the
-//! second ends it at once.
+//! second ends it at once, and so does the first where nothing is trained yet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::low_level;
 
 use crate::error::{Error, Result};
+use crate::training::NOTHING_TO_LOSE;
 
 /// The signals that ask a run to end.
 #[cfg(unix)]
@@ -15,16 +16,19 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, signal_hook::consts::SIGHUP];
 #[cfg(not(unix))]
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// Watches for signals: the number of the first one appears in what is returned, 0 until then.
+/// Watches for signals: the number of the first one appears in what is returned, once something is under way.
 pub fn watch() -> Result<Arc<AtomicUsize>> {
-    let received = Arc::new(AtomicUsize::new(0));
     // One for all: the second signal need not be of the first one's kind.
-    let again = Arc::new(AtomicBool::new(false));
+    let received = Arc::new(AtomicUsize::new(NOTHING_TO_LOSE));
     for signal in SIGNALS.into_iter().filter(|&signal| !outlives(signal)) {
-        // The order counts: a signal first looks whether it is the second, then says that it was here.
-        flag::register_conditional_shutdown(signal, exit_code(signal as usize).into(), again.clone())
-            .and_then(|_| flag::register(signal, again.clone()))
-            .and_then(|_| flag::register_usize(signal, received.clone(), signal as usize))
+        let (received, number) = (received.clone(), signal as usize);
+        let hear = move || {
+            if received.swap(number, Ordering::Relaxed) != 0 {
+                low_level::exit(exit_code(number).into());
+            }
+        };
+        // SAFETY: to swap a number and to exit is allowed in a signal handler.
+        unsafe { low_level::register(signal, hear) }
             .map_err(|error| Error::Failed(format!("cannot watch for signals: {error}")))?;
     }
     Ok(received)

@@ -5,19 +5,16 @@ use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 use serde_json::json;
 
 use super::{backend::BackendArgs, evaluate::DRAWN, plot::run_data, signals};
-use crate::backend::{self, Device, Job};
+use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
-use crate::ops;
 use crate::report::Style;
 use crate::terminal::{
     Bytes, ProgressKind, clock, counted, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
 };
-use crate::training::{
-    Control, Ended, Mode, Outcome, Plan, RunFolder, Start, Summary, Target, check_precision, dataset, launch,
-};
+use crate::training::{Control, Ended, Mode, Outcome, Plan, RunFolder, Summary, Target, launch};
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -38,8 +35,8 @@ pub struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// Pauses after so many steps of the run, whose schedule still spans all of them: --resume goes on.
-    #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..))]
-    until: Option<u64>,
+    #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = step)]
+    until: Option<usize>,
     /// Prints what the run would take, and trains nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
@@ -53,12 +50,17 @@ pub struct Args {
     json: bool,
 }
 
+/// A step, counted from 1.
+fn step(text: &str) -> Result<usize, &'static str> {
+    text.parse().ok().filter(|&step| step > 0).ok_or("it takes a whole number from 1 on")
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let (mut config, mode) = match &args.resume {
         None => {
             let config = new_config(&args)?;
-            let target = args.run.clone().map_or_else(|| Target::Named(config.name()), Target::Folder);
+            let target = Target::new(args.run.clone(), config.name())?;
             (config, Mode::New(target))
         }
         Some(run) => {
@@ -67,21 +69,26 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let path = args.config.clone().unwrap_or_else(|| folder.config());
             let config = Config::load(Some(&path), &args.set)?;
             config.check_resumes(&made_with, folder.path())?;
-            check_until(args.until, &folder)?;
+            let done = Summary::read(&folder).map_or(0, |summary| summary.steps);
+            if let Some(until) = args.until.filter(|&until| until <= done) {
+                return Err(Error::Input(format!(
+                    "--until {until}: the run `{}` has done {} already: name a later one, or leave it out",
+                    run.display(),
+                    counted(done, "step")
+                )));
+            }
             (config, Mode::Resume(folder))
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if args.dry_run {
-        let (plan, fits) = backend::run(&device, Rehearse(&config, &device))?;
+        let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
-        let warnings = plan.warnings.iter().cloned().chain(fits.err().map(|problem| problem.to_string()));
-        warnings.for_each(|warning| warn(&format!("warning: {warning}")));
+        plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
     let progress = ProgressKind::chosen(args.progress, args.json)?;
-    let until = args.until.map(|step| usize::try_from(step).unwrap_or(usize::MAX));
-    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until };
+    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: args.until };
     let signal = control.signal.clone();
     keep_working_unread();
     let outcome = launch(&config, mode, &control).inspect_err(|error| {
@@ -114,18 +121,6 @@ fn new_config(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// Refuses to pause a run where it has been already.
-fn check_until(until: Option<u64>, folder: &RunFolder) -> Result<()> {
-    match (until, Summary::read(folder)) {
-        (Some(until), Ok(summary)) if summary.steps as u64 >= until => Err(Error::Input(format!(
-            "--until {until}: the run `{}` has done {} already: name a later one, or leave it out",
-            folder.path().display(),
-            counted(summary.steps, "step")
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
 fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
     let drawn = run_data(folder, device).and_then(|run| {
@@ -140,23 +135,6 @@ fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
         ));
         Vec::new()
     })
-}
-
-struct Rehearse<'a>(&'a Config, &'a Device);
-
-impl Job for Rehearse<'_> {
-    /// The plan, and whether it fits into this machine's memory.
-    type Output = (Plan, Result<()>);
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(config, on) = self;
-        check_precision::<B>(&config.training, on, &device)?;
-        let dataset = dataset(config)?;
-        let sizes = Start::of(config)?.sizes(config, &dataset)?;
-        let plan = Plan::new::<B>(config, (&dataset, sizes), on, &device)?;
-        let fits = plan.memory.check(config, sizes, on);
-        Ok((plan, fits))
-    }
 }
 
 /// What a run would take.

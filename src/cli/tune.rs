@@ -7,17 +7,13 @@ mod progress;
 use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 
 use super::{backend::BackendArgs, signals};
-use crate::backend::{self, Device, Job};
-use crate::config::{Config, TrainingConfig};
-use crate::data::Dataset;
+use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::ops;
 use crate::report::{Style, draw_study};
 use crate::terminal::{ProgressKind, counted, keep_working_unread, print_json_line, say, warn};
-use crate::training::{RunFolder, Target, check_precision, dataset, warnings};
+use crate::training::{RunFolder, Target, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Candidate, Outline, OverfitCheck, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked,
-    study_folder,
+    Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, study_folder,
 };
 use find_rate::find_rate;
 use print::{print_outline, print_overfit_check, print_study};
@@ -69,9 +65,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(folder) = &resumed {
         check_resumes(folder, &config)?;
     }
+    let name = format!("{}-{}", config.name(), if args.find_rate { "rate" } else { "study" });
+    let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
+    if resumed.is_none() {
+        target.check()?;
+    }
     let dataset = dataset(&config)?;
     if args.find_rate {
-        return find_rate(&args, &config, &device, dataset);
+        return find_rate(&args, &config, &device, &dataset, &target);
     }
     let outline = Outline::new(&config, &dataset)?;
     let is_new = resumed.is_none();
@@ -100,22 +101,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
             .map_or(Ok(ExitCode::SUCCESS), Err);
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
-    // A check that is still to come a signal may end at once: there is nothing yet that it could cost.
-    let watched = (!checks).then(signals::watch).transpose()?;
+    let signal = signals::watch()?;
     keep_working_unread();
     let (mut study, runner) = match resumed {
         Some(folder) => Study::resume(outline, folder, args.jobs.into())?,
         None => {
-            let name = format!("{}-study", config.name());
-            let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
-            target.check()?;
             // Refused before it leaves a trace.
-            backend::run(&device, CheckPrecision(&config.training, &device))?;
+            check_precision(&config.training, &device)?;
             Study::create(&config, outline, &target, args.jobs.into())?
         }
     };
     if checks {
-        let found = match backend::run(&device, CheckOverfit(&candidates, &dataset, &device)) {
+        let found = match overfit(&candidates, &dataset, &device) {
             Err(error) if is_new => return study.discard().and(Err(error)),
             found => found?,
         };
@@ -124,7 +121,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
-    let signal = watched.map_or_else(signals::watch, Ok)?;
+    // Before, a signal ended the program at once: there was nothing yet that it could cost.
+    hold(&signal);
     let progress = StudyProgress::new(kind, &study);
     let outcome = study.conduct(runner, &signal, |study, run| progress.ended(study, run));
     progress.bar.finish_and_clear();
@@ -145,26 +143,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(why) => Err(Error::Failed(format!("every trial failed: {why}"))),
         None if complete => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),
-    }
-}
-
-struct CheckPrecision<'a>(&'a TrainingConfig, &'a Device);
-
-impl Job for CheckPrecision<'_> {
-    type Output = ();
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
-        check_precision::<B>(self.0, self.1, &device)
-    }
-}
-
-struct CheckOverfit<'a>(&'a [Candidate], &'a Dataset, &'a Device);
-
-impl Job for CheckOverfit<'_> {
-    type Output = Option<OverfitCheck>;
-
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Option<OverfitCheck>> {
-        overfit::<B>(self.0, self.1, (self.2, &device))
     }
 }
 

@@ -61,16 +61,6 @@ pub struct State {
     pub metrics_bytes: u64,
 }
 
-impl State {
-    /// Counts a step, whose gradients were clipped or not.
-    pub fn count_clipping(&mut self, is_clipped: bool) {
-        for count in [&mut self.clipped, &mut self.clipped_since_row] {
-            count.0 += u64::from(is_clipped);
-            count.1 += 1;
-        }
-    }
-}
-
 /// The best validation of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
@@ -226,11 +216,6 @@ pub fn remove_half_written(folder: &RunFolder) {
 /// If there is no such checkpoint, or its file is not the one that the run wrote.
 pub fn weights(folder: &RunFolder, step: usize) -> Result<WeightsFile> {
     verified(folder, step, WEIGHTS)
-}
-
-/// Whether `bytes` are what the file of the weights held when the checkpoint of `step` was written.
-pub fn wrote_weights(folder: &RunFolder, step: usize, bytes: &[u8]) -> bool {
-    manifest(folder, step).is_ok_and(|manifest| manifest.get(WEIGHTS) == Some(&hash(bytes)))
 }
 
 /// The step of the checkpoint that holds weights of these bytes.

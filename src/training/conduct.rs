@@ -8,7 +8,7 @@ use std::{sync::atomic::Ordering, time::Instant};
 use burn::module::AutodiffModule;
 
 use super::checkpoint;
-use super::loader::TrainSteps;
+use super::loader::train_steps;
 use super::run::Run;
 use super::run_folder::{Lock, RunFolder};
 use super::step::StepOutput;
@@ -41,7 +41,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         // A run that diverged keeps its best weights, and shows them.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
-            Err(Error::Diverged { step, what, .. }) => (Ended::Diverged, Some((step, what))),
+            Err(error @ Error::Diverged { .. }) => (Ended::Diverged, Some(error)),
             Err(error) => return Err(error),
         };
         if self.state.best.is_none() {
@@ -50,7 +50,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let weights = checkpoint::weights(&self.folder, newest.state.step)?;
             write_atomically(&self.folder.model(), &weights)?;
         }
-        let summary = self.summary(ended, diverged.as_ref().map(|(step, _)| *step))?;
+        let summary = self.summary(ended);
         let json = serde_json::to_vec_pretty(&summary).expect("a summary holds plain values");
         write_atomically(&self.folder.summary(), &json)?;
         // A run that only pauses is looked into when it ends.
@@ -64,7 +64,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         match diverged {
             None => Ok(Outcome { folder: self.folder, summary, lock }),
-            Some((step, what)) => Err(self.diverged(step, what)),
+            Some(error) => Err(error),
         }
     }
 
@@ -90,7 +90,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.score_heads()?;
         allocator::keep_freed_memory();
         let left = self.state.step..self.total;
-        for batches in TrainSteps::<B>::new(&self.config, &self.dataset, left, &self.device).iter() {
+        for batches in train_steps::<B>(&self.config, &self.dataset, left, &self.device) {
             let begun = Instant::now();
             // Dropout is a pure function of (seed, step).
             B::seed(&self.device, noise_seed(self.config.run.seed, batches.step));

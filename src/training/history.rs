@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::files::read_own;
 
-/// The set that a row speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A part of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// The batches of one training step.
+    /// What a run learns from.
     Train,
-    /// The whole validation set.
+    /// What it is judged by.
     Valid,
 }
 

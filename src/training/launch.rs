@@ -4,9 +4,9 @@ use super::checkpoint::{self, State};
 use super::conduct::Outcome;
 use super::history::History;
 use super::new_folder::Target;
-use super::run::{Control, Run};
+use super::run::{Control, Run, hold};
 use super::run_folder::{Lock, RunFolder};
-use super::start::{Start, dataset, dataset_of};
+use super::start::{dataset, dataset_of, first_weights, sizes_of};
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, Memory, compute};
 use crate::config::{Config, TrainingConfig};
@@ -42,20 +42,16 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 
         fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
             let Train(config, mode, control) = self;
-            let on = &control.device;
-            if let Mode::New(target) = &mode {
-                target.check()?;
-            }
-            check_precision::<B>(&config.training, on, &device)?;
             let (folder, lock, dataset) = match mode {
-                Mode::New(target) => begin(config, &target, on)?,
-                Mode::Resume(folder) => reopen(config, folder, on)?,
+                Mode::New(target) => begin(config, &target, control)?,
+                Mode::Resume(folder) => reopen(config, folder, control)?,
             };
             let train = || Run::<B>::open(config, folder, dataset, &device, control)?.conduct(lock);
             compute(&config.training, train).map_err(|error| with_remedy(error, RESUME))
         }
     }
 
+    check_precision(&config.training, &control.device)?;
     backend::run(&control.device, Train(config, mode, control)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
@@ -65,15 +61,16 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 }
 
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
-fn begin(config: &Config, target: &Target, on: &Device) -> Result<(RunFolder, Lock, Dataset)> {
-    let start = Start::of(config)?;
+fn begin(config: &Config, target: &Target, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
+    let on = &control.device;
     if let Some((memory, sizes)) = Memory::foreseen(config, on) {
         memory.check(config, sizes, on)?;
     }
     let dataset = dataset(config)?;
-    let sizes = start.sizes(config, &dataset)?;
+    let sizes = sizes_of(config, &dataset)?;
     Memory::of(config, &dataset, on).check(config, sizes, on)?;
-    let weights = start.weights(config, sizes)?;
+    let weights = first_weights(config, sizes)?;
+    hold(&control.signal);
     let (folder, lock) = RunFolder::create(target, |folder| {
         let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
         let samples = Sample::first(&dataset.valid, config.analysis.samples);
@@ -90,31 +87,35 @@ fn begin(config: &Config, target: &Target, on: &Device) -> Result<(RunFolder, Lo
 }
 
 /// Takes the folder of a run that goes on.
-fn reopen(config: &Config, folder: RunFolder, on: &Device) -> Result<(RunFolder, Lock, Dataset)> {
+fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = dataset_of(config, &folder)?;
-    Memory::of(config, &dataset, on).check(config, config.sizes(&dataset), on)?;
+    Memory::of(config, &dataset, &control.device).check(config, config.sizes(&dataset), &control.device)?;
+    hold(&control.signal);
     Ok((folder, lock, dataset))
 }
 
 /// Whether the device `on` computes in the precision that is asked for.
 ///
 /// # Errors
-/// [`Error::Key`] naming what it knows.
-pub fn check_precision<B: ops::AutodiffBackend>(
-    training: &TrainingConfig,
-    on: &Device,
-    device: &B::Device,
-) -> Result<()> {
-    let is_served = |precision: &Precision| precision.is_served::<B>(device);
-    if is_served(&training.precision) {
+/// [`Error::Key`] naming what it knows, and if the backend cannot start.
+pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
+    struct Served;
+
+    impl Job for Served {
+        type Output = Vec<Precision>;
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Precision>> {
+            Ok(Precision::ALL.into_iter().filter(|precision| precision.is_served::<B>(&device)).collect())
+        }
+    }
+
+    let served = backend::run(on, Served)?;
+    if served.contains(&training.precision) {
         return Ok(());
     }
-    let served = Precision::ALL.into_iter().filter(is_served).map(Precision::name).collect::<Vec<_>>();
-    let problem = format!(
-        "is not computed by {on}, which knows {}: use --set training.precision=f32",
-        served.join(", ")
-    );
+    let served = served.into_iter().map(Precision::name).collect::<Vec<_>>().join(", ");
+    let problem = format!("is not computed by {on}, which knows {served}: use --set training.precision=f32");
     Err(Error::key("training.precision", training.precision.name(), problem))
 }

@@ -8,52 +8,33 @@ use std::ops::Range;
 use burn::prelude::*;
 
 use super::step::StepBatches;
-use crate::config::Config;
+use crate::config::{Config, TrainingConfig};
 use crate::data::{Batch, Dataset, Loader, Order};
 use crate::evaluation::DeviceBatch;
 
-/// Some steps of a run.
-#[derive(Debug)]
-pub struct TrainSteps<B: Backend> {
-    /// Batches by epoch and index.
-    loader: Loader,
-    /// Batches whose gradients are averaged into one step.
-    accumulate: usize,
-    /// Every such step, and the last, has its accuracy measured.
-    log_every: usize,
-    /// Which steps, counted from 0.
+/// Some steps of a run of `config`, counted from 0, each made when it is asked for. Every `training.log_every`th, and the
+/// last, has its accuracy measured.
+pub fn train_steps<B: Backend>(
+    config: &Config,
+    dataset: &Dataset,
     steps: Range<usize>,
-    /// Where the batches go.
-    device: B::Device,
-}
-
-impl<B: Backend> TrainSteps<B> {
-    /// These steps of a run of `config`.
-    pub fn new(config: &Config, dataset: &Dataset, steps: Range<usize>, device: &B::Device) -> Self {
-        let training = &config.training;
-        let (train, seed) = (dataset.train.clone(), config.run.seed);
-        let loader = Loader::new(train, training.batch_size, seed, Order::Shuffled);
-        let (accumulate, log_every) = (training.accumulate, training.log_every);
-        Self { loader, accumulate, log_every, steps, device: device.clone() }
-    }
-
-    /// One step after another, each made when it is asked for.
-    pub fn iter(&self) -> impl Iterator<Item = StepBatches<B>> {
-        let mut buffer = Batch::default();
-        self.steps.clone().map(move |step| self.step(step, &mut buffer))
-    }
-
-    fn step(&self, step: usize, buffer: &mut Batch) -> StepBatches<B> {
-        // An epoch ends with a step, as it does where one batch is as large as these together.
-        let steps_per_epoch = self.loader.batches().div_ceil(self.accumulate);
-        let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * self.accumulate);
-        let indices = (first..first + self.accumulate).filter(|&index| self.loader.holds(index));
+    device: &B::Device,
+) -> impl Iterator<Item = StepBatches<B>> + use<B> {
+    let TrainingConfig { batch_size, accumulate, log_every, .. } = config.training;
+    let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed, Order::Shuffled);
+    // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
+    let steps_per_epoch = loader.batches().div_ceil(accumulate);
+    let (device, end) = (device.clone(), steps.end);
+    let mut buffer = Batch::default();
+    steps.map(move |step| {
+        let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * accumulate);
+        let indices = (first..first + accumulate).filter(|&index| loader.holds(index));
         let batches = indices.map(|index| {
-            self.loader.batch(epoch, index, buffer);
-            DeviceBatch::new(buffer, &self.device)
+            loader.batch(epoch, index, &mut buffer);
+            DeviceBatch::new(&buffer, &device)
         });
         let batches = batches.collect();
-        let measured = (step + 1).is_multiple_of(self.log_every) || step + 1 == self.steps.end;
+        let measured = (step + 1).is_multiple_of(log_every) || step + 1 == end;
         StepBatches { step, batches, measured }
-    }
+    })
 }

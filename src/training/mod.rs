@@ -43,15 +43,15 @@ pub use checkpoint::{
 pub use conduct::Outcome;
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch};
-pub use loader::TrainSteps;
+pub use loader::train_steps;
 pub use new_folder::{PREPARED, RUNS, Target};
 pub use optimizer::Optimizer;
 pub use plan::Plan;
-pub use run::Control;
+pub use run::{Control, NOTHING_TO_LOSE, hold};
 pub use run_folder::{Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use short_training::train_briefly;
-pub use start::{Start, dataset, dataset_of, warnings};
+pub use start::{dataset, dataset_of, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::{Hashes, Summary};

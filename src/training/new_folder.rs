@@ -22,6 +22,15 @@ pub enum Target {
 }
 
 impl Target {
+    /// The folder that is named, or else one of this name below [`RUNS`].
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn new(folder: Option<PathBuf>, name: String) -> Result<Self> {
+        let target = folder.map_or(Self::Named(name), Self::Folder);
+        target.check().map(|()| target)
+    }
+
     /// Fails where a run could not be put at the target, before any work is done for it.
     pub fn check(&self) -> Result<()> {
         match self {

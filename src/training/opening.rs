@@ -23,10 +23,10 @@ use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
-const RESTORE: &str = "Copy this run's model.safetensors back, or remove it and let train --resume write it anew \
-                       from a checkpoint";
+/// What helps where the weights are not the run's.
+const ANEW: &str = ", or remove it and let train --resume write it anew from a checkpoint";
 
-const SCORES: &str = "scores other heads than those of the weights beside it: it is another run's. Remove it";
+const SCORES: &str = "scores other heads than those of the weights beside it: it is another run's";
 
 impl RunFolder {
     /// The run at `path`.
@@ -55,12 +55,11 @@ impl RunFolder {
         Err(Error::Input(problem))
     }
 
-    /// `model.safetensors`, to be read.
+    /// `model.safetensors`, to be read, whether the run wrote it or not.
     ///
     /// # Errors
-    /// If the run has none yet, for it is written with the first validation; or it is not the one that the run
-    /// wrote.
-    pub fn weights(&self) -> Result<WeightsFile> {
+    /// If the run has none yet, for it is written with the first validation.
+    pub fn unverified_weights(&self) -> Result<WeightsFile> {
         if !self.model().exists() && self.checkpoints().is_dir() {
             let run = self.path().display();
             return Err(Error::Input(format!(
@@ -68,14 +67,21 @@ impl RunFolder {
                  on with it"
             )));
         }
-        let file = WeightsFile::open_own(self.model())?;
+        WeightsFile::open_own(self.model())
+    }
+
+    /// `model.safetensors`, to be read.
+    ///
+    /// # Errors
+    /// If the run has none yet, or it is not the one that the run wrote.
+    pub fn weights(&self) -> Result<WeightsFile> {
+        let file = self.unverified_weights()?;
         let is_own = self.wrote_weights(&file);
         file.release(0..file.len());
         match is_own {
-            Some(false) => {
-                Err(file
-                    .error(format!("is not the file that the run wrote: its content has changed. {RESTORE}")))
-            }
+            Some(false) => Err(file.error(format!(
+                "is not the file that the run wrote: its content has changed. Copy this run's model.safetensors back{ANEW}"
+            ))),
             Some(true) | None => Ok(file),
         }
     }
@@ -109,6 +115,14 @@ impl RunFolder {
 
     /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
     fn check_sizes(&self) -> Result<()> {
+        let Hashes { vocabulary_sha256, samples_sha256, .. } = Hashes::read(self).unwrap_or_default();
+        for (path, written) in [(self.vocabulary(), vocabulary_sha256), (self.samples(), samples_sha256)] {
+            if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
+                let problem = "is not the file that the run wrote: it has changed, or is another run's. Copy this run's \
+                               back";
+                return Err(Error::file(path, problem));
+            }
+        }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
         let config = Config::load(Some(&self.config()), &[]).ok();
@@ -119,7 +133,6 @@ impl RunFolder {
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
         let has_own_tokens = tokens <= vocab && !(is_its_own && tokens != vocab);
-        let written = Hashes::read(self).and_then(|hashes| hashes.vocabulary_sha256);
         let source = config.map_or_else(Source::default, |config| config.data.source);
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
@@ -136,49 +149,40 @@ impl RunFolder {
             };
             are_heads_of(&analysis.heads, &model) && summary.as_ref().is_none_or(is_best)
         };
-        let (path, problem) = match () {
+        let counts = counted(tokens, "token");
+        // What is wrong, and what helps beside the run's own file.
+        let (path, problem, or) = match () {
             () if !has_own_model => {
-                let problem = "holds the weights of another model than config.toml describes";
-                (self.model(), format!("{problem}. {RESTORE}"))
+                (self.model(), "holds the weights of another model than config.toml describes".into(), ANEW)
             }
-            () if !has_own_tokens && self.wrote_weights(&weights) == Some(false) => {
-                let tokens = counted(tokens, "token");
-                let problem = format!("is another run's: vocabulary.json has {tokens}, and it {vocab}");
-                (self.model(), format!("{problem}. {RESTORE}"))
-            }
+            () if !has_own_tokens && self.wrote_weights(&weights) == Some(false) => (
+                self.model(),
+                format!("is another run's: vocabulary.json has {counts}, and it {vocab}"),
+                ANEW,
+            ),
             () if !has_own_tokens => {
-                let tokens = counted(tokens, "token");
-                let problem = format!("has {tokens}, and the weights beside it have {vocab}");
-                (
-                    self.vocabulary(),
-                    format!("{problem}: it is another run's. Copy this run's vocabulary.json back"),
-                )
-            }
-            () if written
-                .is_some_and(|written| sha256(&self.vocabulary()).is_ok_and(|held| held != written)) =>
-            {
-                let problem = "is not the file that the run wrote, so its tokens may mean something else. Copy this \
-                               run's vocabulary.json back";
-                (self.vocabulary(), problem.to_string())
+                let problem =
+                    format!("has {counts}, and the weights beside it have {vocab}: it is another run's");
+                (self.vocabulary(), problem, "")
             }
             () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => {
-                let problem = "holds sequences that the weights beside it cannot read: it is another run's. Copy \
-                               this run's samples.json back";
-                (self.samples(), problem.to_string())
+                let problem = "holds sequences that the weights beside it cannot read: it is another run's";
+                (self.samples(), problem.into(), "")
             }
             () if !has_own_rows => {
-                let problem = "ends with other losses than summary.json says: it is another run's. Copy this run's \
-                               metrics.csv back";
-                (self.metrics(), problem.to_string())
+                let problem = "ends with other losses than summary.json says: it is another run's";
+                (self.metrics(), problem.into(), "")
             }
             () if analysis.is_some_and(|analysis| !is_own(&analysis)) => {
-                (self.analysis(), format!("{SCORES}, and they are scored anew"))
+                (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
             }
             () if scored.any(|scored| !are_heads_of(&scored.heads, &model)) => {
-                (self.head_scores(), format!("{SCORES}, or copy this run's head_scores.csv back"))
+                (self.head_scores(), SCORES.into(), ", or remove it")
             }
             () => return Ok(()),
         };
+        let name = path.file_name().unwrap_or_default().display();
+        let problem = format!("{problem}. Copy this run's {name} back{or}");
         Err(Error::file(path, problem))
     }
 }
@@ -213,16 +217,13 @@ fn is_same(a: Option<f64>, b: Option<f64>) -> bool {
 
 /// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.
 fn are_heads_of<T>(scores: &[Vec<T>], model: &ModelConfig) -> bool {
-    let layers = match model.architecture {
-        Architecture::OneLayer => 1,
-        Architecture::Decoder | Architecture::EncoderDecoder => model.layers,
+    let (layers, stacks) = match model.architecture {
+        Architecture::OneLayer => (1, 1),
+        Architecture::Decoder => (model.layers, 1),
+        Architecture::EncoderDecoder => (model.layers, 3),
     };
-    let stacks = match model.architecture {
-        Architecture::OneLayer | Architecture::Decoder => 1..=1,
-        Architecture::EncoderDecoder => 1..=3,
-    };
-    let fits = stacks.into_iter().any(|stacks| scores.len() == stacks * layers);
-    fits && scores.iter().all(|heads| heads.len() == model.heads)
+    (1..=stacks).any(|stacks| scores.len() == stacks * layers)
+        && scores.iter().all(|heads| heads.len() == model.heads)
 }
 
 #[cfg(test)]

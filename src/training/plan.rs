@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use burn::{prelude::*, tensor::Distribution};
 
-use super::{loader::TrainSteps, schedule::Schedule, short_training::train_briefly, start::warnings};
-use crate::backend::{Device, Memory, rows};
+use super::launch::check_precision;
+use super::schedule::Schedule;
+use super::short_training::train_briefly;
+use super::start::{dataset, sizes_of, warnings};
+use crate::backend::{self, Device, Job, Memory, rows};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
-use crate::model::Sizes;
 use crate::ops;
 
 /// What a run will take.
@@ -42,16 +44,14 @@ pub struct Plan {
 const LONG_STEP: f64 = 0.5;
 
 impl Plan {
-    /// Plans a run of a model of these sizes on `device`, whose speed is measured for a moment.
+    /// Plans a run of `config` on a device, whose speed is measured for a moment.
     ///
     /// # Errors
-    /// If the model cannot be made.
-    pub fn new<B: ops::AutodiffBackend>(
-        config: &Config,
-        (dataset, sizes): (&Dataset, Sizes),
-        on: &Device,
-        device: &B::Device,
-    ) -> Result<Self> {
+    /// If the data cannot be read, the model cannot be made, or the device does not know its precision.
+    pub fn new(config: &Config, on: &Device) -> Result<Self> {
+        check_precision(&config.training, on)?;
+        let dataset = dataset(config)?;
+        let sizes = sizes_of(config, &dataset)?;
         let (model, training) = (&config.model, &config.training);
         let parameters = model.parameters(sizes);
         let batches = dataset.train.len().div_ceil(training.batch_size);
@@ -59,42 +59,39 @@ impl Plan {
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         let (layers, width) = (model.blocks(), model.d_model);
-        let positions = (rows(training, dataset) * time) as f64;
+        let positions = (rows(training, &dataset) * time) as f64;
         // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
-        let tokens_per_step = training.batch_size * training.accumulate * sizes.context;
         let operations_per_step = a_token * positions * training.accumulate as f64;
-        let memory = Memory::of(config, dataset, on);
-        let rough = operations_per_step / operations_per_second::<B::InnerBackend>(device);
-        let (a_step, timed_steps) = match rough < LONG_STEP && memory.check(config, sizes, on).is_ok() {
-            true => timed_step::<B>(config, dataset, device)?,
+        let memory = Memory::of(config, &dataset, on);
+        let too_large = memory.check(config, sizes, on).err();
+        let rough = operations_per_step / backend::run(on, OperationsPerSecond)?;
+        let (a_step, timed_steps) = match rough < LONG_STEP && too_large.is_none() {
+            true => timed_step(config, &dataset, on)?,
             false => (rough, 0),
         };
+        let mut warnings = warnings(config, &dataset, steps);
+        warnings.extend(too_large.map(|problem| problem.to_string()));
         Ok(Self {
             parameters,
             steps,
             steps_per_epoch: training.steps_per_epoch(batches),
-            tokens_per_step,
+            tokens_per_step: training.batch_size * training.accumulate * sizes.context,
             schedule: Schedule::new(training, steps),
             memory,
             operations_per_step,
             seconds: a_step * steps as f64,
             timed_steps,
-            warnings: warnings(config, dataset, steps),
+            warnings,
         })
     }
 }
 
 /// Seconds of a step of the run's own model, and of how many steps that is the mean.
-fn timed_step<B: ops::AutodiffBackend>(
-    config: &Config,
-    dataset: &Dataset,
-    device: &B::Device,
-) -> Result<(f64, u32)> {
+fn timed_step(config: &Config, dataset: &Dataset, on: &Device) -> Result<(f64, u32)> {
     /// Steps and time that suffice for a mean.
     const ENOUGH: (usize, Duration) = (20, Duration::from_millis(500));
     let (mut start, mut timed, mut passed) = (Instant::now(), 0, Duration::ZERO);
-    let steps = TrainSteps::new(config, dataset, 0..usize::MAX, device);
     let rate = |step, _| {
         match step {
             // The first one makes room and compiles what must be.
@@ -103,19 +100,25 @@ fn timed_step<B: ops::AutodiffBackend>(
         }
         (timed < ENOUGH.0 && passed <= ENOUGH.1).then_some(config.training.learning_rate)
     };
-    train_briefly::<B, _>(config, dataset, device, || steps.iter(), rate)?;
+    train_briefly(config, dataset, on, None, rate)?;
     Ok((passed.as_secs_f64() / timed as f64, timed as u32))
 }
 
-/// How fast the device multiplies matrices.
-fn operations_per_second<B: Backend>(device: &B::Device) -> f64 {
-    const SIZE: usize = 384;
-    let matrix = Tensor::<B, 2>::random([SIZE, SIZE], Distribution::Default, device);
-    let multiply = || matrix.clone().matmul(matrix.clone()).slice([0..1, 0..1]).into_data();
-    multiply();
-    let (start, rounds) = (Instant::now(), 5);
-    for _ in 0..rounds {
+/// How fast a device multiplies matrices.
+struct OperationsPerSecond;
+
+impl Job for OperationsPerSecond {
+    type Output = f64;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<f64> {
+        const SIZE: usize = 384;
+        let matrix = Tensor::<B::InnerBackend, 2>::random([SIZE, SIZE], Distribution::Default, &device);
+        let multiply = || matrix.clone().matmul(matrix.clone()).slice([0..1, 0..1]).into_data();
         multiply();
+        let (start, rounds) = (Instant::now(), 5);
+        for _ in 0..rounds {
+            multiply();
+        }
+        Ok(f64::from(rounds) * 2.0 * (SIZE as f64).powi(3) / start.elapsed().as_secs_f64())
     }
-    f64::from(rounds) * 2.0 * (SIZE as f64).powi(3) / start.elapsed().as_secs_f64()
 }

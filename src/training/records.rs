@@ -39,13 +39,22 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let most = self.config.training.max_gradient_norm;
         for ((output, &loss), &norm) in outputs.iter().zip(&losses).zip(&norms) {
             let step = output.step + 1;
-            if !loss.is_finite() {
-                return Err(self.diverged(step, format!("the loss is {loss}")));
+            let what = match (loss.is_finite(), norm.is_finite()) {
+                (true, true) => None,
+                (true, false) => Some(format!("the norm of the gradients is {norm}")),
+                (false, _) => Some(format!("the loss is {loss}")),
+            };
+            if let Some(what) = what {
+                // The steps behind it were under way already, and count for nothing.
+                let void = outputs.iter().filter(|later| later.step >= step);
+                self.state.tokens -= void.map(|later| later.tokens as u64).sum::<u64>();
+                self.state.step = step;
+                return Err(self.diverged(what));
             }
-            if !norm.is_finite() {
-                return Err(self.diverged(step, format!("the norm of the gradients is {norm}")));
+            for (clipped, all) in [&mut self.state.clipped, &mut self.state.clipped_since_row] {
+                *clipped += u64::from(most > 0.0 && norm > most);
+                *all += 1;
             }
-            self.state.count_clipping(most > 0.0 && norm > most);
             self.train_loss = Some(loss);
         }
         if is_logged {
@@ -79,7 +88,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         let (row, status) = (self.row(Split::Valid, loss, accuracy), self.status());
         if !loss.is_finite() {
-            return Err(self.diverged(row.step, format!("the loss on validation is {loss}")));
+            return Err(self.diverged(format!("the loss on validation is {loss}")));
         }
         self.history.push(row)?;
         let state = &mut self.state;
@@ -105,7 +114,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let moments = self.optimizer.record(&self.parameter_names);
         self.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
-            return Err(self.diverged(step, "a weight is not finite".to_string()));
+            return Err(self.diverged("a weight is not finite".to_string()));
         }
         self.state.metrics_bytes = self.history.bytes;
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
@@ -145,11 +154,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     /// How the run ended, once `model.safetensors` is written.
-    pub(super) fn summary(&self, ended: Ended, diverged_step: Option<usize>) -> Result<Summary> {
+    pub(super) fn summary(&self, ended: Ended) -> Summary {
         let (state, device) = (&self.state, &self.control.device);
         let best = state.best.as_ref();
         let last = |split: Split| self.history.rows.iter().rev().find(|row| row.split == split);
-        Ok(Summary {
+        Summary {
             best_valid_loss: best.map(|best| best.evaluation.loss),
             best_step: best.map(|best| best.step),
             last_valid_loss: last(Split::Valid).map(|row| row.loss),
@@ -169,10 +178,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
             device: device.name.clone(),
             seed: self.config.run.seed,
             ended,
-            diverged_step,
-            hashes: Hashes::of(&self.folder)?,
+            diverged_step: (ended == Ended::Diverged).then_some(state.step),
+            hashes: Hashes::of(&self.folder),
             warnings: self.warnings.clone(),
-        })
+        }
     }
 }
 

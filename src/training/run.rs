@@ -1,7 +1,8 @@
 //! A run under way, from the checkpoint at which it is opened.
 
 use std::fs;
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -26,12 +27,22 @@ use crate::ops;
 use crate::terminal::{Progress, ProgressKind, RunStatus, counted, warn};
 use crate::weights::native::{self, Description};
 
+/// In the place of a signal's number, as long as there is nothing that could be lost: the first one then ends the
+/// program at once.
+pub const NOTHING_TO_LOSE: usize = usize::MAX;
+
+/// From here on the first signal is heard, and what is under way saves what it has.
+pub fn hold(signal: &AtomicUsize) {
+    let _ = signal.compare_exchange(NOTHING_TO_LOSE, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 /// How a run is watched and stopped.
 #[derive(Debug, Clone)]
 pub struct Control {
     /// How progress is shown.
     pub progress: ProgressKind,
-    /// Set to a signal's number, stops the run after the step under way; 0: go on.
+    /// Set to a signal's number, stops the run after the step under way; 0: go on; [`NOTHING_TO_LOSE`] until it has
+    /// begun.
     pub signal: Arc<AtomicUsize>,
     /// What computes.
     pub device: Device,
@@ -186,9 +197,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.step.div_ceil(self.steps_per_epoch).max(1)
     }
 
-    /// The error of a run in which `what` is no longer finite at `step`.
-    pub fn diverged(&self, step: usize, what: String) -> Error {
-        Error::Diverged { step, what, kept: self.folder.model() }
+    /// The error of a run in which `what` is not finite at the step that it has come to.
+    pub fn diverged(&self, what: String) -> Error {
+        Error::Diverged { step: self.state.step, what, kept: self.folder.model() }
     }
 
     /// What a person sees of the run.
@@ -218,7 +229,7 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     match checkpoint::weights(folder, step) {
         Ok(weights) if held.as_deref() == Some(&*weights) => {}
         Ok(weights) => write_atomically(&path, &weights)?,
-        Err(problem) if held.is_some_and(|held| checkpoint::wrote_weights(folder, step, &held)) => {
+        Err(problem) if held.is_some_and(|held| checkpoint::step_of(folder, &held) == Some(step)) => {
             warn(&format!("warning: {problem}; {} holds the same weights and is kept", path.display()));
         }
         Err(problem) => {
@@ -238,34 +249,31 @@ fn refuse_done(
     config: &TrainingConfig,
     total: usize,
 ) -> Result<()> {
-    let (path, done) = (folder.path().display(), state.step);
+    let done = state.step;
     let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
     // One that was killed while it was drawn ends once more, and is drawn.
     let ended =
         Summary::read(folder).ok().filter(|summary| summary.steps == done && folder.report().exists());
-    let ended = ended.map(|summary| summary.ended);
-    if done == total && ended == Some(Ended::Completed) {
-        return Err(Error::Input(format!(
-            "the run `{path}` is complete with {done} of {}: add some with --set training.steps={}",
-            counted(total, "step"),
+    let run = format!("the run `{}`", folder.path().display());
+    let steps = counted(done, "step");
+    Err(match ended.map(|summary| summary.ended) {
+        Some(Ended::Completed) if done == total => Error::Input(format!(
+            "{run} is complete with {done} of {steps}: add some with --set training.steps={}",
             2 * total
-        )));
-    }
-    if done > total || done == total && !is_validated {
-        let done = counted(done, "step");
-        let problem = format!("leaves nothing to do: the run `{path}` has done {done}; ask for more");
-        return Err(match config.epochs {
-            Some(epochs) => Error::key("training.epochs", epochs, problem),
-            None => Error::key("training.steps", total, problem),
-        });
-    }
-    if state.stopping.is_stale(config) && ended == Some(Ended::EarlyStopped) {
-        return Err(Error::Input(format!(
-            "the run `{path}` has stopped early after {} validations without improvement: go on with a larger \
-             --set training.patience={}",
+        )),
+        _ if done > total || done == total && !is_validated => {
+            let problem = format!("leaves nothing to do: {run} has done {steps}; ask for more");
+            match config.epochs {
+                Some(epochs) => Error::key("training.epochs", epochs, problem),
+                None => Error::key("training.steps", total, problem),
+            }
+        }
+        Some(Ended::EarlyStopped) if state.stopping.is_stale(config) => Error::Input(format!(
+            "{run} has stopped early after {} validations without improvement: go on with a larger --set \
+             training.patience={}",
             state.stopping.stale,
             2 * config.patience
-        )));
-    }
-    Ok(())
+        )),
+        _ => return Ok(()),
+    })
 }

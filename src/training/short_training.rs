@@ -4,38 +4,63 @@ use std::path::Path;
 
 use burn::{optim::Optimizer as _, train::TrainStep};
 
+use super::launch::check_precision;
+use super::loader::train_steps;
 use super::optimizer::Optimizer;
-use super::start::{Start, trainee_of};
+use super::start::{first_weights, sizes_of, trainee_of};
 use super::step::StepBatches;
-use crate::{backend::compute, config::Config, data::Dataset, error::Result, ops};
+use crate::backend::{self, Device, Job, Memory, compute};
+use crate::config::Config;
+use crate::data::{Batch, Dataset};
+use crate::error::Result;
+use crate::evaluation::DeviceBatch;
+use crate::ops;
 
-/// Trains the model of `config` on `steps`. `rate` is told each step with its loss in nats per token, and says the
-/// learning rate of its update, or ends the training.
+/// Trains the model of `config` on one `batch` again and again, or without one on the batches of its run. `rate` is told
+/// each step with its loss in nats per token, and says the learning rate of its update, or ends the training.
 ///
 /// # Errors
-/// If the model cannot be made.
-pub fn train_briefly<B: ops::AutodiffBackend, I: Iterator<Item = StepBatches<B>>>(
+/// If the model cannot be made, the memory does not hold it, or the device does not know its precision.
+pub fn train_briefly(
     config: &Config,
     dataset: &Dataset,
-    device: &B::Device,
-    steps: impl FnOnce() -> I + Send,
-    mut rate: impl FnMut(usize, f64) -> Option<f64> + Send,
+    on: &Device,
+    batch: Option<&Batch>,
+    rate: impl FnMut(usize, f64) -> Option<f64> + Send,
 ) -> Result<()> {
-    compute(&config.training, || {
-        let start = Start::of(config)?;
-        let sizes = start.sizes(config, dataset)?;
-        let weights = start.weights(config, sizes)?;
-        let origin = Path::new("the weights to start from");
-        let mut trainee = trainee_of::<B>(config, sizes, weights, origin, device)?;
-        let mut optimizer = Optimizer::<B>::new(&config.training);
-        B::seed(device, config.run.seed);
-        for batches in steps() {
-            let step = batches.step;
-            let output = trainee.step(batches);
-            let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
-            let Some(rate) = rate(step, loss) else { break };
-            trainee = optimizer.step(rate, trainee, output.grads);
+    struct Train<'a, R>(&'a Config, &'a Dataset, &'a Device, Option<&'a Batch>, R);
+
+    impl<R: FnMut(usize, f64) -> Option<f64> + Send> Job for Train<'_, R> {
+        type Output = ();
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
+            let Train(config, dataset, on, batch, mut rate) = self;
+            let sizes = sizes_of(config, dataset)?;
+            Memory::of(config, dataset, on).check(config, sizes, on)?;
+            compute(&config.training, || {
+                let weights = first_weights(config, sizes)?;
+                let origin = Path::new("the weights to start from");
+                let mut trainee = trainee_of::<B>(config, sizes, weights, origin, &device)?;
+                let mut optimizer = Optimizer::<B>::new(&config.training);
+                B::seed(&device, config.run.seed);
+                let mut of_run = train_steps(config, dataset, 0..usize::MAX, &device);
+                for step in 0.. {
+                    let again = |batch| {
+                        let batches = vec![DeviceBatch::new(batch, &device)];
+                        StepBatches { step, batches, measured: false }
+                    };
+                    let Some(batches) = batch.map(again).or_else(|| of_run.next()) else { break };
+                    let output = trainee.step(batches);
+                    let loss = output.item.loss.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+                    let Some(rate) = rate(step, loss) else { break };
+                    trainee = optimizer.step(rate, trainee, output.grads);
+                }
+                Ok(())
+            })
         }
-        Ok(())
-    })
+    }
+
+    config.model.check()?;
+    check_precision(&config.training, on)?;
+    backend::run(on, Train(config, dataset, on, batch, rate))
 }

@@ -12,71 +12,50 @@ use crate::error::{Error, Result};
 use crate::model::{Architecture, Sizes};
 use crate::ops;
 use crate::terminal::counted;
-use crate::weights::native::{self, Tensors};
+use crate::weights::native::{self, Description, Tensors};
 
-/// What a run starts from.
-#[derive(Debug, Default)]
-pub struct Start(Option<Weights>);
-
-/// The best weights of another run; the new one has its vocabulary.
-#[derive(Debug)]
-struct Weights {
-    folder: RunFolder,
-    tensors: Tensors,
-    sizes: Sizes,
+/// The sizes of the model of `config` for this data: those that the data asks for, or where it starts from another
+/// run's weights theirs, in a context as long as either where positions do not end.
+///
+/// # Errors
+/// If the weights cannot be read; [`Error::Key`] where the data has longer sequences than they have positions.
+pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
+    let asked = config.sizes(dataset);
+    let Some(from) = config.run.start() else { return Ok(asked) };
+    let Description { sizes, .. } = native::description(&RunFolder::at(from).unverified_weights()?)?;
+    let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
+    if config.model.position.ends_with_context() && is_longer {
+        let problem = format!(
+            "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
+            asked.context.max(asked.source_context.unwrap_or(0)),
+            counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
+            from.display()
+        );
+        return Err(Error::key("data.length", config.data.length, problem));
+    }
+    Ok(Sizes {
+        vocab: sizes.vocab,
+        context: asked.context.max(sizes.context),
+        source_context: asked.source_context.max(sizes.source_context),
+    })
 }
 
-impl Start {
-    /// What a run of `config` starts from: the best weights of the run that it names, or fresh ones.
-    ///
-    /// # Errors
-    /// If there is no such run, or its weights cannot be read.
-    pub fn of(config: &Config) -> Result<Self> {
-        let Some(from) = config.run.start() else { return Ok(Self(None)) };
-        let folder = RunFolder::open(from)?;
-        let (tensors, description) = native::read(&folder.weights()?)?;
-        Ok(Self(Some(Weights { folder, tensors, sizes: description.sizes })))
-    }
-
-    /// The sizes of the model for this data: those that the data asks for, or where it has weights already
-    /// its own, in a context as long as either where positions do not end.
-    ///
-    /// # Errors
-    /// [`Error::Key`] where the data has longer sequences than the weights have positions.
-    pub fn sizes(&self, config: &Config, dataset: &Dataset) -> Result<Sizes> {
-        let asked = config.sizes(dataset);
-        let Some(Weights { folder, sizes, .. }) = &self.0 else { return Ok(asked) };
-        let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
-        if config.model.position.ends_with_context() && is_longer {
-            let problem = format!(
-                "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
-                asked.context.max(asked.source_context.unwrap_or(0)),
-                counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
-                folder.path().display()
-            );
-            return Err(Error::key("data.length", config.data.length, problem));
+/// The weights of the first step: the best ones of the run that `config` starts from, or fresh ones. These are a pure
+/// function of the seed: drawn on the host, they are the same on every backend.
+///
+/// # Errors
+/// If the model cannot be made, or the weights are not those of such a model.
+pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
+    let host = Default::default();
+    Flex::seed(&host, config.run.seed);
+    let model = config.model.init::<Flex>(sizes, &host)?;
+    native::collect(&match config.run.start() {
+        None => model,
+        Some(from) => {
+            let folder = RunFolder::at(from);
+            native::apply(model, native::read(&folder.weights()?)?.0, &folder.model())?
         }
-        Ok(Sizes {
-            vocab: sizes.vocab,
-            context: asked.context.max(sizes.context),
-            source_context: asked.source_context.max(sizes.source_context),
-        })
-    }
-
-    /// The weights of the first step. Fresh ones are a pure function of the seed: drawn on the host, they are the
-    /// same on every backend.
-    ///
-    /// # Errors
-    /// If the model cannot be made, or the weights are not those of such a model.
-    pub fn weights(self, config: &Config, sizes: Sizes) -> Result<Tensors> {
-        let host = Default::default();
-        Flex::seed(&host, config.run.seed);
-        let model = config.model.init::<Flex>(sizes, &host)?;
-        native::collect(&match self.0 {
-            None => model,
-            Some(Weights { folder, tensors, .. }) => native::apply(model, tensors, &folder.model())?,
-        })
-    }
+    })
 }
 
 /// The model of `config` with these weights, which came from the file `origin`.

@@ -1,5 +1,7 @@
 //! `summary.json`: how a run ended, in flat keys.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::{run_folder::RunFolder, stopping::Ended};
@@ -25,11 +27,11 @@ pub struct Summary {
     pub determined_accuracy: Option<f64>,
     /// Trained numbers in the model.
     pub parameters: usize,
-    /// Steps done.
+    /// Steps done; of a run that diverged, up to the one that did.
     pub steps: usize,
     /// Steps that one pass over the training set takes.
     pub steps_per_epoch: f64,
-    /// Targets trained on.
+    /// Targets trained on in these steps.
     pub tokens: u64,
     /// Seconds of training, validations and checkpoints apart.
     pub seconds: f64,
@@ -60,24 +62,27 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// What the weights and the vocabulary of a run held, by which they are told from another run's. Of an imported run
-/// the summary holds nothing else.
+/// What the files of a run held, by which they are told from another run's; none of a file that it has not. Of an
+/// imported run the summary holds nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hashes {
     /// The SHA-256 of `model.safetensors`.
     pub weights_sha256: Option<String>,
     /// The SHA-256 of `vocabulary.json`.
     pub vocabulary_sha256: Option<String>,
+    /// The SHA-256 of `samples.json`.
+    pub samples_sha256: Option<String>,
 }
 
 impl Hashes {
     /// Those of the files as they are.
-    ///
-    /// # Errors
-    /// If one of them cannot be read.
-    pub fn of(folder: &RunFolder) -> Result<Self> {
-        let [weights, vocabulary] = [folder.model(), folder.vocabulary()].map(|path| sha256(&path).map(Some));
-        Ok(Self { weights_sha256: weights?, vocabulary_sha256: vocabulary? })
+    pub fn of(folder: &RunFolder) -> Self {
+        let hash = |path: PathBuf| sha256(&path).ok();
+        Self {
+            weights_sha256: hash(folder.model()),
+            vocabulary_sha256: hash(folder.vocabulary()),
+            samples_sha256: hash(folder.samples()),
+        }
     }
 
     /// Those that the summary holds; none where there is no summary.

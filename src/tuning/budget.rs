@@ -13,11 +13,11 @@ pub struct Budget {
     /// Sequences that a trial sees.
     sequences: usize,
     /// Sequences that a whole run of the config sees.
-    whole: usize,
+    pub whole: usize,
     /// Sequences to the first of several rungs.
     first: usize,
     /// Sequences between two validations.
-    interval: usize,
+    pub interval: usize,
     rungs: usize,
     eta: usize,
 }
@@ -55,24 +55,19 @@ impl Budget {
         Self { set, sequences, whole, first: validations.saturating_mul(interval), interval, rungs, eta }
     }
 
+    /// Steps of a run of `config` to so many sequences.
+    pub fn steps_to(&self, config: &Config, sequences: usize) -> usize {
+        self.set.pace(config).steps_to(sequences)
+    }
+
     /// Steps of a trial.
     pub fn steps(&self, config: &Config) -> usize {
-        self.set.pace(config).steps_to(self.sequences)
-    }
-
-    /// Steps of a whole run of a trial's setting: what a study is for.
-    pub fn whole(&self, config: &Config) -> usize {
-        self.set.pace(config).steps_to(self.whole)
-    }
-
-    /// Steps between the validations of a trial.
-    pub fn validate_every(&self, config: &Config) -> usize {
-        self.set.pace(config).steps_to(self.interval)
+        self.steps_to(config, self.sequences)
     }
 
     /// Steps to a rung, counted from 0.
     pub fn rung(&self, config: &Config, rung: usize) -> usize {
-        self.set.pace(config).steps_to(self.sequences_to(rung))
+        self.steps_to(config, self.sequences_to(rung))
     }
 
     /// Sequences that so many steps of a trial see.
@@ -82,7 +77,7 @@ impl Budget {
 
     /// The rungs of a trial that lie between two of its validations, in steps.
     pub fn validate_at(&self, config: &Config) -> Vec<usize> {
-        let (every, total) = (self.validate_every(config), self.steps(config));
+        let (every, total) = (self.steps_to(config, self.interval), self.steps(config));
         let rungs = (0..self.rungs).map(|rung| self.rung(config, rung));
         let mut between =
             rungs.filter(|rung| !rung.is_multiple_of(every) && *rung < total).collect::<Vec<_>>();
@@ -102,13 +97,13 @@ impl Budget {
     pub fn warmup(&self, base: &Config, config: &Config, steps: usize) -> f64 {
         match config.training.warmup {
             share if share < 1.0 => share,
-            warmup => (warmup * steps as f64 / self.whole(base) as f64).round().max(1.0),
+            warmup => (warmup * steps as f64 / self.steps_to(base, self.whole) as f64).round().max(1.0),
         }
     }
 
     /// Steps between rows of the training loss: as many sequences as between those of the config.
     pub fn log_every(&self, base: &Config, config: &Config) -> usize {
-        self.set.pace(config).steps_to(self.sequences(base, base.training.log_every))
+        self.steps_to(config, self.sequences(base, base.training.log_every))
     }
 
     /// Sequences of the whole study at most, for stages that so many new trials start, of which one in `eta` and
@@ -155,13 +150,14 @@ mod tests {
             let budget = Budget::new(&base, rows(32_768), 1_000, (rungs, 3), batch_sizes);
             for batch_size in [16, 32, 64] {
                 let trial = config(batch_size, 500);
-                let seen = (budget.steps(&trial) * batch_size, budget.whole(&trial) * batch_size);
+                let seen =
+                    (budget.steps(&trial) * batch_size, budget.steps_to(&trial, budget.whole) * batch_size);
                 assert_eq!(seen, (32_000, 128_000));
             }
             let sequences = |step: &dyn Fn(&Config) -> usize| {
                 batch_sizes.map(|batch_size| step(&config(batch_size, 500)) * batch_size)
             };
-            let between = sequences(&|trial| budget.validate_every(trial));
+            let between = sequences(&|trial| budget.steps_to(trial, budget.interval));
             assert!(between.iter().all(|&sequences| sequences == between[0]), "{between:?}");
             // A validation each 500 of 4,000 steps makes eight of them; rungs may ask for more.
             assert!(32_000_usize.div_ceil(between[0]) >= 8, "{between:?}");
@@ -171,10 +167,11 @@ mod tests {
             }
         }
         let by_epochs = config(32, 0);
-        assert_eq!(Budget::new(&by_epochs, rows(3_200), 1_000, (1, 3), []).validate_every(&by_epochs), 25);
+        let budget = Budget::new(&by_epochs, rows(3_200), 1_000, (1, 3), []);
+        assert_eq!(budget.steps_to(&by_epochs, budget.interval), 25);
         // Batch sizes without a multiple in reach: each comes as near as its steps allow.
         let odd = Budget::new(&base, rows(32_768), 1_000, (2, 3), [31, 37, 41, 43]);
-        assert_eq!(odd.validate_every(&config(37, 500)), (4_000.0_f64 / 37.0).round() as usize);
+        assert_eq!(odd.steps_to(&config(37, 500), odd.interval), (4_000.0_f64 / 37.0).round() as usize);
     }
 
     #[test]
@@ -192,7 +189,7 @@ mod tests {
                         seen.abs_diff(sequences) <= batch_size,
                         "{rung}: {seen} for {sequences} by {batch_size}"
                     );
-                    let is_validated = step.is_multiple_of(budget.validate_every(&trial))
+                    let is_validated = step.is_multiple_of(budget.steps_to(&trial, budget.interval))
                         || budget.validate_at(&trial).contains(&step)
                         || step == budget.steps(&trial);
                     assert!(is_validated, "{rung}: step {step} by {batch_size}");
@@ -258,7 +255,7 @@ mod tests {
             let mut trial = config(batch_size, 500);
             trial.training.warmup = 200.0;
             assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), warmup);
-            assert_eq!(budget.warmup(&base, &trial, budget.whole(&trial)), 4.0 * warmup);
+            assert_eq!(budget.warmup(&base, &trial, budget.steps_to(&trial, budget.whole)), 4.0 * warmup);
             assert_eq!(budget.log_every(&base, &trial), log_every);
             trial.training.warmup = 0.05;
             assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), 0.05);
@@ -272,7 +269,7 @@ mod tests {
     fn rungs_are_eta_apart_at_validations_and_end_with_the_trial() {
         let base = config(32, 70);
         let budget = Budget::new(&base, rows(4_096), 1_000, (4, 3), []);
-        let every = budget.validate_every(&base);
+        let every = budget.steps_to(&base, budget.interval);
         let rungs = [0, 1, 2, 3].map(|rung| budget.rung(&base, rung));
         assert!(rungs[..3].iter().all(|rung| rung % every == 0), "{rungs:?} by {every}");
         assert_eq!((rungs[1], rungs[2], rungs[3]), (3 * rungs[0], 9 * rungs[0], 1_000));

@@ -10,7 +10,7 @@ use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::terminal::counted;
-use crate::training::Start;
+use crate::training::{RunFolder, sizes_of};
 
 /// Steps of the longest trial.
 const MOST_STEPS: usize = 1_000_000_000;
@@ -95,12 +95,13 @@ impl Outline {
     /// # Errors
     /// If the run that trials start from cannot be read.
     pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
-        let start = Start::of(&self.base)?;
+        if let Some(from) = self.base.run.start() {
+            RunFolder::open(from)?.weights()?;
+        }
         let candidate = |(trial, setting): (usize, Setting)| {
             let config = configured(&self.base, &setting)?;
-            let fits = start
-                .sizes(&config, dataset)
-                .and_then(|sizes| Memory::of(&config, dataset, device).check(&config, sizes, device));
+            let memory = Memory::of(&config, dataset, device);
+            let fits = sizes_of(&config, dataset).and_then(|sizes| memory.check(&config, sizes, device));
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
             let setting = if is_own { Setting::new() } else { setting };
             Ok(Candidate { trial, setting, config, too_large: fits.err() })
@@ -133,7 +134,7 @@ impl Outline {
         let mut config = config.clone();
         let steps = self.budget.steps(&config);
         config.training.validate_at = self.budget.validate_at(&config);
-        config.training.validate_every = self.budget.validate_every(&config);
+        config.training.validate_every = self.budget.steps_to(&config, self.budget.interval);
         config.training.log_every = self.budget.log_every(&self.base, &config);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
@@ -151,7 +152,7 @@ impl Outline {
     /// The config of a whole run of a setting's config: as many sequences as the study's own run sees.
     pub fn whole_config(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        let steps = self.budget.whole(&config);
+        let steps = self.budget.steps_to(&config, self.budget.whole);
         config.training.warmup = self.budget.warmup(&self.base, &config, steps);
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;

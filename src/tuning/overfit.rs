@@ -13,10 +13,8 @@ use crate::backend::Device;
 use crate::config::Config;
 use crate::data::{Batch, Dataset, Loader, Order, Role};
 use crate::error::{Error, Result};
-use crate::evaluation::DeviceBatch;
-use crate::ops;
 use crate::terminal::counted;
-use crate::training::{StepBatches, check_precision, train_briefly};
+use crate::training::train_briefly;
 
 /// Trials that are checked at most.
 const TRIALS: usize = 8;
@@ -64,16 +62,9 @@ pub struct OverfitCheck {
 /// # Errors
 /// The loss that the first candidate reached and the likeliest reason, where none overfits: labels that the
 /// inputs do not determine, a rate that is too high or too low, gradients that are clipped to nothing.
-pub fn overfit<B: ops::AutodiffBackend>(
-    candidates: &[Candidate],
-    dataset: &Dataset,
-    (on, device): (&Device, &B::Device),
-) -> Result<Option<OverfitCheck>> {
+pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
     let batch = first_batch(dataset, TARGETS, SEQUENCES);
-    let learn = |config: &Config| {
-        check_precision::<B>(&config.training, on, device)?;
-        learn::<B>(config, dataset, &batch, device)
-    };
+    let learn = |config: &Config| learn(config, dataset, &batch, on);
     let mut tried = spread(candidates).peekable();
     if tried.peek().is_some() {
         check_labels(dataset, &batch)?;
@@ -164,12 +155,7 @@ impl OverfitCheck {
 
 /// Trains on one batch until the loss is near its least, without what keeps a model from learning by heart:
 /// dropout, smoothed labels, weight decay.
-fn learn<B: ops::AutodiffBackend>(
-    config: &Config,
-    dataset: &Dataset,
-    batch: &Batch,
-    device: &B::Device,
-) -> Result<OverfitCheck> {
+fn learn(config: &Config, dataset: &Dataset, batch: &Batch, on: &Device) -> Result<OverfitCheck> {
     let mut plain = config.clone();
     plain.model.dropout = 0.0;
     plain.training.label_smoothing = 0.0;
@@ -183,16 +169,15 @@ fn learn<B: ops::AutodiffBackend>(
         steps: 0,
         learning_rate: plain.training.learning_rate,
     };
-    let again = |step| StepBatches { step, batches: vec![DeviceBatch::new(batch, device)], measured: false };
     let rate = |step, loss: f64| {
         if step == 0 {
             found.first = loss;
         }
         (found.steps, found.reached) = (step, if loss.is_finite() { loss } else { f64::INFINITY });
         let warmed = ((step + 1) as f64 / WARMUP as f64).min(1.0);
-        (loss.is_finite() && !found.has_overfitted()).then_some(found.learning_rate * warmed)
+        (loss.is_finite() && step < STEPS && !found.has_overfitted()).then_some(found.learning_rate * warmed)
     };
-    train_briefly::<B, _>(&plain, dataset, device, || (0..=STEPS).map(again), rate)?;
+    train_briefly(&plain, dataset, on, Some(batch), rate)?;
     Ok(found)
 }
 
@@ -249,9 +234,6 @@ fn least_loss(batch: &Batch) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use burn_autodiff::Autodiff;
-    use burn_ndarray::NdArray;
-
     use super::{super::testing::small, *};
     use crate::{config::BackendName, training::dataset};
 
@@ -264,7 +246,7 @@ mod tests {
     fn checked(candidates: &[Candidate]) -> Result<Option<OverfitCheck>> {
         let dataset = dataset(&candidates[0].config)?;
         let on = Device::processor(BackendName::Ndarray);
-        overfit::<Autodiff<NdArray>>(candidates, &dataset, (&on, &Default::default()))
+        overfit(candidates, &dataset, &on)
     }
 
     fn refused(sets: &[&str]) -> String {

@@ -7,11 +7,11 @@
 use serde::Serialize;
 
 use super::statistics::{mean, median};
+use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
-use crate::ops;
-use crate::training::{TrainSteps, train_briefly};
+use crate::training::train_briefly;
 
 const LOWEST: f64 = 1e-6;
 const HIGHEST: f64 = 10.0;
@@ -66,12 +66,7 @@ pub struct RateSweep {
 ///
 /// # Errors
 /// If the model cannot be made.
-pub fn sweep<B: ops::AutodiffBackend>(
-    config: &Config,
-    dataset: &Dataset,
-    device: &B::Device,
-) -> Result<RateSweep> {
-    let steps = TrainSteps::new(config, dataset, 0..STEPS, device);
+pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSweep> {
     let (mut rates, mut losses): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut risen = false;
     let next = |step, loss: f64| {
@@ -81,9 +76,9 @@ pub fn sweep<B: ops::AutodiffBackend>(
         }
         let begun = &losses[..losses.len().min(AROUND + 1)];
         risen = !loss.is_finite() || loss > BLOWN * begun.iter().copied().fold(0.0, f64::max);
-        rates.last().copied().filter(|_| !risen)
+        rates.last().copied().filter(|_| !risen && step + 1 < STEPS)
     };
-    train_briefly::<B, _>(config, dataset, device, || steps.iter(), next)?;
+    train_briefly(config, dataset, on, None, next)?;
     let smoothed = smooth(&losses);
     let verdict = judge(&rates, &losses, &smoothed, risen);
     let points = rates.into_iter().zip(losses).zip(smoothed);
@@ -144,15 +139,13 @@ fn noise(losses: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use burn_autodiff::Autodiff;
-    use burn_ndarray::NdArray;
-
     use super::{super::testing::small, *};
+    use crate::config::BackendName;
 
     fn swept(sets: &[&str]) -> RateSweep {
         let experiment = small(sets).unwrap();
         let dataset = crate::training::dataset(&experiment).unwrap();
-        sweep::<Autodiff<NdArray>>(&experiment, &dataset, &Default::default()).unwrap()
+        sweep(&experiment, &dataset, &Device::processor(BackendName::Ndarray)).unwrap()
     }
 
     #[test]

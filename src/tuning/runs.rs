@@ -45,7 +45,8 @@ pub struct Runner {
     /// `trials/.alive`, locked.
     alive: File,
     working: Vec<Process>,
-    is_stopping: bool,
+    /// Whether a signal has asked for the end.
+    pub is_stopping: bool,
 }
 
 /// A process that trains.
@@ -76,11 +77,6 @@ impl Runner {
             alive.lock().map_err(io)?;
         }
         Ok(Self { program, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })
-    }
-
-    /// Whether a signal has asked for the end.
-    pub fn is_stopping(&self) -> bool {
-        self.is_stopping
     }
 
     /// Trains those of `waiting` as far as they are due, until one of them ends: it comes with the reason where it

@@ -257,8 +257,8 @@ impl Study {
                 self.write()?;
                 after(self, &run);
             }
-            if runner.is_stopping() || self.due().next().is_none() {
-                return Ok(!runner.is_stopping());
+            if runner.is_stopping || self.due().next().is_none() {
+                return Ok(!runner.is_stopping);
             }
         }
     }

@@ -81,7 +81,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     use super::*;
-    use crate::training::{TrainSteps, dataset};
+    use crate::training::{dataset, train_steps};
 
     fn config(sets: &[&str]) -> Config {
         let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -128,9 +128,9 @@ mod tests {
                 let steps_per_epoch = config.training.steps_per_epoch(batches);
                 assert_eq!(set.pace(&config).steps_per_epoch, steps_per_epoch);
                 let steps = 0..2 * steps_per_epoch + 1;
-                let steps = TrainSteps::<NdArray>::new(&config, &dataset, steps, &Default::default());
+                let steps = train_steps::<NdArray>(&config, &dataset, steps, &Default::default());
                 let mut seen = 0;
-                for (step, batches) in steps.iter().enumerate() {
+                for (step, batches) in steps.enumerate() {
                     assert_eq!(set.pace(&config).sequences(step), seen, "{config:?}");
                     seen += batches.batches.iter().map(|batch| batch.inputs.tokens.dims()[0]).sum::<usize>();
                     assert_eq!(set.pace(&config).steps_within(seen - 1), step);

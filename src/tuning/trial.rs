@@ -38,20 +38,19 @@ pub enum TrialEnd {
 }
 
 impl TrialEnd {
-    /// All of them, the best first.
-    pub const ALL: [Self; 6] =
-        [Self::Completed, Self::EarlyStopped, Self::Pruned, Self::Unfinished, Self::Diverged, Self::Failed];
+    /// All of them, the best first, and the word for each in `study.csv`.
+    pub const NAMED: [(Self, &'static str); 6] = [
+        (Self::Completed, "completed"),
+        (Self::EarlyStopped, "early_stopped"),
+        (Self::Pruned, "pruned"),
+        (Self::Unfinished, "unfinished"),
+        (Self::Diverged, "diverged"),
+        (Self::Failed, "failed"),
+    ];
 
     /// The word for it in `study.csv`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::EarlyStopped => "early_stopped",
-            Self::Pruned => "pruned",
-            Self::Diverged => "diverged",
-            Self::Failed => "failed",
-            Self::Unfinished => "unfinished",
-        }
+        Self::NAMED.into_iter().find(|(end, _)| *end == self).map_or("", |(_, name)| name)
     }
 
     /// Whether it was trained to its end.

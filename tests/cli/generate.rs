@@ -168,7 +168,21 @@ fn what_cannot_be_written_on_from_is_one_line() {
     }
     fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
     let endless = "9000000000000000000";
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 28] = [
+        (
+            &["generate", "run", "--prompt", "3", "--json", "--alternatives", "99999999999999"],
+            "--alternatives 99999999999999: the vocabulary has 16 tokens",
+        ),
+        (
+            &["generate", "run", "--prompt", "3", "--json", "--alternatives", "16", "--max-new", "1000000"],
+            "are printed, each with --alternatives 16: ask for fewer",
+        ),
+        (&["generate", "run", "--prompt", "3", "--greedy", "--seed", "3"], "--seed: a greedy choice"),
+        (&["generate", "run", "--prompt", "3", "--greedy", "--samples", "3"], "--samples: a greedy choice"),
+        (
+            &["generate", "run", "--prompt", "3", "--temperature", "0", "--top-p", "0.5"],
+            "--top-p: a greedy choice always takes the likeliest token",
+        ),
         (
             &["generate", "run", "--prompt", "3", "--max-new", endless, "--json"],
             "new tokens are held in memory",

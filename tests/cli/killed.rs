@@ -181,6 +181,27 @@ fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
 }
 
 #[test]
+fn a_first_signal_ends_a_program_that_waits_for_its_data() {
+    let place = TempDir::new().unwrap();
+    let pipe = place.path().join("pipe.txt");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut child = start(place.path(), "run", &["data.path=pipe.txt"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    send(&child, "TERM");
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("it waits for ever");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let status = child.wait().unwrap();
+    assert!(status.code() == Some(143) || status.signal() == Some(15), "{status}");
+    assert!(!place.path().join("run").exists(), "nothing was trained");
+}
+
+#[test]
 fn a_second_signal_of_any_kind_ends_the_program_at_once() {
     let place = TempDir::new().unwrap();
     for (name, signals, code) in

@@ -234,6 +234,9 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         (vec!["--step", "4"], &["--step", "--help"]),
         (vec!["--progress", "loud"], &["'loud'", "plain", "--help"]),
         (vec!["--run", "folder"], &["`folder` exists"]),
+        (vec!["--run", "folder", "--dry-run"], &["`folder` exists"]),
+        (vec!["--until", "x"], &["'x' for '--until <STEP>'", "a whole number from 1 on"]),
+        (vec!["--until", "0"], &["'0' for '--until <STEP>'", "a whole number from 1 on"]),
         (vec!["--run", "file/run"], &["`file` is no folder", "name another place with --run DIR"]),
         (vec!["--resume", "folder"], &["`folder` is not the folder of a run"]),
         (vec!["--resume", "nowhere"], &["no run folder `nowhere`"]),
@@ -274,7 +277,8 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert_eq!(summary["ended"], "diverged");
     let step = summary["diverged_step"].as_u64().unwrap();
     assert!(said.contains(&format!("diverged at step {step}:")), "{said}");
-    assert!(step <= summary["steps"].as_u64().unwrap(), "it may be seen some steps later");
+    assert_eq!(summary["steps"], step, "it may be seen some steps later, which count for nothing");
+    assert_eq!(summary["tokens"], step * 8 * 12);
     assert!(said.contains("`run/model.safetensors`"), "{said}");
     for shown in ["report.html", "plots/attention.png", "plots/loss.png"] {
         assert!(run.join(shown).is_file(), "a run that diverged shows {shown}");
@@ -290,6 +294,9 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     let output = program(place.path()).args(["evaluate", "run", "--json"]).output().unwrap();
     let kept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");
+    let said = text(&output.stderr);
+    assert!(said.starts_with("notice: the run `run` diverged before its first validation"), "{said}");
+    assert!(said.ends_with("these are the untrained weights that the run began with\n"), "{said}");
 }
 
 #[test]

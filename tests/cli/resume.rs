@@ -336,7 +336,10 @@ fn a_disk_that_fills_up_is_one_line_and_the_run_goes_on_when_there_is_room() {
     let output = program(disk.0.path()).args(["plot", "run"]).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    assert!(said.contains("cannot write `run/plots/") && said.contains("No space left on device"), "{said}");
+    assert!(
+        said.contains("cannot write `run/plots/") && said.contains("no space is left on the disk"),
+        "{said}"
+    );
 }
 
 #[test]

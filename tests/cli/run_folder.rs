@@ -193,6 +193,32 @@ fn a_vocabulary_of_the_same_size_from_another_run_is_refused_and_old_summaries_d
 }
 
 #[test]
+fn samples_of_a_shorter_run_with_the_same_vocabulary_are_refused() {
+    let place = TempDir::new().unwrap();
+    let own = small_run(place.path(), &["training.steps=2"], "own");
+    let shorter = small_run(place.path(), &["training.steps=2", "data.length=9"], "shorter");
+    assert_eq!(
+        fs::read(own.join("vocabulary.json")).unwrap(),
+        fs::read(shorter.join("vocabulary.json")).unwrap()
+    );
+    fs::copy(shorter.join("samples.json"), own.join("samples.json")).unwrap();
+    let said = refused(place.path(), &["plot", "own"]);
+    let expected = "own/samples.json: is not the file that the run wrote: it has changed, or is another run's. Copy this";
+    assert!(said.contains(expected), "{said}");
+    forget(&own, "samples_sha256");
+    assert!(program(place.path()).args(["plot", "own"]).output().unwrap().status.success(), "as one of old");
+}
+
+#[test]
+fn a_run_to_start_from_is_named_as_it_was_typed() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=2"], "run");
+    fs::remove_file(run.join("model.safetensors")).unwrap();
+    let said = refused(place.path(), &["train", "--from", "run"]);
+    assert!(said.starts_with("error: `run` has no model.safetensors"), "{said}");
+}
+
+#[test]
 fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
     let place = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=3", "training.warmup=50"]].concat();

@@ -173,7 +173,10 @@ fn what_cannot_be_inspected_is_named_in_one_line() {
     small_run(place.path(), &["training.steps=3"], "run");
     fs::write(place.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 11] = [
+        (&["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"], &["--head: ", "nothing is drawn"]),
+        (&["inspect", "run", "--tokens", "3 1", "--json", "--format", "svg"], &["--format: ", "--out DIR"]),
+        (&["plot", "run", "--format", "svg", "--scale", "2"], &["--scale: an SVG has no pixels"]),
         (&["inspect", "run", "--tokens", "3 999"], &["999", "vocabulary"]),
         (&["inspect", "run", "--tokens", "3 x"], &["`x`", "token 2"]),
         (&["inspect", "run", "--text", "3 ? 4"], &["?"]),

@@ -73,9 +73,9 @@ fn summary(findings: &Findings) -> Vec<(String, String)> {
         lines.extend(best.floor.map(|floor| ("floor", format!("{floor:.4} nats"))));
         lines.extend(best.accuracy.map(|accuracy| ("its accuracy", format!("{:.1} %", accuracy * 100.0))));
     }
-    for ended in TrialEnd::ALL {
+    for (ended, name) in TrialEnd::NAMED {
         let count = trials.iter().filter(|trial| trial.ended == ended).count();
-        lines.extend((count > 0).then(|| (ended.name(), thousands(count as f64))));
+        lines.extend((count > 0).then(|| (name, thousands(count as f64))));
     }
     lines.push(("steps", thousands(trials.iter().map(|trial| trial.steps).sum::<usize>() as f64)));
     lines.push(("time of training", clock(trials.iter().map(|trial| trial.seconds).sum())));

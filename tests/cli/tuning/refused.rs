@@ -15,7 +15,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
     fs::write(place.path().join("bare.toml"), "[tune.search]\nheads = [2]\n").unwrap();
     fs::write(place.path().join("above.toml"), "[tune]\nlearning_rate = [1e-3]\n").unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
-    let cases: [(Vec<&str>, &[&str]); 25] = [
+    let cases: [(Vec<&str>, &[&str]); 26] = [
         (vec!["bare.toml"], &["bare.toml:2: `tune.search.heads`", "did you mean `model.heads`?"]),
         (
             vec!["above.toml"],
@@ -38,7 +38,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         (set("tune.method=annealing"), &["annealing", "halving"]),
         (set("tune.trials=0"), &["`tune.trials` = 0 must be at least 1"]),
         (set("tune.method=recipe"), &["`tune.method`", "search of its own"]),
-        (set("tune.rungs=9"), &["`tune.rungs` = 9 leaves trials of 180 steps no room", "`tune.eta` = 3"]),
+        (set("tune.rungs=9"), &["`tune.rungs` = 9 is too many for trials of 180 steps", "`tune.eta` = 3"]),
         (set("tune.eta=1000000000000"), &["`tune.eta`", "at most 10000"]),
         (set("tune.steps=1000000000001"), &["`tune.steps`", "at most"]),
         (
@@ -50,6 +50,7 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
             &["`max` = 1e-30 must be above `min` = 1e30"],
         ),
         (vec!["study.toml", "--run", "folder"], &["`folder` exists already"]),
+        (vec!["study.toml", "--run", "folder", "--dry-run"], &["`folder` exists already"]),
         (vec!["study.toml", "--jobs", "0"], &["--jobs", "--help"]),
         (vec!["study.toml", "--dry-run", "--json"], &["--json", "--dry-run", "cannot be used"]),
         (vec!["--resume", "nowhere"], &["no study `nowhere`"]),
