@@ -1,6 +1,4 @@
-//! The batches of a run: those of its steps, and those of a validation.
-//!
-//! Both are pure functions of (seed, step), so a run that starts at step k sees what the
+//! The batches of a run's steps: pure functions of (seed, step), so a run that starts at step k sees what the
 //! undisturbed run saw there.
 
 use std::ops::Range;
