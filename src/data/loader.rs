@@ -93,17 +93,15 @@ impl Loader {
                 let length = self.sequences.time();
                 // The epoch's windows stand side by side from a random offset on, so that an epoch sees
                 // the stream but for its ends; what does not fit there is drawn anywhere.
-                let offset = generator(self.seed, Purpose::Windows, [epoch as u64, 0])
-                    .random_range(0..length.min(starts.len()));
-                let start = |row| {
-                    let window =
-                        permutation.get(first + row).map(|&window| offset + window as usize * length);
-                    window.filter(|start| starts.contains(start)).unwrap_or_else(|| {
-                        generator(self.seed, Purpose::Windows, [epoch as u64, (first + row + 1) as u64])
-                            .random_range(starts.clone())
-                    })
+                let random =
+                    |draw: usize| generator(self.seed, Purpose::Windows, [epoch as u64, draw as u64]);
+                let offset = random(0).random_range(0..length.min(starts.len()));
+                let start = |row: usize| {
+                    let window = permutation.get(row).map(|&window| offset + window as usize * length);
+                    let inside = window.filter(|start| starts.contains(start));
+                    inside.unwrap_or_else(|| random(row + 1).random_range(starts.clone()))
                 };
-                self.sequences.fill((0..self.batch_size).map(start), into);
+                self.sequences.fill((first..first + self.batch_size).map(start), into);
             }
         }
     }

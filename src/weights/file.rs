@@ -169,7 +169,7 @@ pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData 
 /// `[in, out]`, and back. What is no matrix stays as it is.
 pub(super) fn transposed(data: TensorData) -> TensorData {
     let [rows, columns] = data.shape[..] else { return data };
-    let values: Vec<f32> = data.iter::<f32>().collect();
+    let values = data.as_slice::<f32>().expect("weights are 32-bit floats");
     let columns_first = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
     TensorData::new(columns_first.map(|at| values[at]).collect::<Vec<_>>(), [columns, rows])
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::{Description, Sample, Split};
+use crate::data::Floor;
 use crate::{error::excerpt, terminal::counted};
 
 /// Tokens of a sample that are shown.
@@ -20,29 +21,22 @@ impl Display for Description {
         line("context", &counted(self.context, "position"))?;
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
         line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
-        if let Some(floor) = self.floor {
-            let [valid, expected] = [floor.valid, floor.expected];
-            let text =
-                format!("{valid:.4} nats a target on this validation set, {expected:.4} in expectation");
-            line("floor", &text)?;
+        if let Some(Floor { valid, expected }) = self.floor {
+            let on = "nats a target on this validation set";
+            line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation"))?;
         }
         let [unigram, bigram] = [self.unigram_entropy, self.bigram_entropy];
-        let text =
-            format!("{unigram:.4} nats a target knowing frequencies, {bigram:.4} knowing the token before");
-        line("yardsticks", &text)?;
+        let knowing = "nats a target knowing frequencies";
+        line("yardsticks", &format_args!("{unigram:.4} {knowing}, {bigram:.4} knowing the token before"))?;
         let samples = counted(self.valid.samples, "validation sample");
         line("leakage", &format_args!("{} of {samples} also in training", self.leaked))?;
-        match self.unseen.as_slice() {
-            [] => line("unseen", &"no token of validation is missing from training")?,
-            unseen => {
-                line("unseen", &format_args!("missing from training: {}", shortened(unseen, " ", 100)))?
-            }
-        }
-        let mark = match self.samples.iter().any(|sample| sample.determined.contains(&true)) {
-            true => " (^ marks what a perfect model knows)",
-            false => "",
+        let unseen = match self.unseen.as_slice() {
+            [] => "no token of validation is missing from training".to_string(),
+            unseen => format!("missing from training: {}", shortened(unseen, " ", 100)),
         };
-        writeln!(f, "samples{mark}")?;
+        line("unseen", &unseen)?;
+        let is_marked = self.samples.iter().any(|sample| sample.determined.contains(&true));
+        writeln!(f, "samples{}", if is_marked { " (^ marks what a perfect model knows)" } else { "" })?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
     }
