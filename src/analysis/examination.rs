@@ -10,7 +10,7 @@ use crate::config::{AnalysisConfig, Config};
 use crate::data::{Dataset, Loader, Order, Sequences};
 use crate::error::Result;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
-use crate::files::{read_json, write_atomically};
+use crate::files::read_json;
 use crate::model::Model;
 use crate::ops;
 
@@ -23,7 +23,7 @@ const ABLATION_BATCH: usize = 16;
 const ABLATION_TOKENS: usize = 1 << 13;
 
 /// What the best weights of a run do. Losses are in nats a target.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Steps done when they were reached.
     pub step: usize,
@@ -46,11 +46,6 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Writes the analysis to `path`, `analysis.json` in the folder of its run.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        write_atomically(path, &serde_json::to_vec(self).expect("an analysis holds plain values"))
-    }
-
     /// Reads the analysis at `path`; none where there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let what = "the scores of a run's heads; without the file they are scored anew";

@@ -47,17 +47,12 @@ impl Sampling {
     /// # Errors
     /// Names the option, its value and what would be right.
     pub fn check(&self) -> Result<()> {
-        let Self { temperature, top_p, min_p, repetition_penalty, .. } = *self;
+        let Self { temperature, top_p, min_p, repetition_penalty: penalty, .. } = *self;
         let numbers = [
             ("temperature", temperature, (0.0..).contains(&temperature), "be 0 (greedy) or above"),
             ("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "lie above 0 and be at most 1"),
             ("min-p", min_p, (0.0..=1.0).contains(&min_p), "lie from 0 to 1"),
-            (
-                "repetition-penalty",
-                repetition_penalty,
-                repetition_penalty > 0.0,
-                "be above 0; 1 changes nothing",
-            ),
+            ("repetition-penalty", penalty, penalty > 0.0, "be above 0; 1 changes nothing"),
         ];
         match numbers.iter().find(|(_, value, is_right, _)| !is_right || value.is_infinite()) {
             None => Ok(()),

@@ -12,9 +12,9 @@ const GAP: f64 = 22.0;
 /// Above the first area: the legend.
 const LEGEND: f64 = 30.0;
 
-/// The gradients along a run whose norm is clipped to `limit`, where that is above zero; none where no step
-/// was logged.
-pub fn picture(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
+/// The gradients along a run whose norm is clipped to `limit`, where that is above zero, as it was in this share of
+/// all steps; none where no step was logged.
+pub fn picture(run: &str, rows: &[Row], limit: f64, clipped: f64) -> Option<Picture> {
     let norms = points(rows, Split::Train, |row| row.gradient_norm);
     let rates = points(rows, Split::Train, |row| row.clip_rate);
     let limit = Some(limit).filter(|&limit| limit > 0.0 && limit.is_finite());
@@ -22,7 +22,8 @@ pub fn picture(run: &str, rows: &[Row], limit: f64) -> Option<Picture> {
     let rates = limit.map(|_| rates).filter(|rates| !rates.is_empty());
     let height = HEADING + LEGEND + NORM + 52.0 + rates.as_ref().map_or(0.0, |_| GAP + RATE);
     let title = format!("{run}: gradients by step");
-    let mut picture = Picture::new("gradients", height, &title, &note(&norms, rates.as_deref(), limit));
+    let mut picture =
+        Picture::new("gradients", height, &title, &note(&norms, limit, rates.is_some().then_some(clipped)));
 
     let x = Axis::new("step", Range { start: 0.0, end: last }, Scale::Whole);
     let y = Axis::new("gradient norm", logarithms(&norms, limit), Scale::Logarithmic);
@@ -62,27 +63,13 @@ fn logarithms(norms: &[Point], limit: Option<f64>) -> Range {
     Range::new(low.log10(), high.log10()).padded(0.06, 0.06)
 }
 
-/// The share of all steps whose gradients were clipped: a point tells it of those since the one before.
-fn clipped(rates: &[Point]) -> f64 {
-    let mut before = 0;
-    let clipped = rates.iter().filter(|point| point.value.is_finite()).map(|point| {
-        let steps = point.step.saturating_sub(before);
-        before = point.step;
-        point.value * steps as f64
-    });
-    clipped.sum::<f64>() / before.max(1) as f64
-}
-
-fn note(norms: &[Point], rates: Option<&[Point]>, limit: Option<f64>) -> String {
+fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {
     let norms = sorted(norms.iter());
     let mut parts = Vec::new();
     if let (Some(median), Some(highest)) = (quantile(&norms, 0.5), norms.last()) {
         parts.push(format!("median norm {}, at most {}", significant(median), significant(*highest)));
     }
-    match (rates, limit) {
-        (Some(rates), _) => parts.push(format!("{:.0} % of steps clipped", clipped(rates) * 100.0)),
-        (None, None) => parts.push("gradients are not clipped".to_string()),
-        (None, Some(_)) => {}
-    }
+    parts.extend(clipped.map(|share| format!("{:.0} % of steps clipped", share * 100.0)));
+    parts.extend(limit.is_none().then(|| "gradients are not clipped".to_string()));
     parts.join("; ")
 }

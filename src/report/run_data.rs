@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::draw::{Picture, Style};
 use super::loss::LossCurve;
-use super::page::{Page, summary};
+use super::page::{self, Page};
 use super::reading::Reading;
 use super::{formation, generated, gradients, positions};
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, View};
@@ -24,10 +24,11 @@ pub struct RunData {
     vocabulary: Vocabulary,
     /// The rows of `metrics.csv`.
     rows: Vec<Row>,
+    summary: Summary,
     /// The model's own continuation of the sequence that the pictures show.
     free_running: FreeRunning,
-    /// What was analysed at the end of the run, where that was of the weights that are shown.
-    analysis: Option<Analysis>,
+    /// What was analysed at the end of the run; where it was not, the scores of heads on its samples alone.
+    analysis: Analysis,
 }
 
 impl RunData {
@@ -54,46 +55,49 @@ impl RunData {
             return Err(Error::file(folder.samples(), "holds no sample to draw"));
         }
         let longest = Sample::longest(config.model.layers * config.model.heads);
-        let is_cut: Vec<bool> = samples.iter().map(|sample| sample.inputs.len() > longest).collect();
-        let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
         let rows = read_metrics(&folder.metrics())?;
-        let ended = Summary::read(folder)?;
-        let analysis = Analysis::read(&folder.analysis())?;
+        let summary = Summary::read(folder)?;
+        // Where a run's end would make one think of other weights.
+        let weights = folder.weights_in_words(&summary, &config);
+        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
+        let name = |(index, sample): (usize, &Sample)| {
+            let is_cut = sample.inputs.len() > longest;
+            let cut =
+                if is_cut { format!(", its first {}", counted(longest, "token")) } else { String::new() };
+            format!("validation sequence {index}{cut}{by}")
+        };
+        let names: Vec<String> = samples.iter().enumerate().map(name).collect();
+        let first_tokens = samples.iter().any(|sample| sample.inputs.len() > longest).then_some(longest);
+        let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.beginning(longest)).collect();
         let shown = config.analysis.sample.min(samples.len() - 1);
         let (views, free_running) = look(&samples, shown, &vocabulary)?;
-        let (heads, sequences, first_tokens) = match &analysis {
-            Some(Analysis { heads, sequences, ablation_sequences, first_tokens, .. }) => {
-                (heads.clone(), [*sequences, *ablation_sequences], *first_tokens)
+        let analysis = Analysis::read(&folder.analysis())?.unwrap_or_else(|| {
+            let mut tallies = HeadTallies::default();
+            for (view, sample) in views.iter().zip(&samples) {
+                tallies.add(&view.attention, &sample.inputs);
             }
-            None => {
-                let mut tallies = HeadTallies::default();
-                for (view, sample) in views.iter().zip(&samples) {
-                    tallies.add(&view.attention, &sample.inputs);
-                }
-                (tallies.scores(), [views.len(); 2], is_cut.contains(&true).then_some(longest))
-            }
-        };
-        // Where a run's end would make one think of other weights.
-        let weights = folder.weights_in_words(&ended, &config);
-        let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
-        let readings = samples.into_iter().zip(views).enumerate().map(|(index, (sample, view))| {
-            let cut = if is_cut[index] {
-                format!(", its first {}", counted(longest, "token"))
-            } else {
-                String::new()
-            };
-            Reading::new(format!("validation sequence {index}{cut}{by}"), sample, view, &vocabulary)
+            let [sequences, ablation_sequences] = [views.len(); 2];
+            let heads = tallies.scores();
+            Analysis { heads, sequences, ablation_sequences, first_tokens, ..Analysis::default() }
         });
+        let readings = names.into_iter().zip(samples).zip(views);
+        let readings = readings.map(|((name, sample), view)| Reading::new(name, sample, view, &vocabulary));
         let readings: Vec<Reading> = readings.collect();
         let shown = shown.min(readings.len().saturating_sub(1));
         let page = Page {
-            summary: summary(&ended),
-            loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &ended) },
-            measured_on: measured_on(sequences, first_tokens) + &by,
+            summary: page::summary(&summary),
+            loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &summary) },
+            measured_on: measured_on(&analysis) + &by,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps,
-            ..Page::new(folder.name(), (readings, shown), heads, config.analysis.head, &config)
+            ..Page::new(
+                folder.name(),
+                (readings, shown),
+                analysis.heads.clone(),
+                config.analysis.head,
+                &config,
+            )
         };
-        Ok(Self { page, config, vocabulary, rows, free_running, analysis })
+        Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis })
     }
 
     /// Draws every picture that there is something to show of into `folder`, and says where they
@@ -106,8 +110,13 @@ impl RunData {
         let others = [
             generated::picture(run, &readings[*sample].sequence, &self.free_running, &self.vocabulary),
             formation::picture(loss, history),
-            self.analysis.as_ref().and_then(|analysis| positions::picture(run, analysis)),
-            gradients::picture(run, &self.rows, self.config.training.max_gradient_norm),
+            positions::picture(run, &self.analysis),
+            gradients::picture(
+                run,
+                &self.rows,
+                self.config.training.max_gradient_norm,
+                self.summary.clip_rate,
+            ),
         ];
         // A run can diverge before its first row.
         let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
@@ -126,11 +135,12 @@ pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Ve
 }
 
 /// What the scores of a run were taken on, as "128 validation sequences".
-fn measured_on([all, left_out]: [usize; 2], first_tokens: Option<usize>) -> String {
+fn measured_on(Analysis { sequences, ablation_sequences, first_tokens, .. }: &Analysis) -> String {
     let of =
         first_tokens.map_or_else(String::new, |most| format!("the first {} of ", counted(most, "token")));
-    let ablation = if left_out == all { String::new() } else { format!(", ablation on {left_out}") };
-    format!("{of}{}{ablation}", counted(all, "validation sequence"))
+    let is_all = ablation_sequences == sequences;
+    let ablation = if is_all { String::new() } else { format!(", ablation on {ablation_sequences}") };
+    format!("{of}{}{ablation}", counted(*sequences, "validation sequence"))
 }
 
 #[cfg(test)]
@@ -139,7 +149,10 @@ mod tests {
 
     #[test]
     fn what_was_measured_on_is_counted_in_words_that_agree() {
-        assert_eq!(measured_on([1, 1], Some(1)), "the first 1 token of 1 validation sequence");
-        assert_eq!(measured_on([1_024, 16], None), "1,024 validation sequences, ablation on 16");
+        let on = |sequences: usize, ablation_sequences: usize, first_tokens: Option<usize>| {
+            measured_on(&Analysis { sequences, ablation_sequences, first_tokens, ..Analysis::default() })
+        };
+        assert_eq!(on(1, 1, Some(1)), "the first 1 token of 1 validation sequence");
+        assert_eq!(on(1_024, 16, None), "1,024 validation sequences, ablation on 16");
     }
 }

@@ -45,10 +45,9 @@ impl ProgressKind {
 
 /// A bar over `total` units on standard error, which is hidden unless one is asked for.
 pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
-    let bar = match kind {
-        ProgressKind::Bar => ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr()),
-        ProgressKind::Plain | ProgressKind::None => ProgressBar::hidden(),
-    };
+    let shown = kind == ProgressKind::Bar;
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(total as u64), target);
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━╸─"))
 }
@@ -100,8 +99,6 @@ impl Drop for PieceProgress {
 pub struct RunStatus {
     /// Steps done.
     pub step: usize,
-    /// Steps of the whole run.
-    pub total: usize,
     /// The epoch, counted from 1.
     pub epoch: usize,
     /// The last training loss read from the device, in nats.
@@ -173,7 +170,8 @@ impl Progress {
     }
 
     fn line(&self, status: &RunStatus, loss: f64, accuracy: f64) -> String {
-        let RunStatus { step, total, epoch, .. } = status;
+        let RunStatus { step, epoch, .. } = status;
+        let total = self.bar.length().unwrap_or(0);
         let train = status.train_loss.map_or_else(String::new, |loss| format!("  train loss {loss:.4}"));
         let gap = self.floor.map_or_else(String::new, |floor| format!(" ({})", to_the_floor(loss, floor)));
         format!(

@@ -60,7 +60,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let (best, trained) = ((best.step, &best.evaluation), self.state.tokens);
             let analysis = examine(&model, &self.dataset, &self.config, best, trained, &self.device)?;
             self.watch.check()?;
-            analysis.write(&self.folder.analysis())?;
+            let json = serde_json::to_vec(&analysis).expect("an analysis holds plain values");
+            write_atomically(&self.folder.analysis(), &json)?;
         }
         match diverged {
             None => Ok(Outcome { folder: self.folder, summary, lock }),

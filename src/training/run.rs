@@ -208,7 +208,6 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
         RunStatus {
             step: state.step,
-            total: *total,
             epoch: self.epoch(),
             train_loss: self.train_loss,
             learning_rate: self.learner.lr_current(),

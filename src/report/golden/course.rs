@@ -11,17 +11,12 @@ use crate::training::{Row, Split};
 
 fn analysis(losses: Vec<Option<f64>>, floor: bool) -> Analysis {
     Analysis {
-        step: 100,
-        loss: None,
-        sequences: 128,
-        first_tokens: None,
-        ablation_sequences: 128,
-        heads: Vec::new(),
         floor_by_position: match floor {
             true => losses.iter().map(|loss| loss.unwrap_or(f64::NAN) - 0.25).collect(),
             false => Vec::new(),
         },
         loss_by_position: losses,
+        ..Analysis::default()
     }
 }
 
@@ -76,7 +71,7 @@ fn half_clipped() -> Vec<Row> {
 
 #[test]
 fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
-    let raster = drawn(&gradients::picture("golden", &half_clipped(), 1.0).unwrap());
+    let raster = drawn(&gradients::picture("golden", &half_clipped(), 1.0, 0.5).unwrap());
     // Rows of the norms' area.
     let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
@@ -89,7 +84,7 @@ fn the_clip_limit_lies_between_what_is_cut_and_what_is_not() {
     let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
     let [left, _, right, _] = raster.bounds(columns).unwrap();
     assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are cut: {left} to {right}");
-    let free = drawn(&gradients::picture("golden", &half_clipped(), 0.0).unwrap());
+    let free = drawn(&gradients::picture("golden", &half_clipped(), 0.0, 0.5).unwrap());
     assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
     assert!(free.height() < raster.height());
 }
@@ -100,9 +95,9 @@ fn norms_that_vanish_or_overflow_are_drawn_around() {
     for (row, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
         rows[row].gradient_norm = Some(norm);
     }
-    drawn(&gradients::picture("golden", &rows, 1.0).unwrap());
-    drawn(&gradients::picture("golden", &rows[3..4], 1.0).unwrap());
-    assert!(gradients::picture("golden", &[], 1.0).is_none());
+    drawn(&gradients::picture("golden", &rows, 1.0, 0.5).unwrap());
+    drawn(&gradients::picture("golden", &rows[3..4], 1.0, 0.5).unwrap());
+    assert!(gradients::picture("golden", &[], 1.0, 0.5).is_none());
 }
 
 fn continuation(vocabulary: &Vocabulary, written: &[u32], truth: &[u32]) -> Picture {
