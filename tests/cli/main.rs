@@ -197,7 +197,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("model.layers=100000000", &["`model.layers` = 100000000"]),
         ("model.dropout=1", &["`model.dropout` = 1", "[0, 1)"]),
         ("model.dropout=-0.5", &["`model.dropout` = -0.5", "[0, 1)"]),
-        ("training.batch_size=0", &["`training.batch_size` = 0", "at least 1"]),
+        ("training.batch_size=0", &["`training.batch_size` = 0", "from 1 to"]),
         ("training.learning_rate=-1", &["`training.learning_rate` = -1", "above 0"]),
         ("data.length=0", &["`data.length` = 0"]),
         ("data.task=riddle", &["`data.task` = \"riddle\"", "repeat"]),

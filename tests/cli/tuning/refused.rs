@@ -36,10 +36,10 @@ fn bad_input_of_a_study_is_one_line_and_leaves_nothing() {
         (set("tune.search.model.d_model=[17, 25]"), &["no combination", "must divide"]),
         (set("tune.trails=3"), &["`tune.trails` = 3", "did you mean `tune.trials`?"]),
         (set("tune.method=annealing"), &["annealing", "halving"]),
-        (set("tune.trials=0"), &["`tune.trials` = 0 must be at least 1"]),
+        (set("tune.trials=0"), &["`tune.trials` = 0 must be from 1 to"]),
         (set("tune.method=recipe"), &["`tune.method`", "search of its own"]),
         (set("tune.rungs=9"), &["`tune.rungs` = 9 is too many for trials of 180 steps", "`tune.eta` = 3"]),
-        (set("tune.eta=1000000000000"), &["`tune.eta`", "at most 10000"]),
+        (set("tune.eta=1000000000000"), &["`tune.eta`", "from 2 to 10000"]),
         (set("tune.steps=1000000000001"), &["`tune.steps`", "at most"]),
         (
             vec!["study.toml", "--set", "run.seed=9223372036854775807", "--set", "tune.seeds=2"],
