@@ -73,6 +73,9 @@ pub mod ops;
 pub mod position;
 pub mod report;
 pub mod terminal;
+#[path = "kernels/random.rs"]
+#[cfg(test)]
+mod testing;
 pub mod training;
 pub mod tuning;
 pub mod weights;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::matrix::MatrixMut;
 use super::parallel::for_each;
-use super::vector::{Vector, update, update_pairs, vectorized};
+use super::vector::{Vector, update, update_all, vectorized};
 
 /// Which form of GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +60,13 @@ vectorized! {
     /// See [`activate_and_differentiate`].
     fn value_and_gradient(simd; form: Gelu, values: &mut [f32], gradients: &mut [f32]) {
         match form {
-            Gelu::Erf => update_pairs(simd, values, gradients, [], |x, g, []| {
+            Gelu::Erf => update_all(simd, [values, gradients], [], |[x, g], []| {
                 let (value, slope) = Gelu::Erf.value_and_derivative(x);
-                (value, g * slope)
+                [value, g * slope]
             }),
-            Gelu::Tanh => update_pairs(simd, values, gradients, [], |x, g, []| {
+            Gelu::Tanh => update_all(simd, [values, gradients], [], |[x, g], []| {
                 let (value, slope) = Gelu::Tanh.value_and_derivative(x);
-                (value, g * slope)
+                [value, g * slope]
             }),
         }
     }
@@ -86,12 +86,12 @@ vectorized! {
             match (saved, bias, form) {
                 (None, None, _) => update(simd, row, [], |x, []| activate(x)),
                 (None, Some(bias), _) => update(simd, row, [bias], |x, [b]| activate(x + b)),
-                (Some(saved), None, _) => update_pairs(simd, row, saved, [], |x, _, []| (activate(x), x)),
-                (Some(saved), Some(bias), Gelu::Erf) => update_pairs(simd, row, saved, [bias], |x, _, [b]| {
-                    (Gelu::Erf.value_and_derivative(x + b).0, x + b)
+                (Some(saved), None, _) => update_all(simd, [row, saved], [], |[x, _], []| [activate(x), x]),
+                (Some(saved), Some(bias), Gelu::Erf) => update_all(simd, [row, saved], [bias], |[x, _], [b]| {
+                    [Gelu::Erf.value_and_derivative(x + b).0, x + b]
                 }),
-                (Some(saved), Some(bias), Gelu::Tanh) => update_pairs(simd, row, saved, [bias], |x, _, [b]| {
-                    (Gelu::Tanh.value_and_derivative(x + b).0, x + b)
+                (Some(saved), Some(bias), Gelu::Tanh) => update_all(simd, [row, saved], [bias], |[x, _], [b]| {
+                    [Gelu::Tanh.value_and_derivative(x + b).0, x + b]
                 }),
             }
         }

@@ -51,8 +51,11 @@ pub mod norm;
 pub mod optimizer;
 mod parallel;
 pub mod pool;
+#[cfg(test)]
+mod random;
 pub mod sums;
-pub mod testing;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod textbook;
 mod vector;

@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::parallel::{for_each, rows_in_a_piece};
-use super::vector::{map_into, max, sum_map, vectorized};
+use super::vector::{max, sum_map, update, vectorized};
 
 /// How targets are compared with logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,17 +18,8 @@ pub struct CrossEntropy {
     pub smoothing: f32,
 }
 
-/// The loss of some rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Loss {
-    /// The sum over the rows that count, in nats.
-    pub sum: f64,
-    /// How many rows count.
-    pub rows: usize,
-}
-
-/// The loss of `logits`; `losses` receives each row's (zero for an ignored one) and `log_sum_exp` what the
-/// backward pass needs.
+/// The loss of `logits`, summed over the rows that count, in nats; `losses` receives each row's (zero for an ignored
+/// one) and `log_sum_exp` what the backward pass needs.
 ///
 /// # Shapes
 /// `logits` `[rows, vocab]`; `targets`, `losses`, `log_sum_exp` `[rows]`.
@@ -41,26 +32,13 @@ pub fn forward(
     targets: &[i64],
     losses: &mut [f32],
     log_sum_exp: &mut [f32],
-) -> Loss {
-    let (rows, vocab) = shape(logits, targets);
-    assert!(losses.len() == rows && log_sum_exp.len() == rows, "losses of [{rows}]");
-    let piece_rows = rows_in_a_piece(rows, 2 * vocab);
-    let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
-    let written = losses.par_chunks_mut(piece_rows).zip(log_sum_exp.par_chunks_mut(piece_rows));
-    for_each(read.zip(written), piece_rows * vocab * 3, |((logits, targets), (losses, log_sum_exp))| {
-        log_sum_exp_rows(logits, vocab, log_sum_exp);
-        for (row, logits) in logits.chunks_exact(vocab).enumerate() {
-            losses[row] = row_loss(kind, logits, targets[row], log_sum_exp[row]);
-        }
-    });
-    Loss {
-        sum: losses.iter().copied().map(f64::from).sum(),
-        rows: targets.iter().filter(|target| token(kind, **target, vocab).is_some()).count(),
-    }
+) -> f64 {
+    each_row(kind, logits, targets, losses, log_sum_exp, |_, log_sum_exp| log_sum_exp);
+    losses.iter().copied().map(f64::from).sum()
 }
 
 /// `scale` times the gradient of the summed loss; for the mean loss `scale` is the mean's gradient over
-/// [`Loss::rows`].
+/// the number of rows that count.
 ///
 /// # Shapes
 /// `logits` and `logits_gradient` `[rows, vocab]`; `targets` and `log_sum_exp` `[rows]`.
@@ -109,16 +87,28 @@ pub fn score(
     losses: &mut [f32],
     likeliest: &mut [i64],
 ) {
+    each_row(kind, logits, targets, losses, likeliest, |logits, _| first_largest(logits) as i64);
+}
+
+/// The loss of each row, and what `other` makes of its logits and their log-sum-exp.
+fn each_row<T: Send>(
+    kind: &CrossEntropy,
+    logits: &[f32],
+    targets: &[i64],
+    losses: &mut [f32],
+    others: &mut [T],
+    other: impl Fn(&[f32], f32) -> T + Sync + Send,
+) {
     let (rows, vocab) = shape(logits, targets);
-    assert!(losses.len() == rows && likeliest.len() == rows, "losses and tokens of [{rows}]");
+    assert_eq!([losses.len(), others.len()], [rows; 2], "losses and what stands beside them of [{rows}]");
     let piece_rows = rows_in_a_piece(rows, 2 * vocab);
     let read = logits.par_chunks(piece_rows * vocab).zip(targets.par_chunks(piece_rows));
-    let written = losses.par_chunks_mut(piece_rows).zip(likeliest.par_chunks_mut(piece_rows));
-    for_each(read.zip(written), piece_rows * vocab * 4, |((logits, targets), (losses, likeliest))| {
+    let written = losses.par_chunks_mut(piece_rows).zip(others.par_chunks_mut(piece_rows));
+    for_each(read.zip(written), piece_rows * vocab * 3, |((logits, targets), (losses, others))| {
         log_sum_exp_rows(logits, vocab, losses);
         for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+            others[row] = other(logits, losses[row]);
             losses[row] = row_loss(kind, logits, targets[row], losses[row]);
-            likeliest[row] = first_largest(logits) as i64;
         }
     });
 }
@@ -178,7 +168,7 @@ vectorized! {
         let vocab = gradient.len() / log_sum_exp.len().max(1);
         let rows = logits.chunks_exact(vocab).zip(gradient.chunks_exact_mut(vocab)).zip(log_sum_exp);
         for ((logits, gradient), &log_sum_exp) in rows {
-            map_into(simd, gradient, [logits], |[x]| scale * ((x - log_sum_exp).exp() - spread));
+            update(simd, gradient, [logits], |_, [x]| scale * ((x - log_sum_exp).exp() - spread));
         }
     }
 }

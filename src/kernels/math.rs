@@ -124,12 +124,12 @@ impl<S: Simd> Vector<S> {
 #[cfg(test)]
 mod tests {
     use crate::testing::erf;
-    use crate::vector::{map_into, vectorized};
+    use crate::vector::{update, vectorized};
 
     vectorized! {
-        fn exp_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.exp()) }
-        fn ln_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.ln()) }
-        fn cdf_all(simd; output: &mut [f32], x: &[f32]) { map_into(simd, output, [x], |[x]| x.normal().0) }
+        fn exp_all(simd; output: &mut [f32], x: &[f32]) { update(simd, output, [x], |_, [x]| x.exp()) }
+        fn ln_all(simd; output: &mut [f32], x: &[f32]) { update(simd, output, [x], |_, [x]| x.ln()) }
+        fn cdf_all(simd; output: &mut [f32], x: &[f32]) { update(simd, output, [x], |_, [x]| x.normal().0) }
     }
 
     fn grid(from: f32, to: f32) -> Vec<f32> {

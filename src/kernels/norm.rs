@@ -9,10 +9,10 @@
 
 use rayon::prelude::*;
 
-use super::matrix::Matrix;
 use super::parallel::{for_each, rows_in_a_piece};
 use super::pool;
-use super::vector::{map_into, sum_map, update, vectorized};
+use super::sums::add_piece;
+use super::vector::{sum_map, update, vectorized};
 
 /// The parameters of a layer normalisation.
 #[derive(Clone, Copy, Debug)]
@@ -23,17 +23,6 @@ pub struct LayerNorm<'a> {
     pub beta: Option<&'a [f32]>,
     /// Keeps the root from zero.
     pub epsilon: f32,
-}
-
-/// Where the gradients go; all are overwritten.
-#[derive(Debug)]
-pub struct Gradients<'a> {
-    /// `[rows, d_model]`.
-    pub input: &'a mut [f32],
-    /// `[d_model]`.
-    pub gamma: &'a mut [f32],
-    /// `[d_model]`; `None` where the norm has no shift.
-    pub beta: Option<&'a mut [f32]>,
 }
 
 /// `output = norm(input)`, and for the backward pass each row's `mean` and `inverse_deviation`, `1 /
@@ -63,10 +52,12 @@ pub fn forward(
     });
 }
 
-/// The gradients of [`forward`] for `output_gradient`.
+/// The gradients of [`forward`] for `output_gradient`, which are overwritten; there is none of a shift that the norm
+/// lacks.
 ///
 /// # Shapes
-/// `input`, `output_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`.
+/// `input`, `output_gradient`, `input_gradient` `[rows, d_model]`; `mean`, `inverse_deviation` `[rows]`; the gradients
+/// of the parameters `[d_model]`.
 ///
 /// # Panics
 /// If the lengths do not fit each other.
@@ -75,15 +66,16 @@ pub fn backward(
     input: &[f32],
     [mean, inverse_deviation]: [&[f32]; 2],
     output_gradient: &[f32],
-    gradients: Gradients,
+    input_gradient: &mut [f32],
+    gamma_gradient: &mut [f32],
+    beta_gradient: Option<&mut [f32]>,
 ) {
     let (rows, width) = (mean.len(), norm.gamma.len());
-    let Gradients { input: input_gradient, gamma, beta } = gradients;
     let lengths = [input.len(), output_gradient.len(), input_gradient.len()];
     assert_eq!(lengths, [rows * width; 3], "input and gradients of [{rows}, {width}]");
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
-    let fits = gamma.len() == width && beta.as_ref().is_none_or(|beta| beta.len() == width);
-    assert!(fits, "gradients of [{width}]");
+    let of_beta = beta_gradient.as_ref().map_or(width, |beta| beta.len());
+    assert_eq!([gamma_gradient.len(), of_beta], [width; 2], "gradients of [{width}]");
     let piece_rows = rows_in_a_piece(rows, width);
     let piece = piece_rows * width;
     let pieces = rows.div_ceil(piece_rows);
@@ -95,10 +87,10 @@ pub fn backward(
     for_each(read.zip(written), piece * 4, |(((x, dy), statistics), (dx, partial))| {
         backward_rows(norm.gamma, x, statistics, dy, dx, partial);
     });
-    let partial = Matrix::new(&partial, 2 * width);
-    add_up(partial.part(0..pieces, 0..width), gamma);
-    if let Some(beta) = beta {
-        add_up(partial.part(0..pieces, width..2 * width), beta);
+    for (sums, first) in [(Some(gamma_gradient), 0), (beta_gradient, width)] {
+        let Some(sums) = sums else { continue };
+        sums.fill(0.0);
+        partial.chunks_exact(2 * width).for_each(|piece| add_piece(sums, &piece[first..first + width]));
     }
 }
 
@@ -118,10 +110,10 @@ vectorized! {
             let variance = sum_map(simd, [x], |[x]| (x - mean) * (x - mean)) / width as f32;
             let inverse = 1.0 / (variance + norm.epsilon).sqrt();
             match norm.beta {
-                Some(beta) => map_into(simd, y, [x, norm.gamma, beta], |[x, g, b]| {
+                Some(beta) => update(simd, y, [x, norm.gamma, beta], |_, [x, g, b]| {
                     ((x - mean) * inverse).mul_add(g, b)
                 }),
-                None => map_into(simd, y, [x, norm.gamma], |[x, g]| (x - mean) * inverse * g),
+                None => update(simd, y, [x, norm.gamma], |_, [x, g]| (x - mean) * inverse * g),
             }
             (*mean_out, *inverse_out) = (mean, inverse);
         }
@@ -146,20 +138,12 @@ vectorized! {
             let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
             let sum_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse;
             let mean_gh = sum_gh / width as f32;
-            map_into(simd, dx, [dy, gamma, x], |[dy, g, x]| {
+            update(simd, dx, [dy, gamma, x], |_, [dy, g, x]| {
                 let h = (x - mean) * inverse;
                 inverse * h.mul_add(-mean_gh, dy * g - mean_g)
             });
             update(simd, dgamma, [dy, x], |sum, [dy, x]| dy.mul_add((x - mean) * inverse, sum));
             update(simd, dbeta, [dy], |sum, [dy]| sum + dy);
-        }
-    }
-
-    /// `sums[column] = ` the sum of `partial[.., column]`, row after row.
-    fn add_up(simd; partial: Matrix<'_>, sums: &mut [f32]) {
-        sums.fill(0.0);
-        for row in 0..partial.rows() {
-            update(simd, sums, [partial.row(row)], |sum, [x]| sum + x);
         }
     }
 }

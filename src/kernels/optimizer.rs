@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 
 use super::parallel::for_each;
-use super::vector::{Vector, sum_map, vectorized};
+use super::vector::{sum_map, update_all, vectorized};
 
 /// Numbers in a piece.
 const PIECE: usize = 1 << 14;
@@ -64,73 +64,42 @@ pub fn global_norm(gradients: &[&[f32]]) -> f64 {
 /// # Panics
 /// If a parameter's parts differ in length.
 pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
-    let clip = settings.max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0));
-    let correction = |beta: f64| 1.0 - beta.powi(settings.step as i32);
-    let numbers = Numbers {
-        beta_1: settings.beta_1 as f32,
-        beta_2: settings.beta_2 as f32,
-        rest_1: (1.0 - settings.beta_1) as f32,
-        rest_2: (1.0 - settings.beta_2) as f32,
-        epsilon: settings.epsilon,
-        clip: clip as f32,
-        rate: (settings.learning_rate / correction(settings.beta_1)) as f32,
-        second_correction: (1.0 / correction(settings.beta_2)) as f32,
-        keep: 1.0,
-    };
+    let clip = settings.max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)) as f32;
     let mut pieces = Vec::new();
     for parameter in parameters {
         let length = parameter.values.len();
         let lengths = [parameter.gradient.len(), parameter.first_moment.len(), parameter.second_moment.len()];
         assert_eq!(lengths, [length; 3], "gradient and moments of a parameter of {length}");
-        let keep = (1.0 - settings.learning_rate * f64::from(parameter.weight_decay)) as f32;
-        let numbers = Numbers { keep, ..numbers };
         let chunks = (parameter.values.chunks(PIECE))
             .zip(parameter.gradient.chunks_mut(PIECE))
             .zip(parameter.first_moment.chunks_mut(PIECE))
             .zip(parameter.second_moment.chunks_mut(PIECE));
-        pieces.extend(chunks.map(|chunks| (numbers, chunks)));
+        pieces.extend(chunks.map(|chunks| (parameter.weight_decay, chunks)));
     }
-    for_each(pieces.into_par_iter(), PIECE, |(numbers, (((values, gradient), first), second))| {
-        update_piece(numbers, values, gradient, first, second);
+    for_each(pieces.into_par_iter(), PIECE, |(weight_decay, (((values, gradient), first), second))| {
+        update_piece(settings, clip, weight_decay, values, [gradient, first, second]);
     });
-}
-
-/// What a step needs beside the slices, in single precision.
-#[derive(Clone, Copy)]
-struct Numbers {
-    beta_1: f32,
-    beta_2: f32,
-    /// What each beta lacks to one.
-    rest_1: f32,
-    rest_2: f32,
-    epsilon: f32,
-    clip: f32,
-    rate: f32,
-    second_correction: f32,
-    keep: f32,
 }
 
 vectorized! {
     fn sum_of_squares(simd; values: &[f32]) -> f32 { sum_map(simd, [values], |[x]| x * x) }
 
     fn update_piece(
-        simd; numbers: Numbers, values: &[f32], gradient: &mut [f32], first: &mut [f32], second: &mut [f32],
+        simd; settings: &AdamW, clip: f32, weight_decay: f32, values: &[f32], outputs: [&mut [f32]; 3],
     ) {
-        let Numbers { beta_1, beta_2, rest_1, rest_2, epsilon, clip, rate, second_correction, keep } = numbers;
-        let length = values.len();
-        let (gradient, first, second) =
-            (&mut gradient[..length], &mut first[..length], &mut second[..length]);
-        for start in (0..length).step_by(Vector::<S>::LANES) {
-            let here = start..length.min(start + Vector::<S>::LANES);
-            let g = Vector::load(simd, &gradient[here.clone()]) * clip;
-            let m = Vector::load(simd, &first[here.clone()]).mul_add(beta_1, g * rest_1);
-            let v = Vector::load(simd, &second[here.clone()]).mul_add(beta_2, g * g * rest_2);
-            let p = Vector::load(simd, &values[here.clone()]);
-            let p = p * keep - m * rate / ((v * second_correction).sqrt() + epsilon);
-            m.store(&mut first[here.clone()]);
-            v.store(&mut second[here.clone()]);
-            p.store(&mut gradient[here]);
-        }
+        let AdamW { learning_rate, beta_1, beta_2, epsilon, .. } = *settings;
+        let correction = |beta: f64| 1.0 - beta.powi(settings.step as i32);
+        let rate = (learning_rate / correction(beta_1)) as f32;
+        let second_correction = (1.0 / correction(beta_2)) as f32;
+        let keep = (1.0 - learning_rate * f64::from(weight_decay)) as f32;
+        let [rest_1, rest_2] = [beta_1, beta_2].map(|beta| (1.0 - beta) as f32);
+        let (beta_1, beta_2) = (beta_1 as f32, beta_2 as f32);
+        update_all(simd, outputs, [values], |[gradient, first, second], [value]| {
+            let g = gradient * clip;
+            let m = first.mul_add(beta_1, g * rest_1);
+            let v = second.mul_add(beta_2, g * g * rest_2);
+            [value * keep - m * rate / ((v * second_correction).sqrt() + epsilon), m, v]
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 
 use super::{linear::Layer, *};
-use crate::kernels::{linear::WeightLayout, testing::random};
+use crate::{kernels::linear::WeightLayout, testing::random};
 
 pub type Ndarray = Autodiff<NdArray>;
 pub type Flexible = Autodiff<Flex>;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend, ops::FloatTensor};
 
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{Gradients, Inputs, Operation, fused, input};
 use super::{Backend, Floats, HostAccess, primitive};
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -21,9 +21,8 @@ pub fn cross_entropy<B: Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Tensor<B, 1> {
-    let output = fused([logits.input()], |_| {
-        let targets = counted(&targets, &hidden)?;
-        Some(Fused { targets, kernel: settings(smoothing) })
+    let output = fused([input(&logits)], |_| {
+        Some(Fused { targets: counted(&targets, &hidden)?, kernel: settings(smoothing) })
     });
     output.unwrap_or_else(|| composed(logits, targets, hidden, smoothing).sum())
 }
@@ -124,17 +123,17 @@ impl<B: HostAccess> Operation<B, 1> for Fused {
     fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, Buffer) {
         let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
         let logits = inputs[0].slice();
-        let loss = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp);
         let mut sum = pool::take(1);
-        sum[0] = loss.sum as f32;
+        sum[0] = kernel::forward(&self.kernel, logits, &self.targets, &mut losses, &mut log_sum_exp) as f32;
         (inputs[0].place(sum, [1]), log_sum_exp)
     }
 
     fn backward(&self, inputs: &Inputs<B, 1>, log_sum_exp: Buffer, gradient: &Floats<B>) -> Gradients<B, 1> {
         let (logits, scale) = (inputs[0].slice(), gradient.slice()[0]);
-        let mut for_logits = pool::take(logits.len());
-        kernel::backward(&self.kernel, logits, &self.targets, &log_sum_exp, scale, &mut for_logits);
-        inputs.gradients([Some(for_logits)])
+        inputs.gradients(|[for_logits]| {
+            let for_logits = for_logits.expect("logits are never absent");
+            kernel::backward(&self.kernel, logits, &self.targets, &log_sum_exp, scale, for_logits);
+        })
     }
 }
 

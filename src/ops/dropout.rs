@@ -4,7 +4,7 @@
 use burn::nn::Dropout;
 use burn::tensor::{Distribution, Int, Tensor, ops::FloatTensor};
 
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess};
 use crate::kernels::{dropout as kernel, pool};
 
@@ -20,7 +20,7 @@ pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: 
     if probability == 0.0 || !B::ad_enabled(&input.device()) {
         return input;
     }
-    let output = fused([input.input()], |_| Some(Fused(draw::<B>(probability, &input.device())?)));
+    let output = fused([operation::input(&input)], |_| Some(Fused(draw::<B>(probability, &input.device())?)));
     output.unwrap_or_else(|| composed(input, probability))
 }
 

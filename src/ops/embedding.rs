@@ -3,7 +3,7 @@
 use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, ops::FloatTensor};
 
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{Gradients, Inputs, Operation, fused, input};
 use super::{Backend, Floats, HostAccess};
 use crate::kernels::{embedding as kernel, pool};
 
@@ -26,7 +26,7 @@ fn run<B: Backend>(
     positions: Option<Tensor<B, 2>>,
 ) -> Tensor<B, 3> {
     let [_, time] = tokens.dims();
-    let output = fused([table.input(), positions.input()], |_| {
+    let output = fused([input(&table), positions.as_ref().and_then(input)], |_| {
         let ids = B::Host::integers(&tokens.clone().into_primitive())?;
         (!ids.is_empty()).then_some(Fused { ids, time })
     });
@@ -66,12 +66,10 @@ impl<B: HostAccess> Operation<B, 2> for Fused {
     }
 
     fn backward(&self, inputs: &Inputs<B, 2>, (): (), gradient: &Floats<B>) -> Gradients<B, 2> {
-        let mut buffers = inputs.buffers();
-        let [Some(table), positions] = buffers.each_mut().map(|buffer| buffer.as_deref_mut()) else {
-            unreachable!("the table is never absent")
-        };
-        kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);
-        inputs.gradients(buffers)
+        inputs.gradients(|[table, positions]| {
+            let table = table.expect("the table is never absent");
+            kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::dropout::draw;
 use super::linear::{Layer, kernel_layer};
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, precision};
 use super::{Backend, Floats, Gelu, HostAccess, gelu};
 use crate::kernels::dropout::Dropout as DropoutMask;
@@ -36,9 +36,11 @@ pub(super) fn run<B: Backend, const D: usize>(
     residual: Tensor<B, D>,
 ) -> Tensor<B, D> {
     let inputs = || {
-        let [(up, up_bias), (down, down_bias)] =
-            [&up, &down].map(|layer| (layer.weight.input(), layer.bias.input()));
-        [input.input(), up, up_bias, down, down_bias, residual.input()]
+        let parts = |layer: &Layer<B>| {
+            (operation::input(&layer.weight), layer.bias.as_ref().and_then(operation::input))
+        };
+        let [(up, up_bias), (down, down_bias)] = [&up, &down].map(parts);
+        [operation::input(&input), up, up_bias, down, down_bias, operation::input(&residual)]
     };
     let settings = || Fused { form: form.into(), dropout: draw::<B>(probability, &input.device()) };
     if precision() == Precision::F32
@@ -92,22 +94,20 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
     ) -> Gradients<B, 6> {
         let [up, down] = layers(inputs);
         let mut inner = pre_activation.expect("it is kept where a gradient is asked for");
-        let mut buffers = inputs.buffers();
-        let [input, up_weight, up_bias, weight, bias, _] =
-            buffers.each_mut().map(|buffer| buffer.as_deref_mut());
-
         let mut for_inner = pool::take(inner.len());
         let gradients = kernel::Gradients { input: Some(&mut for_inner), ..Default::default() };
         kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
         activate_and_differentiate(self.form, &mut inner, &mut for_inner);
 
-        let gradients = kernel::Gradients { input: None, weight, bias };
-        kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
-        drop(inner);
-        let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
-        kernel::backward(&up, inputs[0].slice(), None, &for_inner, gradients);
-        let [input, up_weight, up_bias, weight, bias, _] = inputs.gradients(buffers);
-        [input, up_weight, up_bias, weight, bias, Some(gradient.tensor())]
+        let mut found = inputs.gradients(|[input, up_weight, up_bias, weight, bias, _]| {
+            let gradients = kernel::Gradients { input: None, weight, bias };
+            kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
+            drop(inner);
+            let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
+            kernel::backward(&up, inputs[0].slice(), None, &for_inner, gradients);
+        });
+        found[5] = Some(gradient.tensor());
+        found
     }
 }
 

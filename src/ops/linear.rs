@@ -4,7 +4,7 @@ use burn::nn::{Dropout, Embedding, Linear};
 use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::dropout::{self, draw};
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, matmul, precision};
 use super::{Backend, Floats, HostAccess};
 use crate::kernels::dropout::Dropout as DropoutMask;
@@ -69,7 +69,15 @@ impl<B: Backend> Layer<B> {
     ) -> Tensor<B, D> {
         let (residual, probability) =
             residual.map_or((None, 0.0), |(it, probability)| (Some(it), probability));
-        let inputs = || [input.input(), self.weight.input(), self.bias.input(), residual.input()];
+        let inputs = || {
+            let (bias, residual) = (self.bias.as_ref(), residual.as_ref());
+            [
+                operation::input(&input),
+                operation::input(&self.weight),
+                bias.and_then(operation::input),
+                residual.and_then(operation::input),
+            ]
+        };
         let settings = || Fused { layout: self.layout, dropout: draw::<B>(probability, &input.device()) };
         if precision() == Precision::F32
             && let Some(output) = fused(inputs(), |_| Some(settings()))
@@ -146,12 +154,12 @@ impl<B: HostAccess> Operation<B, 4> for Fused {
 
     fn backward(&self, inputs: &Inputs<B, 4>, (): (), gradient: &Floats<B>) -> Gradients<B, 4> {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2));
-        let mut buffers = inputs.buffers();
-        let [input, weight, bias, _] = buffers.each_mut().map(|buffer| buffer.as_deref_mut());
-        let gradients = kernel::Gradients { input, weight, bias };
-        kernel::backward(&layer, inputs[0].slice(), self.dropout, gradient.slice(), gradients);
-        let [input, weight, bias, _] = inputs.gradients(buffers);
-        [input, weight, bias, Some(gradient.tensor())]
+        let mut found = inputs.gradients(|[input, weight, bias, _]| {
+            let gradients = kernel::Gradients { input, weight, bias };
+            kernel::backward(&layer, inputs[0].slice(), self.dropout, gradient.slice(), gradients);
+        });
+        found[3] = Some(gradient.tensor());
+        found
     }
 }
 
@@ -262,7 +270,7 @@ mod tests {
     fn in_half_precision_products_alone_are_composed() {
         let is_served = || {
             let weight = leaf::<Flex, 2>(1, [5, 5]);
-            let inputs = [weight.input(), weight.input(), None, None];
+            let inputs = [operation::input(&weight), operation::input(&weight), None, None];
             let output = layer_of(weight.clone(), None).apply(weight.clone(), None);
             let settings = Fused { layout: WeightLayout::InputOutput, dropout: None };
             let fused: Tensor<Flex, 2> = fused(inputs, |_| Some(settings)).unwrap();

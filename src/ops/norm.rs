@@ -4,7 +4,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend, ops::FloatTensor};
 
-use super::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess, float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -49,7 +49,8 @@ fn run<B: Backend, const D: usize>(
     beta: Option<Tensor<B, 1>>,
     epsilon: f64,
 ) -> Tensor<B, D> {
-    let inputs = [input.input(), gamma.input(), beta.input()];
+    let inputs =
+        [operation::input(&input), operation::input(&gamma), beta.as_ref().and_then(operation::input)];
     fused(inputs, |_| Some(Fused { epsilon: epsilon as f32 })).unwrap_or_else(|| {
         float(B::layer_norm(primitive(input), primitive(gamma), beta.map(primitive), epsilon))
     })
@@ -90,14 +91,11 @@ impl<B: HostAccess> Operation<B, 3> for Fused {
         [mean, inverse_deviation]: [Buffer; 2],
         gradient: &Floats<B>,
     ) -> Gradients<B, 3> {
-        let mut buffers = inputs.buffers();
-        let [Some(input), Some(gamma), beta] = buffers.each_mut().map(|buffer| buffer.as_deref_mut()) else {
-            unreachable!("input and scale are never absent")
-        };
-        let gradients = kernel::Gradients { input, gamma, beta };
-        let statistics = [&*mean, &*inverse_deviation];
-        kernel::backward(&self.kernel(inputs), inputs[0].slice(), statistics, gradient.slice(), gradients);
-        inputs.gradients(buffers)
+        let (norm, statistics) = (self.kernel(inputs), [&*mean, &*inverse_deviation]);
+        inputs.gradients(|[input, gamma, beta]| {
+            let (input, gamma) = input.zip(gamma).expect("input and scale are never absent");
+            kernel::backward(&norm, inputs[0].slice(), statistics, gradient.slice(), input, gamma, beta);
+        })
     }
 }
 
@@ -110,8 +108,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernels::testing::random;
     use crate::ops::{AutodiffBackend, Gelu, agreement::*, feed_forward};
+    use crate::testing::random;
 
     /// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
     /// left of them but the rounding of their mean.

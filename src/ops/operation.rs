@@ -55,13 +55,10 @@ impl<B: HostAccess, const N: usize> Inputs<B, N> {
         self.values[at].as_ref().map(Floats::slice)
     }
 
-    /// Memory for the gradients of the inputs that are there.
-    pub fn buffers(&self) -> [Option<Buffer>; N] {
-        array::from_fn(|at| self.slice(at).map(|values| pool::take(values.len())))
-    }
-
-    /// The gradients of the inputs, from what was written into [`Self::buffers`].
-    pub fn gradients(&self, buffers: [Option<Buffer>; N]) -> Gradients<B, N> {
+    /// The gradients of the inputs that are there, each as `write` fills it in.
+    pub fn gradients(&self, write: impl FnOnce([Option<&mut [f32]>; N])) -> Gradients<B, N> {
+        let mut buffers = array::from_fn(|at| self.slice(at).map(|values| pool::take(values.len())));
+        write(buffers.each_mut().map(|buffer: &mut Option<Buffer>| buffer.as_deref_mut()));
         let mut buffers = buffers.into_iter();
         array::from_fn(|at| {
             let values = buffers.next()??;
@@ -130,19 +127,7 @@ pub(super) fn fused<B: Backend, O: Operation<B::Host, N>, const N: usize, const 
     Some(float(B::run(operation, tensors, inputs)))
 }
 
-/// An input of [`fused`]: a tensor of any rank, or none.
-pub(super) trait AsInput<B: backend::Backend> {
-    fn input(&self) -> Option<FloatTensor<B>>;
-}
-
-impl<B: backend::Backend, const D: usize> AsInput<B> for Tensor<B, D> {
-    fn input(&self) -> Option<FloatTensor<B>> {
-        Some(primitive(self.clone()))
-    }
-}
-
-impl<B: backend::Backend, const D: usize> AsInput<B> for Option<Tensor<B, D>> {
-    fn input(&self) -> Option<FloatTensor<B>> {
-        self.clone().map(primitive)
-    }
+/// A tensor of any rank as an input of [`fused`].
+pub(super) fn input<B: backend::Backend, const D: usize>(tensor: &Tensor<B, D>) -> Option<FloatTensor<B>> {
+    Some(primitive(tensor.clone()))
 }

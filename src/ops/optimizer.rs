@@ -214,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{kernels::testing::random, ops::Kernels};
+    use crate::{ops::Kernels, testing::random};
 
     /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
     /// moments and the norm.

@@ -6,8 +6,8 @@ use crate::{matrix::MatrixMut, vector::vectorized};
 /// Which way to turn: gradients are turned back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    Forth,
-    Back,
+    Forth = 1,
+    Back = -1,
 }
 
 /// Cosines and sines of the angles.
@@ -41,10 +41,7 @@ impl Rotary<'_> {
     /// Turns the row of a head at a position.
     #[inline(always)]
     pub(super) fn turn(&self, turn: Turn, position: usize, row: &mut [f32]) {
-        let sign = match turn {
-            Turn::Forth => 1.0,
-            Turn::Back => -1.0,
-        };
+        let sign = turn as i8 as f32;
         let range = position * (row.len() / 2)..(position + 1) * (row.len() / 2);
         let angles = self.cosines[range.clone()].iter().zip(&self.sines[range]);
         for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(angles) {

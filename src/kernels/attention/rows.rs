@@ -7,7 +7,7 @@ use pulp::Simd;
 use super::{Saved, piece::Piece};
 use crate::dropout::Mask;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::vector::{LANES, max, sum_map, update, update_and_sum, update_pairs, vectorized};
+use crate::vector::{LANES, max, sum_map, update, update_all, update_and_sum, vectorized};
 
 /// Columns whose dropout factors are made at once.
 const PART: usize = 8 * LANES;
@@ -114,9 +114,9 @@ vectorized! {
                 if let Some(mask) = &block.mask {
                     mask.fill_row(simd, block.piece.mask_row(block.head, query), part * PART, &mut factors);
                 }
-                update_pairs(simd, scores, products, [&factors], |score, product, [factor]| {
+                update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {
                     let weight = (score - log_sum_exp).exp();
-                    (factor * weight, weight * (factor * product - dot))
+                    [factor * weight, weight * (factor * product - dot)]
                 });
             }
         }

@@ -43,8 +43,7 @@ fn run(x: &[f32], norm: &LayerNorm, dy: &[f32]) -> Run {
     let mut run = Run { output: new(x.len()), input: new(x.len()), gamma: new(width), beta: new(width) };
     forward(norm, x, [&mut mean, &mut inverse], &mut run.output);
     let beta = norm.beta.map(|_| &mut run.beta[..]);
-    let gradients = Gradients { input: &mut run.input, gamma: &mut run.gamma, beta };
-    backward(norm, x, [&mean, &inverse], dy, gradients);
+    backward(norm, x, [&mean, &inverse], dy, &mut run.input, &mut run.gamma, beta);
     run
 }
 

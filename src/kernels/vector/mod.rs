@@ -3,8 +3,7 @@
 //! A function inside [`vectorized!`] is written over [`Vector`], a register of as many numbers as the
 //! instruction set holds: 16 with AVX-512, 8 with AVX2, 4 with NEON, 1 where there is none of them. The
 //! macro compiles the body for each (through the `pulp` crate) and calls the widest that this machine has.
-//! [`map_into`], [`update`] and [`sum_map`] walk slices register by register; the last one may be filled in
-//! part.
+//! [`update`], [`sum_map`] and others walk slices register by register; the last one may be filled in part.
 
 mod register;
 mod walk;
@@ -14,7 +13,7 @@ use std::sync::OnceLock;
 use pulp::Arch;
 
 pub(super) use register::Vector;
-pub(super) use walk::{map_into, max, sum_map, update, update_and_sum, update_pairs};
+pub(super) use walk::{max, sum_map, update, update_all, update_and_sum};
 
 /// The most numbers that a register holds. Lengths rounded up to it are whole registers everywhere.
 pub(super) const LANES: usize = 16;
@@ -73,7 +72,7 @@ mod tests {
         fn total(simd; values: &[f32]) -> f32 { sum_map(simd, [values], |[x]| x + 1.0) }
         fn largest(simd; values: &[f32]) -> f32 { max(simd, values) }
         fn scaled_difference(simd; output: &mut [f32], a: &[f32], b: &[f32]) {
-            map_into(simd, output, [a, b], |[a, b]| a.mul_add(2.0, -b));
+            update(simd, output, [a, b], |_, [a, b]| a.mul_add(2.0, -b));
         }
         fn add(simd; output: &mut [f32], a: &[f32]) {
             update(simd, output, [a], |x, [a]| x + a);

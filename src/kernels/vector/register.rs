@@ -8,7 +8,7 @@ use pulp::Simd;
 #[derive(Clone, Copy)]
 pub(crate) struct Vector<S: Simd> {
     simd: S,
-    lanes: S::f32s,
+    pub(super) lanes: S::f32s,
 }
 
 impl<S: Simd> Vector<S> {

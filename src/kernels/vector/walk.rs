@@ -1,28 +1,77 @@
 //! Walks over slices, a register at a time; the last one may be filled in part.
 //!
 //! Each calls its closure in one place only, so that it is sure to be compiled into the body that has the
-//! instruction set.
+//! instruction set: what does not fill a register is walked as a slice of one register by the same loop.
 
-use std::ops::Range;
+use std::ops::Deref;
 
 use pulp::Simd;
 
 use super::Vector;
 
-/// The ranges of `length` numbers that fill a register each, the last one perhaps in part.
+/// The first `length` numbers of some slices as whole registers; then what is left of each as one more, which stands
+/// in `room` with zeros behind it, or as none.
 #[inline(always)]
-fn registers<S: Simd>(length: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..length).step_by(S::F32_LANES).map(move |start| start..length.min(start + S::F32_LANES))
+fn parts<'a, S: Simd, const N: usize>(
+    simd: S,
+    slices: [&'a [f32]; N],
+    length: usize,
+    room: &'a mut [[S::f32s; 1]; N],
+) -> [[&'a [S::f32s]; N]; 2] {
+    let mut parts = [[&[][..]; N]; 2];
+    for (n, room) in room.iter_mut().enumerate() {
+        let (whole, rest) = S::as_simd_f32s(&slices[n][..length]);
+        room[0] = simd.partial_load_f32s(rest);
+        (parts[0][n], parts[1][n]) = (whole, &room[..usize::from(!rest.is_empty())]);
+    }
+    parts
 }
 
-/// The same range of several slices.
+/// The same register of several slices.
 #[inline(always)]
-fn load_all<S: Simd, const N: usize>(simd: S, slices: &[&[f32]; N], range: &Range<usize>) -> [Vector<S>; N] {
+fn load_all<S: Simd, const N: usize>(
+    simd: S,
+    slices: &[impl Deref<Target = [S::f32s]>; N],
+    register: usize,
+) -> [Vector<S>; N] {
     let mut vectors = [Vector::splat(simd, 0.0); N];
     for n in 0..N {
-        vectors[n] = Vector::load(simd, &slices[n][range.clone()]);
+        vectors[n].lanes = slices[n][register];
     }
     vectors
+}
+
+/// `[outputs[0][i], ..] = f([outputs[0][i], ..], [inputs[0][i], ..])`.
+#[inline(always)]
+pub(crate) fn update_all<S: Simd, const M: usize, const N: usize>(
+    simd: S,
+    outputs: [&mut [f32]; M],
+    inputs: [&[f32]; N],
+    f: impl Fn([Vector<S>; M], [Vector<S>; N]) -> [Vector<S>; M],
+) {
+    let length = outputs[0].len();
+    let mut room = [[simd.splat_f32s(0.0)]; N];
+    let inputs = parts(simd, inputs, length, &mut room);
+    let mut outputs = outputs.map(|output| S::as_mut_simd_f32s(&mut output[..length]));
+    let mut last = [[simd.splat_f32s(0.0)]; M];
+    for m in 0..M {
+        last[m][0] = simd.partial_load_f32s(outputs[m].1);
+    }
+    let used = usize::from(!outputs[0].1.is_empty());
+    let whole = outputs.each_mut().map(|(whole, _)| &mut **whole);
+    for (outputs, inputs) in [whole, last.each_mut().map(|last| &mut last[..used])].into_iter().zip(inputs) {
+        let count = outputs[0].len();
+        let (outputs, inputs) = (outputs.map(|it| &mut it[..count]), inputs.map(|it| &it[..count]));
+        for register in 0..count {
+            let new = f(load_all(simd, &outputs, register), load_all(simd, &inputs, register));
+            for m in 0..M {
+                outputs[m][register] = new[m].lanes;
+            }
+        }
+    }
+    for m in 0..M {
+        simd.partial_store_f32s(outputs[m].1, last[m][0]);
+    }
 }
 
 /// `output[i] = f(output[i], [inputs[0][i], ..])`.
@@ -33,46 +82,7 @@ pub(crate) fn update<S: Simd, const N: usize>(
     inputs: [&[f32]; N],
     f: impl Fn(Vector<S>, [Vector<S>; N]) -> Vector<S>,
 ) {
-    let inputs = inputs.map(|input| &input[..output.len()]);
-    for range in registers::<S>(output.len()) {
-        let values = load_all(simd, &inputs, &range);
-        let output = &mut output[range];
-        f(Vector::load(simd, output), values).store(output);
-    }
-}
-
-/// `output[i] = f([inputs[0][i], ..])`; what `output` held does not matter.
-#[inline(always)]
-pub(crate) fn map_into<S: Simd, const N: usize>(
-    simd: S,
-    output: &mut [f32],
-    inputs: [&[f32]; N],
-    f: impl Fn([Vector<S>; N]) -> Vector<S>,
-) {
-    let inputs = inputs.map(|input| &input[..output.len()]);
-    for range in registers::<S>(output.len()) {
-        f(load_all(simd, &inputs, &range)).store(&mut output[range]);
-    }
-}
-
-/// `(a[i], b[i]) = f(a[i], b[i], [inputs[0][i], ..])`.
-#[inline(always)]
-pub(crate) fn update_pairs<S: Simd, const N: usize>(
-    simd: S,
-    a: &mut [f32],
-    b: &mut [f32],
-    inputs: [&[f32]; N],
-    f: impl Fn(Vector<S>, Vector<S>, [Vector<S>; N]) -> (Vector<S>, Vector<S>),
-) {
-    let inputs = inputs.map(|input| &input[..a.len()]);
-    let b = &mut b[..a.len()];
-    for range in registers::<S>(a.len()) {
-        let values = load_all(simd, &inputs, &range);
-        let (a, b) = (&mut a[range.clone()], &mut b[range]);
-        let (new_a, new_b) = f(Vector::load(simd, a), Vector::load(simd, b), values);
-        new_a.store(a);
-        new_b.store(b);
-    }
+    update_all(simd, [output], inputs, |[x], inputs| [f(x, inputs)]);
 }
 
 /// `values[i] = f(values[i])` and the sum of the results, for a slice of whole registers.
@@ -92,6 +102,28 @@ pub(crate) fn update_and_sum<S: Simd>(
     sum.sum()
 }
 
+/// `f` of a state and each register of the inputs in turn; it is told how many lanes hold numbers of theirs, behind
+/// which stand zeros.
+#[inline(always)]
+fn fold<S: Simd, const N: usize, T>(
+    simd: S,
+    inputs: [&[f32]; N],
+    mut state: T,
+    f: impl Fn(T, [Vector<S>; N], usize) -> T,
+) -> T {
+    let length = inputs[0].len();
+    let mut room = [[simd.splat_f32s(0.0)]; N];
+    let lanes = [S::F32_LANES, length % S::F32_LANES];
+    for (inputs, lanes) in parts(simd, inputs, length, &mut room).into_iter().zip(lanes) {
+        let count = inputs[0].len();
+        let inputs = inputs.map(|input| &input[..count]);
+        for register in 0..count {
+            state = f(state, load_all(simd, &inputs, register), lanes);
+        }
+    }
+    state
+}
+
 /// The sum over `i` of `f([inputs[0][i], ..])`.
 #[inline(always)]
 pub(crate) fn sum_map<S: Simd, const N: usize>(
@@ -99,31 +131,27 @@ pub(crate) fn sum_map<S: Simd, const N: usize>(
     inputs: [&[f32]; N],
     f: impl Fn([Vector<S>; N]) -> Vector<S>,
 ) -> f32 {
-    let length = inputs[0].len();
-    let inputs = inputs.map(|input| &input[..length]);
     // Several sums at once hide the latency of the addition.
-    let mut sums = [Vector::splat(simd, 0.0); 4];
-    for range in registers::<S>(length) {
-        let mut value = f(load_all(simd, &inputs, &range));
-        if range.len() < S::F32_LANES {
-            // `f` of the zeros behind the rest need not be zero.
-            value = value.up_to(range.len(), 0.0);
+    let sums = fold(simd, inputs, [Vector::splat(simd, 0.0); 4], |sums, values, lanes| {
+        let mut value = f(values);
+        if lanes < S::F32_LANES {
+            // `f` of the zeros need not be zero.
+            value = value.up_to(lanes, 0.0);
         }
-        sums = [sums[1], sums[2], sums[3], sums[0] + value];
-    }
+        [sums[1], sums[2], sums[3], sums[0] + value]
+    });
     ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
 }
 
 /// The largest number of a slice, negative infinity of an empty one; what is no number is passed over.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(simd: S, values: &[f32]) -> f32 {
-    let mut best = [Vector::splat(simd, f32::NEG_INFINITY); 2];
-    for range in registers::<S>(values.len()) {
-        let mut value = Vector::load(simd, &values[range.clone()]);
-        if range.len() < S::F32_LANES {
-            value = value.up_to(range.len(), f32::NEG_INFINITY);
+    let least = Vector::splat(simd, f32::NEG_INFINITY);
+    let best = fold(simd, [values], [least; 2], |best, [mut value], lanes| {
+        if lanes < S::F32_LANES {
+            value = value.up_to(lanes, f32::NEG_INFINITY);
         }
-        best = [best[1], best[0].larger(value)];
-    }
+        [best[1], best[0].larger(value)]
+    });
     best[0].larger(best[1]).max()
 }

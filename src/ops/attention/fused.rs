@@ -9,7 +9,7 @@ use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
-use crate::ops::operation::{AsInput, Gradients, Inputs, Operation, fused};
+use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
 use crate::ops::precision::{Precision, precision};
 use crate::ops::{Backend, Floats, HostAccess};
 
@@ -23,15 +23,15 @@ pub fn attention<B: Backend>(
     }
     let (query, key, value) = match projections {
         Projections::Packed(packed) => (packed, None, None),
-        Projections::Separate([query, key, value]) => (query, key.input(), value.input()),
+        Projections::Separate([query, key, value]) => (query, input(key), input(value)),
     };
     let (bias, cosine, sine) = match &options.position {
         ScorePosition::None => (None, None, None),
-        ScorePosition::Rotation { cosine, sine } => (None, cosine.input(), sine.input()),
-        ScorePosition::Bias(bias) => (bias.input(), None, None),
+        ScorePosition::Rotation { cosine, sine } => (None, input(cosine), input(sine)),
+        ScorePosition::Bias(bias) => (input(bias), None, None),
     };
     let [batch, query_time, _] = query.dims();
-    fused([query.input(), key, value, bias, cosine, sine], |inputs| {
+    fused([input(query), key, value, bias, cosine, sine], |inputs| {
         let mut key_padding = None;
         if let Some(part) = &options.mask.keys {
             let [_, key_time] = part.dims();
@@ -125,21 +125,21 @@ impl<B: HostAccess> Operation<B, 6> for Attention {
         let [_, _, _, is_bias_wanted, is_cosine_wanted, is_sine_wanted] = inputs.wanted;
         assert!(!is_cosine_wanted && !is_sine_wanted, "the angles of a rotation are constants");
         let attention = self.kernel(inputs);
-        let mut buffers = inputs.buffers();
-        let [query, key, value, bias, _, _] = buffers.each_mut().map(|buffer| buffer.as_deref_mut());
-        let bias = bias.filter(|_| is_bias_wanted);
-        let query = query.expect("query or packed projection is never absent");
-        let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
         let rows = |data| Matrix::new(data, attention.heads * attention.d_head);
         let saved = kernel::Saved {
             context: rows(context.slice()),
             log_sum_exp: &log_sum_exp,
             context_gradient: rows(gradient.slice()),
         };
-        kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias);
+        let found = inputs.gradients(|[query, key, value, bias, _, _]| {
+            let mut bias = bias.filter(|_| is_bias_wanted);
+            let query = query.expect("query or packed projection is never absent");
+            let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
+            kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias.as_deref_mut());
+            reverse_rows(bias, self.heads);
+        });
         context.recycle();
-        reverse_rows(buffers[3].as_deref_mut(), self.heads);
-        inputs.gradients(buffers)
+        found
     }
 }
 

@@ -21,7 +21,8 @@ vectorized! {
     pub(super) fn fill(simd; piece: &Piece<'_>, index: usize, head: &mut Head) {
         let Attention { query_time, key_time, dropout, .. } = *piece.attention;
         let mut rows = [[0.0; LANES]; LANES];
-        if piece.attention.adds_to_scores() {
+        // The same keys are hidden from all heads.
+        if piece.attention.adds_to_scores() && (index == 0 || piece.attention.bias.is_some()) {
             for (query, row) in rows.iter_mut().enumerate().take(query_time) {
                 piece.attention.add_to_scores(simd, [piece.sequence, index, query], &mut row[..key_time]);
             }
