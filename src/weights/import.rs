@@ -182,6 +182,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_written_tensor_by_tensor_is_the_one_that_is_made_at_once() {
+        let Imported { description, tensors, .. } = nanogpt();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        native::write(&path, &tensors, &description).unwrap();
+        assert!(fs::read(&path).unwrap() == native::to_bytes(&tensors, Some(&description)).unwrap());
+        if cfg!(target_os = "linux") {
+            let said = native::write(Path::new("/dev/full"), &tensors, &description).unwrap_err().to_string();
+            assert!(said.contains("no space is left on the disk: free some"), "{said}");
+        }
+    }
+
+    #[test]
     fn shards_and_masks_and_names_without_prefix_are_taken_as_one_file_is() {
         let original = nanogpt();
         let folder = tempfile::tempdir().unwrap();
