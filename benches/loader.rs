@@ -12,7 +12,7 @@ use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
 use causal_attention::terminal::{ProgressKind, print_json_line};
-use causal_attention::training::{Control, Mode, Summary, Target, launch};
+use causal_attention::training::{Control, Mode, RunPath, Summary, launch};
 
 type B = Autodiff<NdArray>;
 
@@ -65,7 +65,7 @@ fn run() -> Summary {
         device: Device::processor(BackendName::Ndarray),
         until: None,
     };
-    let target = Target::Folder(folder.path().join("run"));
+    let target = RunPath::Folder(folder.path().join("run"));
     launch(&experiment, Mode::New(target), &control).expect("a run").summary
 }
 

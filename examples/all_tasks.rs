@@ -11,7 +11,7 @@ use causal_attention::backend;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::{ProgressKind, say, warn};
-use causal_attention::training::{Control, Mode, Outcome, Target, launch};
+use causal_attention::training::{Control, Mode, Outcome, RunPath, launch};
 use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
@@ -62,7 +62,7 @@ fn main() {
 
 fn all() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
-    say("| task | steps | minutes | floor | loss | above the floor | of what can be known |");
+    say("| task | steps | minutes | floor | loss | above the floor | determined targets right |");
     say("|---|---|---|---|---|---|---|");
     let mut missed = Vec::new();
     for (task, steps, samples, position) in TASKS {
@@ -74,7 +74,7 @@ fn all() -> Result<()> {
             format!("model.position={position}"),
         ];
         let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
-        let summary = train(&config, Target::Folder(folder.path().join(&task)))?.summary;
+        let summary = train(&config, RunPath::Folder(folder.path().join(&task)))?.summary;
         let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
             return Err(Error::Failed(format!("`{task}` was not validated")));
         };
@@ -95,7 +95,7 @@ fn all() -> Result<()> {
     }
 }
 
-fn train(config: &Config, target: Target) -> Result<Outcome> {
+fn train(config: &Config, target: RunPath) -> Result<Outcome> {
     let device = backend::choose(None, None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
     launch(config, Mode::New(target), &control)

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use causal_attention::backend;
 use causal_attention::config::Config;
 use causal_attention::terminal::{ProgressKind, say, warn};
-use causal_attention::training::{Control, Mode, Split, Target, launch, read_metrics};
+use causal_attention::training::{Control, Mode, RunPath, Split, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
@@ -70,7 +70,7 @@ fn main() {
 fn compare(picture: &Path) -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let mut curves = Vec::new();
-    say("loss on validation, in nats a token");
+    say("loss on validation, in nats per token");
     for (run, (name, changes)) in RUNS.into_iter().enumerate() {
         let overrides = changes.map(String::from);
         let config = Config::parse(EXPERIMENT, Path::new("norm_and_warmup.rs"), &overrides)?;
@@ -89,7 +89,7 @@ fn compare(picture: &Path) -> Result<()> {
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(None, None)?;
     let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
-    let outcome = launch(config, Mode::New(Target::Folder(folder)), &control)?;
+    let outcome = launch(config, Mode::New(RunPath::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();
@@ -116,7 +116,7 @@ fn draw(curves: &[Curve], path: &Path) -> std::result::Result<(), Box<dyn std::e
         .configure_mesh()
         .light_line_style(WHITE)
         .x_desc("step")
-        .y_desc("validation loss (nats a token)")
+        .y_desc("validation loss (nats per token)")
         .label_style(("sans-serif", 20))
         .draw()?;
     // Colours that differ for colour-blind eyes too (Okabe and Ito).

@@ -11,7 +11,7 @@ use std::{path::Path, sync::atomic::AtomicUsize};
 
 use causal_attention::config::Config;
 use causal_attention::terminal::{say, warn};
-use causal_attention::training::{Target, dataset};
+use causal_attention::training::{RunPath, dataset};
 use causal_attention::tuning::{Outline, Study, Trial, ranked, setting_shown};
 use causal_attention::{Error, Result};
 
@@ -77,7 +77,7 @@ fn compare() -> Result<()> {
 fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
     let outline = Outline::new(&config, &dataset(&config)?)?;
-    let target = Target::Folder(folder.join(method));
+    let target = RunPath::Folder(folder.join(method));
     let (mut study, runner) = Study::create(&config, outline, &target, 1)?;
     study.conduct(runner, &AtomicUsize::new(0), |_, _| {})?;
     let trials = study.trials().cloned().collect::<Vec<_>>();

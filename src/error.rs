@@ -71,20 +71,20 @@ pub enum Error {
         kept: PathBuf,
     },
 
-    /// A card has less memory than the work takes.
+    /// A GPU has less memory than the work takes.
     #[error(
         "{device} has too little memory for this: use a smaller training.batch_size (training.accumulate keeps \
          the effective size), a shorter input, a smaller model or a CPU backend"
     )]
     DeviceMemory {
-        /// The backend and the card.
+        /// The backend and the GPU.
         device: String,
     },
 
-    /// A card, or its driver, failed at work.
+    /// A GPU, or its driver, failed at work.
     #[error("{device} has failed: {message}")]
     DeviceFailed {
-        /// The backend and the card.
+        /// The backend and the GPU.
         device: String,
         /// What the driver says.
         message: String,

@@ -40,7 +40,7 @@
 //! use causal_attention::backend;
 //! use causal_attention::config::{Config, DEFAULT_TEXT};
 //! use causal_attention::terminal::ProgressKind;
-//! use causal_attention::training::{Control, Mode, Target, launch};
+//! use causal_attention::training::{Control, Mode, RunPath, launch};
 //!
 //! let sets = ["training.steps=3", "data.train_samples=64", "data.valid_samples=8"].map(String::from);
 //! let config = Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets)?;
@@ -51,7 +51,7 @@
 //!     until: None,
 //! };
 //! let temporary = tempfile::tempdir().unwrap();
-//! let target = Target::Folder(temporary.path().join("run"));
+//! let target = RunPath::Folder(temporary.path().join("run"));
 //! let outcome = launch(&config, Mode::New(target), &control)?;
 //! assert_eq!(outcome.summary.steps, 3);
 //! # Ok::<(), causal_attention::Error>(())

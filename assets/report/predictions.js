@@ -7,7 +7,7 @@ function outcome(target, [likeliest]) {
   return likeliest?.token === target.text ? "hit" : "miss";
 }
 
-const OUTCOMES = { hit: "right", miss: "wrong", unknowable: "cannot be known", open: "nothing is known to follow" };
+const OUTCOMES = { hit: "right", miss: "wrong", unknowable: "undetermined", open: "nothing is known to follow" };
 
 /** What came out of all predictions of a sequence, in words. */
 function counted({ targets }, outcomes) {
@@ -19,8 +19,8 @@ function counted({ targets }, outcomes) {
     return `${right} of ${judged} tokens are right; the true token is given a probability of ${fixed(mean, 3)} in the mean`;
   }
   const parts = [];
-  if (judged > 0) parts.push(`${right} of the ${judged} tokens that can be known are right`);
-  if (unknowable > 0) parts.push(`${unknowable} cannot be known`);
+  if (judged > 0) parts.push(`${right} of ${judged} determined targets are right`);
+  if (unknowable > 0) parts.push(`${unknowable} undetermined`);
   return parts.join("; ");
 }
 

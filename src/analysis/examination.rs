@@ -22,7 +22,7 @@ const BATCH_SCORED: usize = 1 << 20;
 const ABLATION_BATCH: usize = 16;
 const ABLATION_TOKENS: usize = 1 << 13;
 
-/// What the best weights of a run do. Losses are in nats a target.
+/// What the best weights of a run do. Losses are in nats per token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Steps done when they were reached.

@@ -1,4 +1,4 @@
-//! Work on a card: what its driver or Burn's kernels panic with becomes an error.
+//! Work on a GPU: what its driver or Burn's kernels panic with becomes an error.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
 use crate::ops;
 
-/// Runs `job` on a card, once a first small computation has shown that the card answers.
+/// Runs `job` on a GPU, once a first small computation has shown that the GPU answers.
 pub fn run<B: ops::HostAccess, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
     let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
@@ -78,9 +78,9 @@ mod tests {
             finished::<()>(&watch, catch_unwind(|| std::panic::panic_any(text))).unwrap_err().to_string()
         };
         let failed = outcome("device lost\nbacktrace");
-        assert_eq!(failed, "wgpu on a card has failed: device lost backtrace");
+        assert_eq!(failed, "wgpu on a GPU has failed: device lost backtrace");
         let memory = outcome("can't allocate buffer of size: 123");
-        assert!(memory.contains("memory") && memory.contains("a card"), "{memory}");
+        assert!(memory.contains("memory") && memory.contains("a GPU"), "{memory}");
 
         let told = |panic| cannot_start(&Device::made_up_card(), &watch, panic).to_string();
         let started = told(Some(Box::new("no queue")));

@@ -27,7 +27,7 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
 /// If the backend asked for is not compiled in, or the device is not there.
 pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Result<Device> {
     let names = backend.map_or_else(compiled, |name| vec![name]);
-    // Without a backend a number counts graphics cards, where this build can use any.
+    // Without a backend a number counts GPUs, where this build can use any.
     let counts_cards = backend.is_none() && names.iter().any(|name| !name.is_cpu());
     let fits = |device: &&Device| match (wanted, device.kind) {
         (Some(kind @ DeviceChoice::Kind(_)), _) => device.is(kind),
@@ -49,7 +49,7 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
         // Whoever asked for this very kind knows that it computes.
         if !searched.is_empty() && !matches!(wanted, Some(DeviceChoice::Kind(_))) {
             let better = searched.join(" or ");
-            warn(&format!("no graphics card found for {better}: {} computes instead", name.name()));
+            warn(&format!("no GPU found for {better}: {} computes instead", name.name()));
         }
         return Ok(device.clone());
     }
@@ -59,22 +59,17 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
     let listed = listed.collect::<Vec<_>>().join("; ");
     let Some(wanted) = wanted else {
         let instead = match seen.is_empty() {
-            true => "install the driver of your card".to_string(),
+            true => "install the driver of your GPU".to_string(),
             false => format!("use --backend for one of {listed}"),
         };
         let searched = searched.join(" or ");
-        let problem =
-            format!("no graphics card found for {searched}: {instead}, or build with --features ndarray");
+        let problem = format!("no GPU found for {searched}: {instead}, or build with --features ndarray");
         return Err(Error::Input(problem));
     };
     let problem = match seen.iter().any(|device| device.is(wanted)) {
-        _ if seen.is_empty() => {
-            "is not there: this machine has no graphics card that this build can use".to_string()
-        }
+        _ if seen.is_empty() => "is not there: this machine has no GPU that this build can use".to_string(),
         true => {
-            format!(
-                "is no graphics card of this machine: choose one of {listed}, by its kind or with its --backend"
-            )
+            format!("is no GPU of this machine: choose one of {listed}, by its kind or with its --backend")
         }
         false => format!("is not there: choose one of {listed}, by its number or kind"),
     };

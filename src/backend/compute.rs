@@ -46,7 +46,7 @@ pub fn compute_as_run<B: ops::Backend, T: Send>(
     if config.precision.is_served::<B>(device) {
         return compute(config, work);
     }
-    warn(&format!("notice: computed in f32, for {on} has no {}", config.precision.name()));
+    warn(&format!("notice: computed in f32, because {on} does not support {}", config.precision.name()));
     compute(&TrainingConfig { precision: Precision::F32, ..config.clone() }, work)
 }
 

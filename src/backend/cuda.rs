@@ -8,7 +8,7 @@ use cudarc::driver::CudaContext;
 use super::Device;
 use crate::config::{BackendName, DeviceKind};
 
-/// The cards of this machine, looked for once.
+/// The GPUs of this machine, looked for once.
 pub fn devices() -> Vec<Device> {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     // Without the driver's library, the search for it panics.
@@ -25,9 +25,9 @@ fn find() -> Vec<Device> {
             index,
             kind: DeviceKind::Discrete,
             index_of_kind: index,
-            name: context.name().unwrap_or_else(|_| "NVIDIA card".to_string()),
+            name: context.name().unwrap_or_else(|_| "NVIDIA GPU".to_string()),
             memory,
-            // What CubeCL takes from a card at once (cubecl-cuda 0.10, runtime.rs).
+            // What CubeCL takes from a GPU at once (cubecl-cuda 0.10, runtime.rs).
             largest_buffer: memory.map(|bytes| bytes / 4),
         })
     };

@@ -51,7 +51,7 @@ impl Device {
         }
     }
 
-    /// Whether tensors lie in the memory of the machine, rather than in a card's.
+    /// Whether tensors lie in the memory of the machine, rather than in a GPU's.
     pub fn uses_host_memory(&self) -> bool {
         match self.kind {
             DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => true,
@@ -71,14 +71,14 @@ impl fmt::Display for Device {
 
 #[cfg(test)]
 impl Device {
-    /// A card for tests that need none.
+    /// A GPU for tests that need none.
     pub(crate) fn made_up_card() -> Self {
         Self {
             backend: BackendName::Wgpu,
             index: 0,
             kind: DeviceKind::Discrete,
             index_of_kind: 0,
-            name: "a card".into(),
+            name: "a GPU".into(),
             memory: None,
             largest_buffer: None,
         }

@@ -1,7 +1,7 @@
-//! What fails on the threads that serve a card.
+//! What fails on the threads that serve a GPU.
 //!
-//! CubeCL queues the work of a card for a thread of its own. Where that thread panics, as over a tensor
-//! larger than the card's largest buffer, CubeCL only logs it (`cubecl-common` 0.10,
+//! CubeCL queues the work of a GPU for a thread of its own. Where that thread panics, as over a tensor
+//! larger than the GPU's largest buffer, CubeCL only logs it (`cubecl-common` 0.10,
 //! `device/handle/channel.rs`): the kernels that needed the buffer are skipped, and whatever is read later is
 //! wrong. So panics of these threads are kept here, and who computed meanwhile asks before a result is
 //! believed.
@@ -132,6 +132,6 @@ mod tests {
         fail("DSU-7-7", "device lost\nbacktrace");
         assert!(matches!(watch.check(), Err(Error::DeviceMemory { .. })), "{:?}", watch.check());
         let told = later.check().unwrap_err().to_string();
-        assert!(told.starts_with("wgpu on a card has failed: device lost"), "{told}");
+        assert!(told.starts_with("wgpu on a GPU has failed: device lost"), "{told}");
     }
 }

@@ -1,15 +1,15 @@
-//! The largest tensors of a run, and whether a card takes each in one buffer.
+//! The largest tensors of a run, and whether a GPU takes each in one buffer.
 //!
-//! A card has a largest buffer, often far smaller than its memory (wgpu's default is 128 MiB). A tensor
+//! A GPU has a largest buffer, often far smaller than its memory (wgpu's default is 128 MiB). A tensor
 //! beyond it ends a run, so a run that would make one is refused before it leaves a trace.
 
-use super::{device::Device, memory::Memory};
+use super::{device::Device, memory::MemoryEstimate};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
 use crate::terminal::{Bytes, counted, thousands};
 
-impl Memory {
+impl MemoryEstimate {
     /// Whether the largest tensors that training or evaluation make fit into a buffer of `device` each.
     ///
     /// # Errors
@@ -75,12 +75,12 @@ mod tests {
     use super::*;
     use crate::config::BackendName;
 
-    /// What a card with buffers of 128 MiB says.
+    /// What a GPU with buffers of 128 MiB says.
     fn refused(set: &[&str]) -> Option<String> {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
         let device = Device { largest_buffer: Some(128 << 20), ..Device::processor(BackendName::Ndarray) };
-        let (memory, sizes) = Memory::foreseen(&config, &device).unwrap();
+        let (memory, sizes) = MemoryEstimate::from_config(&config, &device).unwrap();
         memory.check_tensors(&config, sizes, &device).err().map(|error| error.to_string())
     }
 

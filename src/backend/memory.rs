@@ -19,7 +19,7 @@ const BYTES_A_PARAMETER: f64 = 40.0;
 
 /// Bytes of the two large parts of a run's memory, and the batch that they are for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Memory {
+pub struct MemoryEstimate {
     /// Of weights, gradients, the optimizer's moments, and what a checkpoint copies of them.
     pub parameters: f64,
     /// Of the activations of one batch, kept for the backward pass.
@@ -28,7 +28,7 @@ pub struct Memory {
     pub rows: usize,
 }
 
-impl Memory {
+impl MemoryEstimate {
     /// Estimates what training on `dataset` takes.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
         let rows = rows(&config.training, dataset);
@@ -36,7 +36,7 @@ impl Memory {
     }
 
     /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
-    pub fn foreseen(config: &Config, device: &Device) -> Option<(Self, Sizes)> {
+    pub fn from_config(config: &Config, device: &Device) -> Option<(Self, Sizes)> {
         let data = &config.data;
         let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
@@ -61,7 +61,7 @@ impl Memory {
                 8 * model.d_model + 2 * model.inner_width() + maps * model.heads * time
             }
         };
-        // A quarter more was measured for what lives shortly, and on cards, whose memory is lent in pages, twice
+        // A quarter more was measured for what lives shortly, and on GPUs, whose memory is lent in pages, twice
         // as much in all.
         let held = if device.backend.is_cpu() { 1.25 } else { 2.0 };
         let of_a_block = held * 4.0 * kept as f64;
@@ -143,7 +143,7 @@ mod tests {
         let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
         let config = Config::parse("", std::path::Path::new("config.toml"), &set).unwrap();
         let device = Device::processor(BackendName::Ndarray);
-        let (memory, sizes) = Memory::foreseen(&config, &device).unwrap();
+        let (memory, sizes) = MemoryEstimate::from_config(&config, &device).unwrap();
         memory.check(&config, sizes, &device).err().map(|error| error.to_string())
     }
 

@@ -17,9 +17,9 @@ pub fn needs(name: BackendName) -> &'static str {
             "NVIDIA's driver, and the CUDA toolkit with nvrtc and its headers (in CUDA_PATH, or else in the usual \
              place, as /usr/local/cuda)"
         }
-        BackendName::Wgpu if cfg!(target_os = "macos") => "a graphics card that Metal knows",
+        BackendName::Wgpu if cfg!(target_os = "macos") => "a GPU that Metal knows",
         BackendName::Wgpu => {
-            "the Vulkan driver of your card (or Mesa's mesa-vulkan-drivers for a software device)"
+            "the Vulkan driver of your GPU (or Mesa's mesa-vulkan-drivers for a software device)"
         }
         BackendName::Ndarray | BackendName::Flex => "a processor",
     }

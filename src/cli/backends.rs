@@ -70,8 +70,8 @@ fn in_words(check: &Result<Check>) -> String {
     };
     let (worst, dropout) = (check.worst(), &check.dropout);
     format!(
-        "     computes {}: {} comparisons, at worst {:.1e} of {:.1e} allowed ({}); the share that dropout zeroes is off \
-         by {:.1e} of {:.1e}",
+        "     computes {}: {} comparisons, largest relative error {:.1e} (limit {:.1e}) in {}; dropout rate off by \
+         {:.1e} (limit {:.1e})",
         if check.is_right() { "right" } else { "WRONG" },
         check.parts.len(),
         worst.difference,

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::backend::is_set;
 use super::input::{self, Run, RunArgs};
-use crate::backend::{self, Job, Memory, compute_as_run};
+use crate::backend::{self, Job, MemoryEstimate, compute_as_run};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::ops;
-use crate::terminal::{PieceProgress, counted, print_json, say, signed, warn};
+use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, warn};
 use crate::training::{RunFolder, Split, check_precision, data_fingerprint, dataset_of};
 use crate::weights::{file::WeightsFile, native};
 
@@ -114,7 +114,7 @@ impl Job for Evaluate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Evaluation> {
         let Self(args, Run { config, device: on, .. }, weights, dataset, loader) = self;
-        Memory::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
+        MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         compute_as_run::<B, _>(&config.training, on, &device, || {
             let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
             let mut batches = loader.in_order().peekable();
@@ -142,16 +142,16 @@ fn print(folder: &RunFolder, report: &Report) {
     };
     say(&format!("{}: {} of the {split} set", folder.name(), counted(evaluation.tokens as usize, "target")));
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));
-    if let (Some(floor), Some(gap)) = (report.floor, report.gap) {
-        say(&format!("  floor       {floor:.6} nats, so {} to the best possible", signed(gap, 6)));
+    if let Some(floor) = report.floor {
+        say(&format!(
+            "  floor       {floor:.6} nats: the loss is {}",
+            beside_floor(evaluation.loss, floor, 6)
+        ));
     }
     say(&format!("  perplexity  {:.4}", report.perplexity));
     say(&format!("  accuracy    {:.2} %", evaluation.accuracy * 100.0));
     if let (Some(accuracy), Some(loss)) = (evaluation.determined_accuracy, evaluation.determined_loss) {
-        let targets = counted(evaluation.determined_tokens as usize, "target");
-        say(&format!(
-            "  determined  {:.2} % of {targets} that can be known, {loss:.6} nats",
-            accuracy * 100.0
-        ));
+        let targets = counted(evaluation.determined_tokens as usize, "determined target");
+        say(&format!("  determined  {:.2} % of {targets} right, {loss:.6} nats", accuracy * 100.0));
     }
 }

@@ -9,7 +9,7 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::files::{check_output, write_atomically, write_output};
 use crate::training::RunFolder;
-use crate::weights::export::{Format, export};
+use crate::weights::export::{ExportFormat, export};
 use crate::weights::native;
 
 /// Export a run's best weights as safetensors for another program, with a config.json.
@@ -19,7 +19,7 @@ pub struct Args {
     run: PathBuf,
     /// Names and layout of the weights.
     #[arg(long, value_enum)]
-    format: Format,
+    format: ExportFormat,
     /// The folder to write; one that exists is replaced only if an export made it. [default: RUN/export/FORMAT]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

@@ -14,7 +14,7 @@ use crate::ops;
 use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
 use crate::weights::native::{self, Description};
 
-/// Write on from a prompt, or answer it, with a run's best weights.
+/// Generate a continuation of a prompt, or an answer to it, with a run's best weights.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to continue; for an encoder-decoder, what to answer. Without a tokenizer: ids or symbols,
@@ -29,7 +29,7 @@ pub struct Args {
     tokens: Option<String>,
     #[command(flatten)]
     sampling: Sampling,
-    /// Most new tokens. [default: 100; for an encoder-decoder its context]
+    /// The largest number of new tokens. [default: 100; for an encoder-decoder its context]
     #[arg(long, value_name = "N")]
     max_new: Option<usize>,
     #[command(flatten)]

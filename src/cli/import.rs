@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
 use crate::terminal::{say, thousands};
-use crate::training::{Hashes, RunFolder, Target};
+use crate::training::{Hashes, RunFolder, RunPath};
 use crate::weights::checkpoint::has_usual_name;
-use crate::weights::import::{Imported, Naming, import};
+use crate::weights::import::{ImportFormat, Imported, import};
 use crate::weights::native;
 
 /// Import weights as a run folder, which evaluate, generate and train --from take.
@@ -22,7 +22,7 @@ pub struct Args {
     files: Vec<PathBuf>,
     /// Names and layout of the weights.
     #[arg(long, value_enum)]
-    format: Naming,
+    format: ImportFormat,
     /// The model's config. [default: config.json beside the weights; nanoGPT's files hold their own]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let target = Target::new(args.run.clone(), name(&args.files[0]))?;
+    let target = RunPath::new(args.run.clone(), name(&args.files[0]))?;
     let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
     let mut config = config(&args, &imported)?;
     args.backend.choose_for_run(&mut config.training, &args.set)?;
@@ -85,7 +85,7 @@ fn name(path: &Path) -> String {
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let beside = args.files[0].with_file_name("config.toml");
-    let config = match args.format == Naming::Native && beside.is_file() {
+    let config = match args.format == ImportFormat::Native && beside.is_file() {
         true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
         false => Config {
             data: data(description.model.architecture, sizes.context, &imported.vocabulary),

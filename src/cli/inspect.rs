@@ -12,7 +12,7 @@ use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::ops;
-use crate::report::{Format, Page, Reading, Style, save_all};
+use crate::report::{Page, PictureFormat, Reading, Style, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 use crate::weights::native;
@@ -33,8 +33,8 @@ pub struct Args {
     head: Option<usize>,
     /// The file format of the pictures. [default: png]
     #[arg(long, value_enum)]
-    format: Option<Format>,
-    /// Leaves the ablation out, for which the model reads the input once more for each head.
+    format: Option<PictureFormat>,
+    /// Skips the ablation, which takes one forward pass per head.
     #[arg(long)]
     no_ablation: bool,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Result<()> {
         });
     }
     let Some(out) = out else { return Ok(()) };
-    let style = Style { format: args.format.unwrap_or(Format::Png), ..Style::default() };
+    let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
     let page = Page::new(name, (vec![reading], 0), scores, head, config);

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
 use crate::ops;
-use crate::report::{Format, RunData, Style};
+use crate::report::{PictureFormat, RunData, Style};
 use crate::training::RunFolder;
 use crate::weights::native;
 
@@ -20,8 +20,8 @@ use crate::weights::native;
 pub struct Args {
     /// The file format.
     #[arg(long, value_enum, default_value = "png")]
-    format: Format,
-    /// Pixels of a PNG for each of its 900 logical ones across. [default: 2]
+    format: PictureFormat,
+    /// Resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: Option<u32>,
     /// Where the pictures go; a folder that exists is replaced only if plot made it. [default: plots/ in the
@@ -39,7 +39,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let Run { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
-    if args.format == Format::Svg && args.scale.is_some() {
+    if args.format == PictureFormat::Svg && args.scale.is_some() {
         return Err(Error::Input("--scale: an SVG has no pixels: leave it out".into()));
     }
     let usual = Style::default();

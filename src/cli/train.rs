@@ -12,9 +12,9 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::report::Style;
 use crate::terminal::{
-    Bytes, ProgressKind, clock, counted, keep_working_unread, print_json, say, thousands, to_the_floor, warn,
+    Bytes, ProgressKind, beside_floor, clock, counted, keep_working_unread, print_json, say, thousands, warn,
 };
-use crate::training::{Control, Ended, Mode, Outcome, Plan, RunFolder, Summary, Target, launch};
+use crate::training::{Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch};
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -24,20 +24,20 @@ pub struct Args {
     /// Overrides a key of the config, as --set data.task=random; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The folder to write, which must not exist. [default: runs/NAME, a name taken gets a number]
+    /// The folder to write, which must not exist. [default: runs/NAME, with a number if that exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
-    /// Goes on with a run from its newest checkpoint, to the same result as if it had never stopped.
+    /// Resumes a run from its newest checkpoint, to the same result as an uninterrupted one.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     /// Starts from a run's best weights, with its model and vocabulary; without CONFIG all else is as in
     /// that run too.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
-    /// Pauses after so many steps of the run, whose schedule still spans all of them: --resume goes on.
+    /// Pauses after this step, for --resume to continue; the schedule still spans the whole run.
     #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = step)]
     until: Option<usize>,
-    /// Prints what the run would take, and trains nothing.
+    /// Prints parameters, memory, time and schedule, and trains nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (mut config, mode) = match &args.resume {
         None => {
             let config = new_config(&args)?;
-            let target = Target::new(args.run.clone(), config.name())?;
+            let target = RunPath::new(args.run.clone(), config.name())?;
             (config, Mode::New(target))
         }
         Some(run) => {
@@ -140,7 +140,7 @@ fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
 /// What a run would take.
 fn print_plan(name: &str, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
-    say(&format!("{name}: a rehearsal, nothing is trained"));
+    say(&format!("{name}: dry run, nothing is trained"));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
         "  steps       {}, {} per epoch, of up to {}: {} in all",
@@ -159,7 +159,7 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         steps => format!("{} on {device}", counted(steps as usize, "step")),
     };
     say(&format!(
-        "  time        about {} without validations, by {known_by} ({:.2} GFLOP a step)",
+        "  time        about {} without validations, estimated from {known_by} ({:.2} GFLOP per step)",
         clock(plan.seconds),
         plan.operations_per_step / 1e9
     ));
@@ -190,15 +190,18 @@ fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
         summary.backend,
     ));
     if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
-        say(&format!("  loss      {loss:.4} nats on validation, best at step {step}"));
+        say(&format!("  loss      {loss:.4} nats per token on validation, lowest at step {step}"));
         if let Some(floor) = summary.floor {
-            say(&format!("  floor     {floor:.4} nats, so {}", to_the_floor(loss, floor)));
+            say(&format!(
+                "  floor     {floor:.4} nats per token: the loss is {}",
+                beside_floor(loss, floor, 4)
+            ));
         }
     }
     if let Some(accuracy) = summary.accuracy {
         let known = summary.determined_accuracy;
         let known =
-            known.map_or_else(String::new, |share| format!(", {:.1} % of what can be known", share * 100.0));
+            known.map_or_else(String::new, |share| format!(", {:.1} % on determined targets", share * 100.0));
         say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
     say(&format!("  run       {}", outcome.folder.path().display()));

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::report::{Style, draw_study};
 use crate::terminal::{ProgressKind, counted, keep_working_unread, print_json_line, say, warn};
-use crate::training::{RunFolder, Target, check_precision, dataset, hold, warnings};
+use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
     Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, study_folder,
 };
@@ -19,7 +19,7 @@ use find_rate::find_rate;
 use print::{print_outline, print_overfit_check, print_study};
 use progress::StudyProgress;
 
-/// Search hyper-parameters: writes a study folder with a run a trial, a table, pictures and best.toml.
+/// Search hyper-parameters: writes a study folder with a run for each trial, a table, pictures and best.toml.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The experiment, with its search in [tune]. [default: config.toml of the current folder, or else
@@ -28,13 +28,13 @@ pub struct Args {
     /// Overrides a key of the config, as --set tune.trials=20; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The folder to write, which must not exist. [default: runs/NAME-study, a name taken gets a number]
+    /// The folder to write, which must not exist. [default: runs/NAME-study, with a number if that exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
-    /// Goes on with a study where it was, to the same result as if it had never stopped.
+    /// Resumes a study where it was, to the same result as an uninterrupted one.
     #[arg(long, value_name = "STUDY")]
     resume: Option<PathBuf>,
-    /// Trials at once, each a process; results do not depend on it. [default: 1]
+    /// Trials that are trained at once, each in a process of its own; results do not depend on it. [default: 1]
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         check_resumes(folder, &config)?;
     }
     let name = format!("{}-{}", config.name(), if args.find_rate { "rate" } else { "study" });
-    let target = args.run.clone().map_or(Target::Named(name), Target::Folder);
+    let target = args.run.clone().map_or(RunPath::Named(name), RunPath::Folder);
     if resumed.is_none() {
         target.check()?;
     }

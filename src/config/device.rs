@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendName {
-    /// An NVIDIA card, through CUDA.
+    /// An NVIDIA GPU, through CUDA.
     Cuda,
-    /// A graphics card of any maker, through Vulkan or Metal.
+    /// A GPU of any maker, through Vulkan or Metal.
     Wgpu,
     /// The CPU, by ndarray's tensors.
     Ndarray,
@@ -66,15 +66,15 @@ impl<'de> Deserialize<'de> for BackendName {
 /// What kind of device computes, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
-    /// A card with memory of its own.
+    /// A GPU with memory of its own.
     Discrete,
     /// A graphics unit that shares the machine's memory.
     Integrated,
-    /// A card lent to a virtual machine.
+    /// A GPU lent to a virtual machine.
     Virtual,
     /// The processor.
     Processor,
-    /// A program on the processor in place of a card, as Mesa's llvmpipe: slow, for tests.
+    /// A program on the processor in place of a GPU, as Mesa's llvmpipe: slow, for tests.
     Software,
 }
 

@@ -32,7 +32,7 @@ impl Dataset {
     }
 }
 
-/// The mean loss of the best possible predictor over all counted targets, in nats a target.
+/// The mean loss of the best possible predictor over all counted targets, in nats per token.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Floor {
     /// In expectation over the sequences of the task.

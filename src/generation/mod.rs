@@ -14,7 +14,7 @@ mod writer;
 
 pub use sampling::Sampling;
 pub use score::score;
-pub use writer::{Alternative, Continuation, Ended, Options, Prompt, window, write};
+pub use writer::{Alternative, Continuation, Options, Prompt, StopReason, window, write};
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 

@@ -25,7 +25,7 @@ pub struct Sampling {
     /// Draws from tokens at least P times as likely as the likeliest.
     #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     pub min_p: f64,
-    /// Makes tokens that stand there already less likely; 1: leaves them.
+    /// Penalises tokens that occur already in the prompt or the continuation; 1: no penalty.
     #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repetition_penalty: f64,
 }

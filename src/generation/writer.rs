@@ -49,13 +49,13 @@ pub struct Options {
     /// Ends a continuation where this id comes; may be repeated.
     #[arg(long = "stop-token", value_name = "ID")]
     pub stop_tokens: Vec<u32>,
-    /// Goes on behind the token that ends a text.
+    /// Continues after the token that ends a text.
     #[arg(long)]
     pub ignore_end: bool,
     /// Seed of the draws.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Reads everything anew at each step, to the same result: for comparison.
+    /// Computes all keys and values anew at each step: the same output, only slower.
     #[arg(long = "no-cache", action = clap::ArgAction::SetFalse)]
     pub cache: bool,
     /// How many of the likeliest tokens are noted at each step, beside the probability of the new one. None: not
@@ -104,13 +104,13 @@ pub struct Continuation {
     /// At each step, the likeliest tokens, likeliest first.
     pub alternatives: Vec<Vec<Alternative>>,
     /// Why it ended.
-    pub ended: Ended,
+    pub ended: StopReason,
 }
 
 /// Why a continuation ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum StopReason {
     /// By a stop token.
     StopToken,
     /// By a stop string.
@@ -200,7 +200,7 @@ pub fn write<B: ops::Backend>(
 
 impl Row<'_> {
     fn is_over(&self) -> bool {
-        self.written.ended != Ended::MaxNew
+        self.written.ended != StopReason::MaxNew
     }
 
     /// Takes the next token, which is drawn by the number of the sample and the step. A row that has ended takes
@@ -215,7 +215,7 @@ impl Row<'_> {
         self.all.push(token);
         let ends = !options.ignore_end && vocabulary.end() == Some(token);
         if ends || options.stop_tokens.contains(&token) {
-            self.written.ended = Ended::StopToken;
+            self.written.ended = StopReason::StopToken;
             return;
         }
         if let Some(count) = options.alternatives {
@@ -227,7 +227,7 @@ impl Row<'_> {
             self.written.alternatives.push(top(logits, count).into_iter().map(alternative).collect());
         }
         if self.transcript.push(token) {
-            self.written.ended = Ended::StopString;
+            self.written.ended = StopReason::StopString;
         }
     }
 

@@ -41,9 +41,9 @@ pub struct Linear<'a> {
 
 /// What follows `x W + b` in the forward pass.
 #[derive(Debug)]
-pub enum After<'a> {
+pub enum Epilogue<'a> {
     /// Nothing.
-    Nothing,
+    None,
     /// GELU. `pre_activation` (`[rows, d_out]`) receives `x W + b` for the backward pass, where there is one.
     Gelu {
         /// Which form.
@@ -89,12 +89,12 @@ impl<'a> Linear<'a> {
 ///
 /// # Panics
 /// If the lengths do not fit each other.
-pub fn forward(layer: &Linear, input: &[f32], mut after: After, output: &mut [f32]) {
+pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut [f32]) {
     let (rows, d_in, d_out, bias) = (input.len() / layer.d_in, layer.d_in, layer.d_out, layer.bias);
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
     let saved = match &mut after {
-        After::Gelu { pre_activation, .. } => pre_activation.take(),
+        Epilogue::Gelu { pre_activation, .. } => pre_activation.take(),
         _ => None,
     };
     let saved_length = saved.as_ref().map_or(rows * d_out, |saved| saved.len());
@@ -117,12 +117,12 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: After, output: &mut [f3
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
         match after {
-            After::Nothing => bias.into_iter().for_each(|bias| add_bias(bias, &mut tile.numbers)),
-            After::Gelu { form, .. } => {
+            Epilogue::None => bias.into_iter().for_each(|bias| add_bias(bias, &mut tile.numbers)),
+            Epilogue::Gelu { form, .. } => {
                 let saved = saved.as_mut().map(|saved| &mut saved.numbers);
                 gelu::add_bias_and_activate(form, bias, &mut tile.numbers, saved);
             }
-            After::Residual { residual, dropout } => {
+            Epilogue::Residual { residual, dropout } => {
                 let start = (tile.rows.start, tile.columns.start);
                 let residual = Matrix::new(residual, d_out).part(tile.rows, tile.columns);
                 let mask = dropout.map(|dropout| dropout.mask(d_out));

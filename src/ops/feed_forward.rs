@@ -10,7 +10,7 @@ use super::precision::{Precision, precision};
 use super::{Backend, Floats, Gelu, HostAccess, gelu};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::gelu::{Gelu as KernelGelu, activate_and_differentiate};
-use crate::kernels::linear::{self as kernel, After, WeightLayout};
+use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
 /// The feed-forward layer with its residual connection: `residual + dropout(linear(down, gelu(linear(up,
@@ -78,10 +78,10 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
         let mut inner = pool::take(rows * up.d_out);
         let is_differentiated = inputs.wanted.contains(&true);
         let mut pre_activation = is_differentiated.then(|| pool::take(rows * up.d_out));
-        let after = After::Gelu { form: self.form, pre_activation: pre_activation.as_deref_mut() };
+        let after = Epilogue::Gelu { form: self.form, pre_activation: pre_activation.as_deref_mut() };
         kernel::forward(&up, inputs[0].slice(), after, &mut inner);
         let mut output = pool::take(rows * down.d_out);
-        let after = After::Residual { residual: residual.slice(), dropout: self.dropout };
+        let after = Epilogue::Residual { residual: residual.slice(), dropout: self.dropout };
         kernel::forward(&down, &inner, after, &mut output);
         (residual.place(output, residual.shape()), pre_activation)
     }

@@ -8,7 +8,7 @@ use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, matmul, precision};
 use super::{Backend, Floats, HostAccess};
 use crate::kernels::dropout::Dropout as DropoutMask;
-use crate::kernels::linear::{self as kernel, After, WeightLayout};
+use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
 use crate::kernels::pool;
 
 /// A linear layer over the last axis.
@@ -145,8 +145,8 @@ impl<B: HostAccess> Operation<B, 4> for Fused {
         shape[last] = layer.d_out;
         let mut output = pool::take(shape.num_elements());
         let after = match inputs.slice(3) {
-            Some(residual) => After::Residual { residual, dropout: self.dropout },
-            None => After::Nothing,
+            Some(residual) => Epilogue::Residual { residual, dropout: self.dropout },
+            None => Epilogue::None,
         };
         kernel::forward(&layer, inputs[0].slice(), after, &mut output);
         (inputs[0].place(output, shape), ())

@@ -2,7 +2,7 @@
 //!
 //! Mixed precision as Micikevicius et al. (2018, arXiv 1710.03740) have it: weights, sums and everything
 //! between the products stay in single precision, and the factors of a product and its result are rounded to a
-//! half as they enter it. Half the bytes move, and a card's matrix units take them.
+//! half as they enter it. Half the bytes move, and a GPU's matrix units take them.
 
 use std::cell::Cell;
 

@@ -64,7 +64,7 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     if scored.len() < 2 || panels.is_empty() {
         return None;
     }
-    let title = format!("{}: what heads become while the loss falls", loss.run);
+    let title = format!("{}: head scores by step", loss.run);
     let height = HEADING + 30.0 + LOSS + panels.len() as f64 * (GAP + PANEL) + 52.0;
     let mut picture = Picture::new("formation", height, &title, &loss.note());
 
@@ -90,8 +90,9 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     for (i, (score, courses)) in panels.iter().enumerate() {
         let area = panel(i);
         let head = head_name(courses[0].layer, courses[0].head);
-        let formed =
-            courses[0].formed.map(|step| format!("; {head} half-way up at step {}", thousands(step)));
+        let formed = courses[0]
+            .formed
+            .map(|step| format!("; {head} reaches half of its rise at step {}", thousands(step)));
         let note = format!("{}{}", score.about().meaning, formed.unwrap_or_default());
         picture.panel_name(score.about().name, &note, (area.left, area.top - 13.0), area.width);
         let values = courses.iter().flat_map(|course| course.points.iter().map(|point| point.1));

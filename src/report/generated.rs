@@ -28,15 +28,15 @@ pub fn picture(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocab
         steps: given.chain(continued).collect(),
         predicted: "generated",
         shade: "prompt",
-        outcomes: ["as in truth", "different", "generated", ""],
+        outcomes: ["correct", "different", "generated", ""],
     };
     let pairs = || written.iter().zip(truth);
     let compared = counted(pairs().count(), "token");
     let result = match pairs().position(|(written, truth)| written != truth) {
         _ if truth.is_empty() => format!("{} generated", counted(written.len(), "token")),
-        None => format!("all {compared} as in truth"),
+        None => format!("all {compared} correct"),
         Some(first) => format!(
-            "{} of {compared} as in truth; the first difference at step {}",
+            "{} of {compared} correct; the first difference at step {}",
             pairs().filter(|(written, truth)| written == truth).count(),
             thousands((prompt.len() + first) as f64)
         ),

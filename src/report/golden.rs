@@ -9,7 +9,7 @@ use image::RgbImage;
 use plotters::style::RGBColor;
 
 use super::Page;
-use super::draw::{Format, Outcome, Picture, Style, color, render, tint};
+use super::draw::{Outcome, Picture, PictureFormat, Style, color, render, tint};
 use super::loss::LossCurve;
 use super::reading::{Reading, Target, TokenProbability};
 use super::series::Point;
@@ -367,7 +367,7 @@ fn where_no_rule_is_known_nothing_is_called_unknowable() {
     let picture = predictions(&text.0, &text.1, |_| Role::Unknown);
     let svg = vector(&picture);
     assert!(svg.contains("3 of 4 tokens are right") && svg.contains("50.0 % probable"), "{svg}");
-    assert!(!svg.contains("cannot be known") && !svg.contains("guess"));
+    assert!(!svg.contains("undetermined") && !svg.contains("by chance"));
     assert!(drawn(&picture).count(tint(Outcome::Miss)) > 50, "a miss is shown as one");
 }
 
@@ -376,7 +376,7 @@ fn one_token_is_counted_as_one() {
     let says = |truth: &[&str], first: usize| vector(&predictions(truth, &["a", "b"], known_from(first)));
     assert!(says(&["a"], 0).contains("1 of 1 token is right"));
     assert!(says(&["a", "b"], 0).contains("2 of 2 tokens are right"));
-    assert!(says(&["a", "b"], 1).contains("1 of the 1 token that can be known is right"));
+    assert!(says(&["a", "b"], 1).contains("1 of 1 determined target is right"));
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn pictures_are_written_as_files_of_their_size() {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
     assert_eq!(bytes[16..24], [0, 0, 0x0a, 0x8c, 0, 0, 0x05, 0xa0], "2700 by 1440 pixels");
-    let path = curve.save(folder.path(), &Style { format: Format::Svg, ..style }).unwrap();
+    let path = curve.save(folder.path(), &Style { format: PictureFormat::Svg, ..style }).unwrap();
     assert!(std::fs::read_to_string(path).unwrap().trim_end().ends_with("</svg>"));
 }
 

@@ -46,7 +46,7 @@ mod run_data;
 mod series;
 mod study;
 
-pub use draw::{Format, Picture, Style};
+pub use draw::{Picture, PictureFormat, Style};
 pub use loss::LossCurve;
 pub use page::Page;
 pub use reading::{Reading, Target, TokenProbability};

@@ -30,8 +30,8 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
     let strip = TokenStrip {
         steps: steps.iter().map(step).collect(),
         predicted: "predicted",
-        shade: "cannot be known",
-        outcomes: ["predicted right", "missed", "guessed", "guessed wrong"],
+        shade: "undetermined",
+        outcomes: ["correct", "wrong", "correct by chance", "wrong by chance"],
     };
     let title = format!("{run}: predicted and true tokens");
     Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&steps))))
@@ -45,6 +45,7 @@ fn result(steps: &[(&Target, &str)]) -> String {
     };
     let ((hits, known), (guessed, unknowable)) = (right(true), right(false));
     let (tokens, others) = (counted(known, "token"), thousands(unknowable as f64));
+    let determined = counted(known, "determined target");
     let are = if hits == 1 { "is" } else { "are" };
     if steps.iter().any(|(target, _)| target.role == Role::Unknown) {
         let percents = steps.iter().map(|(target, _)| f64::from(target.probability) * 100.0);
@@ -53,7 +54,7 @@ fn result(steps: &[(&Target, &str)]) -> String {
     }
     match (known, unknowable) {
         (_, 0) => format!("{hits} of {tokens} {are} right"),
-        (0, _) => format!("nothing determines these tokens; {guessed} of {others} guessed right"),
-        _ => format!("{hits} of the {tokens} that can be known {are} right; {others} cannot be known"),
+        (0, _) => format!("no target is determined; {guessed} of {others} predicted right"),
+        _ => format!("{hits} of {determined} {are} right; {others} undetermined"),
     }
 }

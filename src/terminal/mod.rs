@@ -10,7 +10,7 @@ mod numbers;
 mod output;
 mod progress;
 
-pub use numbers::{Bytes, clock, counted, fixed, signed, thousands, to_the_floor};
+pub use numbers::{Bytes, beside_floor, clock, counted, fixed, signed, thousands};
 pub use output::{
     check_written, keep_working_unread, print_json, print_json_line, print_text, say, warn, warn_json,
 };

@@ -40,9 +40,11 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     signed(value, decimals).trim_start_matches('+').replace('-', "−")
 }
 
-/// How far a loss lies above the floor: `+0.0123 to the floor`.
-pub fn to_the_floor(loss: f64, floor: f64) -> String {
-    format!("{} to the floor", signed(loss - floor, 4))
+/// Where a loss lies beside the floor: `0.0123 above the floor`.
+pub fn beside_floor(loss: f64, floor: f64, decimals: usize) -> String {
+    let gap = signed(loss - floor, decimals);
+    let (sign, size) = gap.split_at(1);
+    format!("{size} {} the floor", if sign == "-" { "below" } else { "above" })
 }
 
 /// A number of bytes, shown as 3 MB, 1.2 GB or 400 TB.
@@ -88,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_loss_at_the_floor_is_never_shown_as_minus_zero() {
-        assert_eq!(to_the_floor(1.000_01, 1.0), "+0.0000 to the floor");
-        assert_eq!(to_the_floor(0.999_99, 1.0), "+0.0000 to the floor");
-        assert_eq!(to_the_floor(0.9, 1.0), "-0.1000 to the floor");
+        assert_eq!(beside_floor(1.000_01, 1.0, 4), "0.0000 above the floor");
+        assert_eq!(beside_floor(0.999_99, 1.0, 4), "0.0000 above the floor");
+        assert_eq!(beside_floor(0.9, 1.0, 4), "0.1000 below the floor");
         let shown = [1e-7, -1e-7, -6e-7, f64::NEG_INFINITY].map(|gap| signed(gap, 6));
         assert_eq!(shown, ["+0.000000", "+0.000000", "-0.000001", "-inf"]);
         assert_eq!(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::numbers::{clock, thousands, to_the_floor};
+use super::numbers::{beside_floor, clock, thousands};
 use super::output::{say, warn};
 use crate::error::{Error, Result};
 
@@ -153,7 +153,7 @@ impl Progress {
         let valid = self.valid_loss.map(|loss| format!("valid {loss:.4}"));
         // That of the validation, once there is one: a training step's own loss is noisy.
         let gap = self.valid_loss.or(status.train_loss).zip(self.floor);
-        let gap = gap.map(|(loss, floor)| to_the_floor(loss, floor));
+        let gap = gap.map(|(loss, floor)| beside_floor(loss, floor, 4));
         let parts = [loss, valid, gap, Some(pace(status))];
         self.bar.set_message(parts.into_iter().flatten().collect::<Vec<_>>().join("  "));
         self.bar.set_position(status.step as u64);
@@ -173,7 +173,7 @@ impl Progress {
         let RunStatus { step, epoch, .. } = status;
         let total = self.bar.length().unwrap_or(0);
         let train = status.train_loss.map_or_else(String::new, |loss| format!("  train loss {loss:.4}"));
-        let gap = self.floor.map_or_else(String::new, |floor| format!(" ({})", to_the_floor(loss, floor)));
+        let gap = self.floor.map_or_else(String::new, |floor| format!(" ({})", beside_floor(loss, floor, 4)));
         format!(
             "step {step}/{total}  epoch {epoch}{train}  valid loss {loss:.4}{gap}  accuracy {:.1} %  {}",
             accuracy * 100.0,

@@ -3,12 +3,12 @@
 use super::checkpoint::{self, State};
 use super::conduct::Outcome;
 use super::history::History;
-use super::new_folder::Target;
+use super::new_folder::RunPath;
 use super::run::{Control, Run, hold};
 use super::run_folder::{Lock, RunFolder};
 use super::start::{dataset, dataset_of, first_weights, sizes_of};
 use crate::analysis::Sample;
-use crate::backend::{self, Device, Job, Memory, compute};
+use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ const RESUME: &str = "free some, then resume the run";
 #[derive(Debug)]
 pub enum Mode {
     /// A new run at this target, trained from the beginning.
-    New(Target),
+    New(RunPath),
     /// The run in this folder, from its newest checkpoint.
     Resume(RunFolder),
 }
@@ -61,14 +61,14 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 }
 
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
-fn begin(config: &Config, target: &Target, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
+fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
     let on = &control.device;
-    if let Some((memory, sizes)) = Memory::foreseen(config, on) {
+    if let Some((memory, sizes)) = MemoryEstimate::from_config(config, on) {
         memory.check(config, sizes, on)?;
     }
     let dataset = dataset(config)?;
     let sizes = sizes_of(config, &dataset)?;
-    Memory::of(config, &dataset, on).check(config, sizes, on)?;
+    MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
     let weights = first_weights(config, sizes)?;
     hold(&control.signal);
     let (folder, lock) = RunFolder::create(target, |folder| {
@@ -91,7 +91,11 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<(RunF
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = dataset_of(config, &folder)?;
-    Memory::of(config, &dataset, &control.device).check(config, config.sizes(&dataset), &control.device)?;
+    MemoryEstimate::of(config, &dataset, &control.device).check(
+        config,
+        config.sizes(&dataset),
+        &control.device,
+    )?;
     hold(&control.signal);
     Ok((folder, lock, dataset))
 }
@@ -116,6 +120,7 @@ pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
         return Ok(());
     }
     let served = served.into_iter().map(Precision::name).collect::<Vec<_>>().join(", ");
-    let problem = format!("is not computed by {on}, which knows {served}: use --set training.precision=f32");
+    let problem =
+        format!("is not supported by {on}, which supports {served}: use --set training.precision=f32");
     Err(Error::key("training.precision", training.precision.name(), problem))
 }

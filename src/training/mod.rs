@@ -44,7 +44,7 @@ pub use conduct::Outcome;
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch};
 pub use loader::train_steps;
-pub use new_folder::{PREPARED, RUNS, Target};
+pub use new_folder::{PREPARED, RUNS, RunPath};
 pub use optimizer::Optimizer;
 pub use plan::Plan;
 pub use run::{Control, NOTHING_TO_LOSE, hold};

@@ -14,14 +14,14 @@ pub const RUNS: &str = "runs";
 
 /// Where a new run goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RunPath {
     /// `runs/<name>` below the current folder; a name taken gets a number.
     Named(String),
     /// This very folder, which must not exist.
     Folder(PathBuf),
 }
 
-impl Target {
+impl RunPath {
     /// The folder that is named, or else one of this name below [`RUNS`].
     ///
     /// # Errors
@@ -34,27 +34,27 @@ impl Target {
     /// Fails where a run could not be put at the target, before any work is done for it.
     pub fn check(&self) -> Result<()> {
         match self {
-            Target::Named(_) => match Path::new(RUNS).metadata() {
+            RunPath::Named(_) => match Path::new(RUNS).metadata() {
                 Ok(data) if !data.is_dir() => Err(Error::Input(format!(
                     "`{RUNS}` is a file: move it, or name another place with --run DIR"
                 ))),
                 _ => Ok(()),
             },
-            Target::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
-            Target::Folder(path) if is_prepared(path) => Err(Error::Input(format!(
+            RunPath::Folder(path) if path.symlink_metadata().is_ok() => Err(taken(path)),
+            RunPath::Folder(path) if is_prepared(path) => Err(Error::Input(format!(
                 "`{}` is named as folders are while they are made: choose another name with --run DIR",
                 path.display()
             ))),
-            Target::Folder(_) => Ok(()),
+            RunPath::Folder(_) => Ok(()),
         }
     }
 
     /// The place to try first, second and so on.
     fn candidate(&self, number: usize) -> Option<PathBuf> {
         match self {
-            Target::Folder(path) => (number == 1).then(|| path.clone()),
-            Target::Named(name) if number == 1 => Some(Path::new(RUNS).join(name)),
-            Target::Named(name) => Some(Path::new(RUNS).join(format!("{name}-{number}"))),
+            RunPath::Folder(path) => (number == 1).then(|| path.clone()),
+            RunPath::Named(name) if number == 1 => Some(Path::new(RUNS).join(name)),
+            RunPath::Named(name) => Some(Path::new(RUNS).join(format!("{name}-{number}"))),
         }
     }
 }
@@ -101,7 +101,7 @@ fn remove_unfinished(own: &Path) {
 impl RunFolder {
     /// Makes a run folder at `target`: `fill` prepares it under a hidden name, then it appears by
     /// one rename, locked by this process.
-    pub fn create(target: &Target, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
+    pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.candidate(1).expect("a target has a first candidate");
         let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_folder_appears_whole_or_not_at_all() {
         let place = tempfile::tempdir().unwrap();
-        let target = Target::Folder(place.path().join("run"));
+        let target = RunPath::Folder(place.path().join("run"));
         let failed = RunFolder::create(&target, |folder| {
             fs::write(folder.config(), "").unwrap();
             Err(Error::Failed("stopped half way".into()))
@@ -167,7 +167,7 @@ mod tests {
         File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
         // Another process is about to lock it.
         fs::write(hidden("young").path().join(LOCK), "").unwrap();
-        RunFolder::create(&Target::Folder(place.path().join("run")), |_| Ok(())).unwrap();
+        RunFolder::create(&RunPath::Folder(place.path().join("run")), |_| Ok(())).unwrap();
         let left = ["living", "dead", "young", "younger", "old"].map(|name| hidden(name).path().exists());
         assert_eq!(left, [true, false, true, true, false], "only what nobody works on");
         drop(living);
@@ -181,7 +181,7 @@ mod tests {
                 let place = place.path();
                 scope.spawn(move || {
                     for number in 0..25 {
-                        let target = Target::Folder(place.join(format!("{thread}-{number}")));
+                        let target = RunPath::Folder(place.join(format!("{thread}-{number}")));
                         let made = RunFolder::create(&target, |folder| {
                             write_atomically(&folder.config(), b"x")?;
                             write_atomically(&folder.samples(), b"x")

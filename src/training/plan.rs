@@ -8,7 +8,7 @@ use super::launch::check_precision;
 use super::schedule::Schedule;
 use super::short_training::train_briefly;
 use super::start::{dataset, sizes_of, warnings};
-use crate::backend::{self, Device, Job, Memory, rows};
+use crate::backend::{self, Device, Job, MemoryEstimate, rows};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub struct Plan {
     /// The learning rate.
     pub schedule: Schedule,
     /// Bytes, by estimate.
-    pub memory: Memory,
+    pub memory: MemoryEstimate,
     /// Floating-point operations of a step, by estimate.
     pub operations_per_step: f64,
     /// Seconds of the run's steps, by estimate.
@@ -63,7 +63,7 @@ impl Plan {
         // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
         let operations_per_step = a_token * positions * training.accumulate as f64;
-        let memory = Memory::of(config, &dataset, on);
+        let memory = MemoryEstimate::of(config, &dataset, on);
         let too_large = memory.check(config, sizes, on).err();
         let rough = operations_per_step / backend::run(on, OperationsPerSecond)?;
         let (a_step, timed_steps) = match rough < LONG_STEP && too_large.is_none() {

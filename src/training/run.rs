@@ -155,9 +155,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let parameter_names = native::names(&trainee.model);
         let optimizer = Optimizer::<B>::new(training);
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
-            warn(
-                "notice: the run's optimizer was of another kind than training.optimizer, which so begins anew",
-            );
+            warn("notice: training.optimizer has changed, so the optimizer starts without its moments");
         }
         let scheduler = Scheduler { schedule: Schedule::new(training, total), next: state.step };
         let floor = dataset.floor.map(|floor| floor.valid);

@@ -9,7 +9,7 @@ use super::loader::train_steps;
 use super::optimizer::Optimizer;
 use super::start::{first_weights, sizes_of, trainee_of};
 use super::step::StepBatches;
-use crate::backend::{self, Device, Job, Memory, compute};
+use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::Config;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
@@ -36,7 +36,7 @@ pub fn train_briefly(
         fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
             let Train(config, dataset, on, batch, mut rate) = self;
             let sizes = sizes_of(config, dataset)?;
-            Memory::of(config, dataset, on).check(config, sizes, on)?;
+            MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
             compute(&config.training, || {
                 let weights = first_weights(config, sizes)?;
                 let origin = Path::new("the weights to start from");

@@ -28,10 +28,10 @@ impl Ended {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Completed => "completed",
-            Self::EarlyStopped => "stopped early, for the monitored metric no longer improves",
-            Self::Interrupted => "interrupted, to go on with `train --resume`",
-            Self::TimeLimit => "stopped at the time limit, to go on with a longer one by `train --resume`",
-            Self::Paused => "paused, to go on with `train --resume`",
+            Self::EarlyStopped => "stopped early: the monitored metric no longer improves",
+            Self::Interrupted => "interrupted; `train --resume` continues it",
+            Self::TimeLimit => "stopped at the time limit; `train --resume` with a longer one continues it",
+            Self::Paused => "paused; `train --resume` continues it",
             Self::Diverged => "diverged",
         }
     }

@@ -8,7 +8,7 @@ use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
 use crate::files::{read_json, sha256, write_atomically};
 
-/// How a run ended. Losses and the floor are in nats a target.
+/// How a run ended. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The lowest validation loss: that of `model.safetensors`.

@@ -5,7 +5,7 @@ use super::recipe;
 use super::space::{Setting, configured, not_searched};
 use super::stages::Stages;
 use super::training_set::TrainingSet;
-use crate::backend::{Device, Memory};
+use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
@@ -100,7 +100,7 @@ impl Outline {
         }
         let candidate = |(trial, setting): (usize, Setting)| {
             let config = configured(&self.base, &setting)?;
-            let memory = Memory::of(&config, dataset, device);
+            let memory = MemoryEstimate::of(&config, dataset, device);
             let fits = sizes_of(&config, dataset).and_then(|sizes| memory.check(&config, sizes, device));
             let is_own = config.difference(&self.base, &["data", "model", "training"]).is_none();
             let setting = if is_own { Setting::new() } else { setting };

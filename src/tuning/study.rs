@@ -21,7 +21,7 @@ use super::trial::{Record, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::{open_own, read_own, write_atomically};
-use crate::training::{Lock, RUNS, RunFolder, Target, data_fingerprint};
+use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
 
 /// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
 pub type Run = (usize, usize);
@@ -66,7 +66,12 @@ impl Study {
     ///
     /// # Errors
     /// If the folder exists or cannot be written.
-    pub fn create(config: &Config, outline: Outline, target: &Target, jobs: usize) -> Result<(Self, Runner)> {
+    pub fn create(
+        config: &Config,
+        outline: Outline,
+        target: &RunPath,
+        jobs: usize,
+    ) -> Result<(Self, Runner)> {
         let (folder, lock) = RunFolder::create(target, |folder| {
             let trials = trials(folder);
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;

@@ -11,7 +11,7 @@ use crate::{data::Vocabulary, error::Result};
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum ExportFormat {
     /// This program's own names, and Burn's layout: linear weights are [in, out].
     Safetensors,
     /// GPT-2's names and layout, as transformers and nanoGPT load them.
@@ -31,18 +31,20 @@ pub fn export(
     description: &Description,
     tensors: Tensors,
     vocabulary: &Vocabulary,
-    format: Format,
+    format: ExportFormat,
 ) -> Result<Files> {
     let own = || serde_json::to_value(description).expect("a description holds plain values");
     // The entry that transformers looks for.
     let for_pytorch = |tensors| native::serialize(&tensors, Some(("format", "pt".to_string())));
     let (weights, config) = match format {
-        Format::Safetensors => (native::to_bytes(&tensors, Some(description))?, own()),
-        Format::Gpt2 => {
+        ExportFormat::Safetensors => (native::to_bytes(&tensors, Some(description))?, own()),
+        ExportFormat::Gpt2 => {
             let (tensors, config) = gpt2::export(description, tensors, vocabulary)?;
             (for_pytorch(tensors)?, config)
         }
-        Format::PytorchNames => (for_pytorch(tensors.into_iter().map(pytorch_tensor).collect())?, own()),
+        ExportFormat::PytorchNames => {
+            (for_pytorch(tensors.into_iter().map(pytorch_tensor).collect())?, own())
+        }
     };
     let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("JSON can be written");
     let stored = json!(vocabulary);

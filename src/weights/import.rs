@@ -17,7 +17,7 @@ use crate::terminal::counted;
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Naming {
+pub enum ImportFormat {
     /// transformers' GPT-2, in one safetensors file or several, or a PyTorch file.
     Gpt2,
     /// nanoGPT's checkpoint, a PyTorch file.
@@ -47,7 +47,7 @@ pub struct Imported {
 /// tensor that is missing, left over or of another shape is named, up to a number that a line can hold.
 pub fn import(
     named: &[PathBuf],
-    naming: Naming,
+    naming: ImportFormat,
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
@@ -57,26 +57,26 @@ pub fn import(
     };
     let folder = first.parent().unwrap_or(Path::new("."));
     let (tensors, description) = match naming {
-        Naming::Native if config.is_some() => {
+        ImportFormat::Native if config.is_some() => {
             return Err(Error::Input(
                 "--config: native weights describe their model themselves: leave it out".into(),
             ));
         }
-        Naming::Native if files.len() > 1 => {
+        ImportFormat::Native if files.len() > 1 => {
             return Err(Error::Input("native weights are one file: name only that".into()));
         }
-        Naming::Native => {
+        ImportFormat::Native => {
             let (model, description) =
                 native::load_model::<Flex>(&WeightsFile::open(first)?, &Default::default())?;
             (native::collect(&model)?, description)
         }
-        Naming::Gpt2 => read_gpt2(&files, Layout::InputOutput, config)?,
-        Naming::Nanogpt => read_gpt2(&files, Layout::OutputInput, config)?,
+        ImportFormat::Gpt2 => read_gpt2(&files, Layout::InputOutput, config)?,
+        ImportFormat::Nanogpt => read_gpt2(&files, Layout::OutputInput, config)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
-        None if naming == Naming::Native && stored.is_file() => Some(Vocabulary::read(stored)?),
+        None if naming == ImportFormat::Native && stored.is_file() => Some(Vocabulary::read(stored)?),
         // Of an export of this program; another's file of this name is something else.
         None => match Vocabulary::read(stored) {
             Ok(vocabulary) => Some(vocabulary),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn nanogpt() -> Imported {
-        import(&[peers().join("nanogpt.pt")], Naming::Nanogpt, None, None).unwrap()
+        import(&[peers().join("nanogpt.pt")], ImportFormat::Nanogpt, None, None).unwrap()
     }
 
     /// A float32 tensor for a file: name, shape, bytes.
@@ -214,13 +214,13 @@ mod tests {
         let index = serde_json::json!({"metadata": {}, "weight_map": map});
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
         for named in [vec![folder.path().to_path_buf()], vec![path("a.safetensors"), path("b.safetensors")]] {
-            let again = import(&named, Naming::Gpt2, None, None).unwrap();
+            let again = import(&named, ImportFormat::Gpt2, None, None).unwrap();
             assert_eq!(sorted(again.tensors), sorted(original.tensors.clone()));
             assert_eq!(again.description.sizes, original.description.sizes);
         }
-        let twice = import(&[path("a.safetensors"), path("a.safetensors")], Naming::Gpt2, None, None);
+        let twice = import(&[path("a.safetensors"), path("a.safetensors")], ImportFormat::Gpt2, None, None);
         assert!(twice.unwrap_err().to_string().contains("which another file holds too"));
-        let half = import(&[path("a.safetensors")], Naming::Gpt2, None, None).unwrap_err().to_string();
+        let half = import(&[path("a.safetensors")], ImportFormat::Gpt2, None, None).unwrap_err().to_string();
         assert!(half.contains("`ln_f.weight` is missing") && half.contains("`h.1.ln_2.bias` is missing"));
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let map = serde_json::Map::from_iter(names);
         let index = serde_json::json!({"metadata": {}, "weight_map": map});
         fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();
-        let again = import(&[folder.path().to_path_buf()], Naming::Nanogpt, None, None).unwrap();
+        let again = import(&[folder.path().to_path_buf()], ImportFormat::Nanogpt, None, None).unwrap();
         assert_eq!(sorted(again.tensors), sorted(nanogpt().tensors));
     }
 
@@ -249,7 +249,7 @@ mod tests {
         let norm = tensors.iter_mut().find(|(name, ..)| name == "transformer.ln_f.weight").unwrap();
         (norm.2, norm.3) = (Dtype::BF16, [0x80, 0x3f].repeat(12));
         write(&folder.path().join("model.safetensors"), &tensors);
-        let untied = import(&[folder.path().to_path_buf()], Naming::Gpt2, None, None).unwrap();
+        let untied = import(&[folder.path().to_path_buf()], ImportFormat::Gpt2, None, None).unwrap();
         assert!(!untied.description.model.tie_embeddings);
         let tensor = |name: &str| &untied.tensors.iter().find(|(ours, _)| ours == name).unwrap().1;
         assert_eq!(tensor("norm.gamma").to_vec::<f32>().unwrap(), [1.0; 12]);
@@ -266,7 +266,7 @@ mod tests {
         write(&path("model.safetensors"), &stored(&original));
         fs::write(path("vocab.json"), r#"{"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4}"#).unwrap();
         fs::write(path("merges.txt"), "#version: 0.2\na b\n").unwrap();
-        let pair = import(&[path("model.safetensors")], Naming::Gpt2, None, None).unwrap();
+        let pair = import(&[path("model.safetensors")], ImportFormat::Gpt2, None, None).unwrap();
         assert!(pair.has_vocabulary);
         assert_eq!(pair.vocabulary.encode("ab b<|endoftext|>").unwrap(), [3, 2, 1, 4]);
         assert_eq!(pair.vocabulary.decode(&[3, 2, 1]), "ab b");
@@ -274,16 +274,18 @@ mod tests {
 
         let stored = serde_json::to_value(&pair.vocabulary).unwrap();
         fs::write(path("other.json"), stored["tokenizer"].to_string()).unwrap();
-        let json = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("other.json")));
+        let json = import(&[path("model.safetensors")], ImportFormat::Gpt2, None, Some(&path("other.json")));
         assert_eq!(json.unwrap().vocabulary, pair.vocabulary);
 
         let large: serde_json::Map<String, serde_json::Value> =
             (0u32..12).map(|id| (char::from(b'a' + id as u8).to_string(), id.into())).collect();
         fs::write(path("vocab.json"), serde_json::to_string(&large).unwrap()).unwrap();
         fs::write(path("merges.txt"), "").unwrap();
-        let error = import(&[path("model.safetensors")], Naming::Gpt2, None, None).unwrap_err().to_string();
+        let error =
+            import(&[path("model.safetensors")], ImportFormat::Gpt2, None, None).unwrap_err().to_string();
         assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
-        let error = import(&[path("model.safetensors")], Naming::Gpt2, None, Some(&path("config.json")));
+        let error =
+            import(&[path("model.safetensors")], ImportFormat::Gpt2, None, Some(&path("config.json")));
         assert!(error.unwrap_err().to_string().contains("is no tokenizer"));
     }
 
@@ -296,7 +298,7 @@ mod tests {
         let record = bytes.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
         bytes[record + 10] = 8;
         fs::write(&path, bytes).unwrap();
-        let refused = import(&[path], Naming::Nanogpt, None, None).unwrap_err();
+        let refused = import(&[path], ImportFormat::Nanogpt, None, None).unwrap_err();
         assert!(refused.to_string().contains("is no PyTorch file of weights"), "{refused}");
         assert_eq!(refused.exit_code(), 2);
     }
@@ -325,22 +327,22 @@ mod tests {
             let path = folder.path().join("model.safetensors");
             let original = nanogpt();
             let (bytes, naming) = match which {
-                0 => (fs::read(peers().join("nanogpt.pt")).unwrap(), Naming::Nanogpt),
+                0 => (fs::read(peers().join("nanogpt.pt")).unwrap(), ImportFormat::Nanogpt),
                 1 => {
                     fs::write(folder.path().join("config.json"), config(&original)).unwrap();
                     write(&path, &stored(&original));
-                    (fs::read(&path).unwrap(), Naming::Gpt2)
+                    (fs::read(&path).unwrap(), ImportFormat::Gpt2)
                 }
                 _ => {
                     let description = Some(&original.description);
-                    (native::to_bytes(&original.tensors, description).unwrap(), Naming::Native)
+                    (native::to_bytes(&original.tensors, description).unwrap(), ImportFormat::Native)
                 }
             };
             fs::write(&path, damaged(bytes, at, bit)).unwrap();
             if let Err(error) = import(std::slice::from_ref(&path), naming, None, None) {
                 prop_assert_eq!(error.exit_code(), 2, "{}", error);
             }
-            if naming == Naming::Native
+            if naming == ImportFormat::Native
                 && let Err(error) = native::load_model::<NdArray>(&WeightsFile::open(&path).unwrap(), &Default::default())
             {
                 prop_assert_eq!(error.exit_code(), 2, "{}", error);

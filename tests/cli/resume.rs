@@ -366,7 +366,7 @@ fn a_run_that_is_paused_goes_on_to_the_end_of_the_undisturbed_one() {
     let keys = [&SMALL[..], &GROWING[..], &["training.steps=80"]].concat();
     let output = train(place.path(), &keys, &["--run", "run", "--until", "33"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("paused, to go on with `train --resume`"));
+    assert!(text(&output.stdout).contains("paused; `train --resume` continues it"));
     let run = place.path().join("run");
     let paused = summary(&run);
     assert_eq!((paused["ended"].as_str(), paused["steps"].as_u64()), (Some("paused"), Some(33)));

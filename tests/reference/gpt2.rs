@@ -9,8 +9,8 @@ use burn_ndarray::NdArray;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::Inputs;
 use causal_attention::ops;
-use causal_attention::weights::export::{Format, export};
-use causal_attention::weights::import::{Imported, Naming, import};
+use causal_attention::weights::export::{ExportFormat, export};
+use causal_attention::weights::import::{ImportFormat, Imported, import};
 use causal_attention::weights::native;
 
 use crate::CLOSE;
@@ -36,7 +36,7 @@ fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
 fn imported(case: &Case, prefix: &str) -> Imported {
     let folder = tempfile::tempdir().unwrap();
     write_checkpoint(case, folder.path(), prefix);
-    import(&[folder.path().to_path_buf()], Naming::Gpt2, None, None).unwrap()
+    import(&[folder.path().to_path_buf()], ImportFormat::Gpt2, None, None).unwrap()
 }
 
 fn agrees<B: ops::Backend>() {
@@ -75,7 +75,9 @@ fn gpt2() {
 fn an_export_and_its_import_are_equal_in_every_bit() {
     let case = Case::read("gpt2");
     let Imported { description, tensors, vocabulary, .. } = imported(&case, "");
-    for (format, naming) in [(Format::Gpt2, Naming::Gpt2), (Format::Safetensors, Naming::Native)] {
+    for (format, naming) in
+        [(ExportFormat::Gpt2, ImportFormat::Gpt2), (ExportFormat::Safetensors, ImportFormat::Native)]
+    {
         let folder = tempfile::tempdir().unwrap();
         for (name, bytes) in export(&description, tensors.clone(), &vocabulary, format).unwrap() {
             fs::write(folder.path().join(name), bytes).unwrap();
@@ -90,7 +92,7 @@ fn an_export_and_its_import_are_equal_in_every_bit() {
         };
         assert_eq!(sorted(again.tensors), sorted(tensors.clone()), "{format:?}");
     }
-    let plain = export(&description, tensors.clone(), &vocabulary, Format::PytorchNames).unwrap();
+    let plain = export(&description, tensors.clone(), &vocabulary, ExportFormat::PytorchNames).unwrap();
     let plain = safetensors::SafeTensors::deserialize(&plain[0].1).unwrap();
     assert_eq!(plain.len(), tensors.len());
     for (name, ours) in &tensors {

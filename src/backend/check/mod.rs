@@ -17,7 +17,7 @@ type Reference = Autodiff<burn_ndarray::NdArray>;
 #[cfg(not(feature = "ndarray"))]
 type Reference = Autodiff<burn_flex::Flex>;
 
-/// The largest difference that passes, as a part of the largest value. A card's matrix units may round
+/// The largest difference that passes, as a part of the largest value. A GPU's matrix units may round
 /// factors to 11 bits (TF32), 5e-4 each; a wrong operation is off by much more.
 const LIMIT: f64 = 5e-3;
 /// Probability and number of the elements that dropout is tried on.
@@ -181,7 +181,7 @@ mod tests {
     fn the_fused_kernels_compute_right() {
         let check = compare::<Autodiff<NdArray>>(&Default::default()).unwrap();
         assert!(check.is_right(), "{check:?}");
-        // Far below the limit, which is a card's.
+        // Far below the limit, which is a GPU's.
         for part in &check.parts {
             assert!(part.difference < 1e-4, "{part:?}");
         }

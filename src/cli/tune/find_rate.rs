@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::files::write_atomically;
 use crate::report::{Style, rate_finder, save_all};
 use crate::terminal::{print_json_line, say};
-use crate::training::{RunFolder, Target};
+use crate::training::{RunFolder, RunPath};
 use crate::tuning::sweep;
 
 /// Sweeps over learning rates, and leaves the curve in a folder.
@@ -19,7 +19,7 @@ pub(super) fn find_rate(
     config: &Config,
     device: &Device,
     dataset: &Dataset,
-    target: &Target,
+    target: &RunPath,
 ) -> Result<ExitCode> {
     let sweep = sweep(config, dataset, device)?;
     let picture = rate_finder(&config.name(), &sweep);

@@ -12,8 +12,8 @@ const SHOWN: usize = 20;
 /// The overfit check before the first trial.
 pub(super) fn print_overfit_check(found: &OverfitCheck) {
     say(&format!(
-        "overfit check: {} learned by heart in {} at a rate of {:e}: training loss {:.3} nats, where \
-         {:.3} is possible",
+        "overfit check: {} memorised in {} at a learning rate of {:e}: training loss {:.3} nats per token \
+         (lowest possible: {:.3})",
         counted(found.sequences, "sequence"),
         counted(found.steps, "step"),
         found.learning_rate,
@@ -33,11 +33,12 @@ pub(super) fn print_outline(name: &str, outline: &Outline) {
         if seeds > 1 { format!(" with {seeds} seeds") } else { String::new() },
         counted(outline.steps(), "step")
     ));
-    let goes_on = if rungs.len() > 1 { format!("; one in {} goes on", stages.eta) } else { String::new() };
+    let goes_on =
+        if rungs.len() > 1 { format!("; the best 1 in {} continues", stages.eta) } else { String::new() };
     say(&format!("  rungs    at step {}{goes_on}", rungs.join(", ")));
     let (sequences, all) = outline.study_sequences();
     say(&format!(
-        "  in all   {} at most, of {} without rungs",
+        "  in all   {} at most ({} if every trial ran to its end)",
         counted(sequences, "training sequence"),
         thousands(all as f64)
     ));

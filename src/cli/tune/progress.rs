@@ -3,7 +3,7 @@
 
 use indicatif::ProgressBar;
 
-use crate::terminal::{ProgressKind, bar, counted, say, to_the_floor, warn};
+use crate::terminal::{ProgressKind, bar, beside_floor, counted, say, warn};
 use crate::training::Ended;
 use crate::tuning::{Study, TrialRun, setting_shown};
 
@@ -53,13 +53,13 @@ fn line(study: &Study, run: &TrialRun) -> String {
     };
     let summary = &record.summary;
     let gap = summary.best_valid_loss.zip(summary.floor);
-    let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", to_the_floor(loss, floor)));
+    let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", beside_floor(loss, floor, 4)));
     let loss = summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{gap}"));
     let end = match summary.ended {
         Ended::Completed => "completed",
         Ended::EarlyStopped => "stopped early",
         Ended::Diverged => "diverged",
-        Ended::Paused => "at a rung",
+        Ended::Paused => "paused at a rung",
         Ended::Interrupted | Ended::TimeLimit => "interrupted",
     };
     format!("{named}  step {}  {loss}  {end}", summary.steps)

@@ -7,7 +7,7 @@ use crate::data::sequences::Sequences;
 /// The largest vocabulary whose pairs are counted in a table of all of them: 128 MB.
 const DENSE: usize = 1 << 12;
 
-/// In nats a target: `H(x)`, knowing how frequent each token is, and `H(x_t | x_{t-1})`, knowing the token before
+/// In nats per token: `H(x)`, knowing how frequent each token is, and `H(x_t | x_{t-1})`, knowing the token before
 /// too.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);

@@ -42,12 +42,12 @@ pub struct Description {
     pub leaked: usize,
     /// Labels of the tokens of validation that training never shows.
     pub unseen: Vec<String>,
-    /// The loss of the best possible predictor, where it is known, in nats a target.
+    /// The loss of the best possible predictor, where it is known, in nats per token.
     pub floor: Option<Floor>,
     /// What a predictor pays on the training set that knows how frequent each token is, in nats a
     /// target.
     pub unigram_entropy: f64,
-    /// What a predictor pays on the training set that knows the token before, in nats a target. On
+    /// What a predictor pays on the training set that knows the token before, in nats per token. On
     /// other data it pays more, the more so the rarer the pairs are.
     pub bigram_entropy: f64,
     /// What a person should know before training.
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((description.train.targets, description.train.determined), (30, 20));
         assert_eq!((description.vocab, description.tokens[16].as_str()), (17, "|"));
         let page = description.to_string();
-        let floor = format!("floor       {:.4} nats a target", 2.0 * 16f64.ln() / 6.0);
+        let floor = format!("floor       {:.4} nats per token", 2.0 * 16f64.ln() / 6.0);
         assert!(page.contains(&floor), "{page}");
         assert!(page.contains("5 samples, 30 targets, 66.7 % of them determined"), "{page}");
         // The marks stand under the tokens that they are for.

@@ -22,12 +22,11 @@ impl Display for Description {
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
         line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
         if let Some(Floor { valid, expected }) = self.floor {
-            let on = "nats a target on this validation set";
+            let on = "nats per token on this validation set";
             line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation"))?;
         }
         let [unigram, bigram] = [self.unigram_entropy, self.bigram_entropy];
-        let knowing = "nats a target knowing frequencies";
-        line("yardsticks", &format_args!("{unigram:.4} {knowing}, {bigram:.4} knowing the token before"))?;
+        line("entropy", &format_args!("{unigram:.4} nats per token (unigram), {bigram:.4} (bigram)"))?;
         let samples = counted(self.valid.samples, "validation sample");
         line("leakage", &format_args!("{} of {samples} also in training", self.leaked))?;
         let unseen = match self.unseen.as_slice() {

@@ -25,7 +25,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     let mut warnings = Vec::new();
     if train.stream().is_some() && train.len() < FEW_WINDOWS {
         warnings.push(format!(
-            "too small for the context: training has {} of `data.length` = {}, which a model learns by heart; lower \
+            "too little data: training has {} of `data.length` = {}, which a model memorises; lower \
              `data.length` or give more data",
             counted(train.len(), "window"),
             config.length
@@ -55,7 +55,9 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
         && vocab < asked
     {
         let tokens = counted(vocab, "token");
-        warnings.push(format!("the text has pairs for {tokens}, fewer than `data.vocab` = {asked}"));
+        warnings.push(format!(
+            "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {asked}"
+        ));
     }
     warnings
 }

@@ -21,7 +21,7 @@
 
 use rand::RngExt;
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::config::DataConfig;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ const EQUALS: u32 = 11;
 ///
 /// # Errors
 /// When there are no digits, or more than 1000.
-pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let n = config.digits;
     Error::check_range("data.digits", n, 1, 1000)?;
     let symbols = ('0'..='9').chain(['+', '=']).map(String::from).collect();
@@ -41,7 +41,7 @@ pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
     let mut probabilities = vec![1.0; 3 * n + 2];
     probabilities[..n - 1].fill(0.1);
     probabilities[n..2 * n].fill(0.1);
-    Ok(Fixed::new(Vocabulary::symbols(symbols, None)?, probabilities, move |random, sample| {
+    Ok(FixedProbabilities::new(Vocabulary::symbols(symbols, None)?, probabilities, move |random, sample| {
         sample.fill_with(|| random.random_range(0..10));
         sample[n] = PLUS;
         sample[2 * n + 1] = EQUALS;
@@ -63,7 +63,7 @@ mod tests {
     use crate::data::tasks::SequenceTask;
     use crate::data::tasks::enumeration::agrees;
 
-    fn addition(digits: usize) -> Fixed {
+    fn addition(digits: usize) -> FixedProbabilities {
         task(&DataConfig { digits, ..DataConfig::default() }).unwrap()
     }
 

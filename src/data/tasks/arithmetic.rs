@@ -18,15 +18,15 @@
 
 use rand::RngExt;
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
 /// The task `arithmetic`: `data.length` targets below `data.vocab`.
-pub(super) fn task(config: &DataConfig) -> Fixed {
+pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let mut probabilities = vec![1.0; config.length];
     probabilities[0] = 1.0 / (vocab as f64 - 1.0);
-    Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+    FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
         let mut x = random.random_range(0..vocab as u32);
         let step = random.random_range(1..vocab as u32);
         for token in sample {

@@ -20,7 +20,7 @@
 
 use rand::RngExt;
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When the gap is zero or longer than the sequence.
-pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let (vocab, length) = (config.symbols(), config.length);
     let gap = config.gap.or((3 * length / 4).max(1));
     if !(1..=length).contains(&gap) {
@@ -37,7 +37,7 @@ pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
     }
     let mut probabilities = vec![1.0; length];
     probabilities[..gap - 1].fill(1.0 / vocab as f64);
-    Ok(Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+    Ok(FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
         let (free, copies) = sample.split_at_mut(gap);
         free.fill_with(|| random.random_range(0..vocab as u32));
         for (copy, token) in copies.iter_mut().zip(free.iter().cycle()) {

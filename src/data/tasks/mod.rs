@@ -92,7 +92,7 @@ pub trait SequenceTask {
     /// `probabilities[t]` is `P(x_{t+1} | x_0 … x_t)`.
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
 
-    /// The mean of `-ln P` over the targets, in expectation, in nats a target.
+    /// The mean of `-ln P` over the targets, in expectation, in nats per token.
     fn expected_floor(&self) -> f64;
 }
 
@@ -100,23 +100,23 @@ pub trait SequenceTask {
 type Draw = dyn Fn(&mut ChaCha8Rng, &mut [u32]);
 
 /// A task whose best predictor gives a target the same probability in every sample.
-pub struct Fixed {
+pub struct FixedProbabilities {
     vocabulary: Vocabulary,
     probabilities: Vec<f64>,
     draw: Box<Draw>,
 }
 
-impl Fixed {
+impl FixedProbabilities {
     fn new(
         vocabulary: Vocabulary,
         probabilities: Vec<f64>,
         draw: impl Fn(&mut ChaCha8Rng, &mut [u32]) + 'static,
     ) -> Self {
-        Fixed { vocabulary, probabilities, draw: Box::new(draw) }
+        FixedProbabilities { vocabulary, probabilities, draw: Box::new(draw) }
     }
 }
 
-impl SequenceTask for Fixed {
+impl SequenceTask for FixedProbabilities {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary.clone()
     }
@@ -163,7 +163,7 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
 }
 
-/// Draws a set, and what the best predictor would pay on it at each position, in nats a target.
+/// Draws a set, and what the best predictor would pay on it at each position, in nats per token.
 fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, Vec<f64>) {
     let mut sample = vec![0; task.tokens()];
     let mut probabilities = vec![0.0; task.tokens() - 1];

@@ -15,14 +15,14 @@
 
 use rand::RngExt;
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 
 /// The task `random`: `data.length` targets below `data.vocab`.
-pub(super) fn task(config: &DataConfig) -> Fixed {
+pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let probabilities = vec![1.0 / vocab as f64; config.length];
-    Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+    FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
         sample.fill_with(|| random.random_range(0..vocab as u32));
     })
 }

@@ -21,7 +21,7 @@
 
 use rand::{RngExt, seq::index};
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When the length has no room for a pair and a question.
-pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
+pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     if config.length < 3 {
         let problem = "must be 3 or above: a pair, a key, its value";
         return Err(Error::key("data.length", config.length, problem));
@@ -47,7 +47,7 @@ pub(super) fn task(config: &DataConfig) -> Result<Fixed> {
         1.0 / choices as f64
     };
     let probabilities = (1..=config.length).map(probability).collect();
-    Ok(Fixed::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
+    Ok(FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
         let (shown, asked) = sample.split_at_mut(2 * pairs);
         let chosen = index::sample(random, keys, pairs);
         for (pair, key) in shown.chunks_exact_mut(2).zip(chosen) {

@@ -36,7 +36,7 @@ use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The standard error, in nats a target, at which the expectation is known well enough.
+/// The standard error, in nats per token, at which the expectation is known well enough.
 const STANDARD_ERROR: f64 = 1e-4;
 
 /// The task `repeat`.

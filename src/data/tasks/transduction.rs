@@ -24,7 +24,7 @@
 
 use rand::RngExt;
 
-use super::Fixed;
+use super::FixedProbabilities;
 use crate::data::batch::Role;
 use crate::data::config::DataConfig;
 use crate::data::dataset::{Dataset, Floor};
@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When the length has no room for a prefix and its answer.
-pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<Fixed> {
+pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedProbabilities> {
     if config.length < 2 {
         let problem = "must be 2 or above: a prefix and its answer";
         return Err(Error::key("data.length", config.length, problem));
@@ -46,13 +46,17 @@ pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<Fixed>
     let (symbols, length) = (config.symbols(), config.length / 2);
     let mut probabilities = vec![1.0; 2 * length];
     probabilities[..length - 1].fill(1.0 / symbols as f64);
-    Ok(Fixed::new(Vocabulary::integers(symbols, &["|"]), probabilities, move |random, sample| {
-        let (prefix, rest) = sample.split_at_mut(length);
-        prefix.fill_with(|| random.random_range(0..symbols as u32));
-        rest[0] = symbols as u32;
-        rest[1..].copy_from_slice(prefix);
-        answer(&mut rest[1..]);
-    }))
+    Ok(FixedProbabilities::new(
+        Vocabulary::integers(symbols, &["|"]),
+        probabilities,
+        move |random, sample| {
+            let (prefix, rest) = sample.split_at_mut(length);
+            prefix.fill_with(|| random.random_range(0..symbols as u32));
+            rest[0] = symbols as u32;
+            rest[1..].copy_from_slice(prefix);
+            answer(&mut rest[1..]);
+        },
+    ))
 }
 
 /// Draws the sets for an encoder-decoder: sources and what `answer` makes of them.

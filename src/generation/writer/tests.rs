@@ -88,10 +88,10 @@ fn a_stop_token_ends_its_own_row_and_is_no_part_of_it() {
     for (free, stopped) in free.iter().zip(&stopped) {
         let end = free.tokens.iter().position(|token| [7, 2].contains(token));
         assert_eq!(stopped.tokens, free.tokens[..end.unwrap_or(40)]);
-        assert_eq!(stopped.ended, if end.is_some() { Ended::StopToken } else { Ended::MaxNew });
+        assert_eq!(stopped.ended, if end.is_some() { StopReason::StopToken } else { StopReason::MaxNew });
         assert_eq!(stopped.probabilities.len(), stopped.tokens.len());
     }
-    assert!(stopped.iter().any(|row| row.ended == Ended::StopToken));
+    assert!(stopped.iter().any(|row| row.ended == StopReason::StopToken));
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn whoever_watches_ends_the_writing_by_an_error() {
     let mut pieces = 0;
     let watch = |_, _: &str| {
         pieces += 1;
-        if pieces == 3 { Err(Error::Failed("the card is gone".into())) } else { Ok(()) }
+        if pieces == 3 { Err(Error::Failed("the GPU is gone".into())) } else { Ok(()) }
     };
     let options = Options { max_new: 5, ..Options::default() };
     let vocabulary = Vocabulary::integers(11, &[]);
     let written = write((&model, SIZES), &vocabulary, &prompt(&[3]), &options, &Default::default(), watch);
-    assert_eq!(written.unwrap_err().to_string(), "the card is gone");
+    assert_eq!(written.unwrap_err().to_string(), "the GPU is gone");
     assert_eq!(pieces, 3, "nothing more is written");
 }
 

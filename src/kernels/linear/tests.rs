@@ -41,7 +41,7 @@ impl Case {
         product.iter().enumerate().map(|(i, x)| x + f64::from(self.bias[i % self.d_out])).collect()
     }
 
-    fn forward(&self, after: After) -> Vec<f32> {
+    fn forward(&self, after: Epilogue) -> Vec<f32> {
         let mut output = vec![f32::NAN; self.residual.len()];
         forward(&self.layer(), &self.input, after, &mut output);
         output
@@ -75,23 +75,23 @@ fn check(rows: usize, d_in: usize, d_out: usize) {
     let pre_activation = case.pre_activation();
     let gradient = widened(&case.output_gradient);
 
-    assert_close("x W + b", &case.forward(After::Nothing), &pre_activation);
+    assert_close("x W + b", &case.forward(Epilogue::None), &pre_activation);
     case.check_backward(case.layer(), None, &gradient);
 
     let transposed_weight = transposed(&case.weight, d_out);
     let tied = Linear { weight: &transposed_weight, layout: WeightLayout::OutputInput, ..case.layer() };
     let mut output = vec![f32::NAN; rows * d_out];
-    forward(&tied, &case.input, After::Nothing, &mut output);
+    forward(&tied, &case.input, Epilogue::None, &mut output);
     assert_close("x W^T + b", &output, &pre_activation);
     case.check_backward(tied, None, &gradient);
 
     let mut saved = vec![f32::NAN; rows * d_out];
     let form = Gelu::Erf;
-    let output = case.forward(After::Gelu { form, pre_activation: Some(&mut saved) });
+    let output = case.forward(Epilogue::Gelu { form, pre_activation: Some(&mut saved) });
     let cdf = |x: f64| 0.5 * (1.0 + erf(x.clamp(-6.0, 6.0) * std::f64::consts::FRAC_1_SQRT_2));
     assert_close("saved pre-activation", &saved, &pre_activation);
     assert_close("gelu", &output, &pre_activation.iter().map(|&x| x * cdf(x)).collect::<Vec<_>>());
-    assert_eq!(output, case.forward(After::Gelu { form, pre_activation: None }));
+    assert_eq!(output, case.forward(Epilogue::Gelu { form, pre_activation: None }));
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let through: Vec<f64> =
         pre_activation.iter().zip(&gradient).map(|(&x, g)| g * (cdf(x) + x * density(x))).collect();
@@ -110,7 +110,7 @@ fn check(rows: usize, d_in: usize, d_out: usize) {
             .enumerate()
             .map(|(i, x)| f64::from(case.residual[i]) + kept(i) * x)
             .collect();
-        let output = case.forward(After::Residual { residual: &case.residual, dropout });
+        let output = case.forward(Epilogue::Residual { residual: &case.residual, dropout });
         assert_close("residual", &output, &expected);
     }
     let through: Vec<f64> = gradient.iter().zip(&keep).map(|(g, &keep)| g * f64::from(keep)).collect();
@@ -138,8 +138,8 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     let dropout = Dropout { probability: 0.3, seed: 17 };
     assert_same_on_any_number_of_threads(|| {
         let mut saved = vec![0.0; case.residual.len()];
-        let gelu = case.forward(After::Gelu { form: Gelu::Tanh, pre_activation: Some(&mut saved) });
-        let residual = case.forward(After::Residual { residual: &case.residual, dropout: Some(dropout) });
+        let gelu = case.forward(Epilogue::Gelu { form: Gelu::Tanh, pre_activation: Some(&mut saved) });
+        let residual = case.forward(Epilogue::Residual { residual: &case.residual, dropout: Some(dropout) });
         let mut gradients =
             vec![vec![0.0; case.input.len()], vec![0.0; case.weight.len()], vec![0.0; case.d_out]];
         let [input, weight, bias] = &mut gradients[..] else { unreachable!() };

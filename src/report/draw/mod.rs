@@ -22,8 +22,8 @@ pub(super) use axis::{Axis, LABEL, Scale};
 pub(super) use heat_map::{HeatMap, WRITTEN_CELL, WeightScale, color_bar};
 pub(super) use line_chart::{LineChart, Mark, Series, extremes, legend};
 pub(super) use number::{Range, labels, round_up, significant, tick_labels};
-pub use picture::{Format, Picture, Style};
 pub(super) use picture::{HEADING, MARGIN, Place, Rect, WIDTH};
+pub use picture::{Picture, PictureFormat, Style};
 pub(super) use text::Text;
 pub(super) use token_axis::{TokenAxis, stride_of};
 #[cfg(test)]

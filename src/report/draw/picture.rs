@@ -20,7 +20,7 @@ pub(crate) const HEADING: f64 = 64.0;
 
 /// The file format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum PictureFormat {
     /// Pixels; shows everywhere.
     Png,
     /// Vectors; sharp at every size, and its text can be searched.
@@ -31,7 +31,7 @@ pub enum Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// The file format.
-    pub format: Format,
+    pub format: PictureFormat,
     /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
     /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
     /// ignores it.
@@ -40,7 +40,7 @@ pub struct Style {
 
 impl Default for Style {
     fn default() -> Self {
-        Style { format: Format::Png, scale: 2 }
+        Style { format: PictureFormat::Png, scale: 2 }
     }
 }
 
@@ -172,8 +172,8 @@ impl Picture {
             return Err(Error::key("scale", style.scale, "must lie between 1 and 4"));
         }
         let (bytes, extension) = match style.format {
-            Format::Png => (png(self, style.scale)?, "png"),
-            Format::Svg => (vector(self)?.into_bytes(), "svg"),
+            PictureFormat::Png => (png(self, style.scale)?, "png"),
+            PictureFormat::Svg => (vector(self)?.into_bytes(), "svg"),
         };
         let path = folder.join(self.name).with_extension(extension);
         write_atomically(&path, &bytes)?;

@@ -127,7 +127,7 @@ pub(super) fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
         ("floor", summary.floor.map(nats)),
         ("best step", summary.best_step.and_then(|step| count(step as f64))),
         ("accuracy", summary.accuracy.map(percent)),
-        ("accuracy, of what can be known", summary.determined_accuracy.map(percent)),
+        ("accuracy on determined targets", summary.determined_accuracy.map(percent)),
         ("parameters", count(summary.parameters as f64)),
         ("steps", count(summary.steps as f64)),
         ("tokens", count(summary.tokens as f64)),

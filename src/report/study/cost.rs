@@ -23,7 +23,7 @@ pub fn picture(findings: &Findings) -> Picture {
     let front = front(findings);
     let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     let line = steps.chain(front.last().copied());
-    let line = Series::new("the best for so much", GREEN, Mark::Line(1.5), line);
+    let line = Series::new("highest accuracy up to this cost", GREEN, Mark::Line(1.5), line);
     // One trial alone makes no line.
     let others = if front.len() > 1 { std::slice::from_ref(&line) } else { &[] };
     legend_of(&mut picture, chart.area.left, &marks, others);

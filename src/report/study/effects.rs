@@ -26,7 +26,7 @@ const WIDE: f64 = 8.0;
 pub fn picture(findings: &Findings) -> Picture {
     let rows = findings.keys.len().div_ceil(ACROSS).max(1);
     let height = HEADING + LEGEND + rows as f64 * (HEIGHT + BELOW) + 4.0;
-    let title = format!("{}: what each key does", findings.study);
+    let title = format!("{}: loss by searched key", findings.study);
     let mut picture = Picture::new("effects", height, &title, &best_in_words(findings));
     let across = ACROSS.min(findings.keys.len().max(1));
     let width = (WIDTH - 2.0 * MARGIN - LEFT - GAP * (across - 1) as f64) / across as f64;

@@ -96,7 +96,7 @@ fn look(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
         TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "trained to the end"),
-        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned, as it stood then"),
+        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (loss at its last rung)"),
         TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "not finished yet"),
         TrialEnd::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
         TrialEnd::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),

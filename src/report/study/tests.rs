@@ -149,14 +149,19 @@ fn curves_of_several_seeds_say_whose_they_are() {
 fn pictures_say_in_text_what_they_show() {
     let mut study = study(Some(0.5));
     let svg = vector(&effects::picture(&study));
-    for text in
-        ["golden: what each key does", "trial 002", "training.learning_rate", "&lt;b&gt;", "alibi", "pruned"]
-    {
+    for text in [
+        "golden: loss by searched key",
+        "trial 002",
+        "training.learning_rate",
+        "&lt;b&gt;",
+        "alibi",
+        "pruned",
+    ] {
         assert!(svg.contains(text), "{text}");
     }
     let svg = vector(&effects::learning_rate(&study).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
-    let says = |study: &Findings| vector(&cost::picture(study)).contains("the best for so much");
+    let says = |study: &Findings| vector(&cost::picture(study)).contains("highest accuracy up to this cost");
     assert!(says(&study));
     study.trials.truncate(1);
     assert!(!says(&study), "one trial makes no line");

@@ -44,7 +44,7 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
     // Wherever a run would be computed.
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
         let asked = ["--backend", "ndarray", "--set", "training.precision=bf16"];
-        cases.push(([command, &asked].concat(), "which knows f32: use --set training.precision=f32"));
+        cases.push(([command, &asked].concat(), "which supports f32: use --set training.precision=f32"));
     }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
@@ -103,7 +103,7 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
 }
 
-/// Whether this machine has a graphics card that this build can use.
+/// Whether this machine has a GPU that this build can use.
 fn has_card(folder: &Path) -> bool {
     let list = done(run(folder, &["backends", "--list", "--json"], &[]));
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -123,14 +123,14 @@ fn a_number_alone_is_that_of_a_graphics_card() {
     let output = run(folder, &["train", "--run", "run", "--device", "0"], &sets);
     if cfg!(any(feature = "wgpu", feature = "cuda")) {
         let told = refused(output);
-        assert!(told.contains("`training.device` = 0 is no graphics card"), "{told}");
+        assert!(told.contains("`training.device` = 0 is no GPU"), "{told}");
         assert!(told.contains("0 (ndarray processor"), "{told}");
         assert!(!others().contains(&"wgpu") || told.contains("0 (wgpu software"), "{told}");
         let second = refused(run(folder, &["train", "--run", "run", "--device", "1"], &sets));
         assert!(second.contains("`training.device` = 1 is not there: choose one of"), "{second}");
         assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
     } else {
-        // Without backends for cards it is the processor's.
+        // Without backends for GPUs it is the processor's.
         done(output);
     }
 }

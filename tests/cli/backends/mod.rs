@@ -231,7 +231,7 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
     // Where the weights are looked at, their precision may not be known.
     let evaluate = ["evaluate", "bf16", "--backend", "ndarray"];
     let output = run(folder, &evaluate, &[]);
-    assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, for ndarray has no bf16");
+    assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support bf16");
     done(output);
     let told = refused(run(folder, &evaluate, &["training.precision=bf16"]));
     assert!(told.starts_with("error: `training.precision` = bf16 is not computed by ndarray"), "{told}");
@@ -264,7 +264,7 @@ fn memory_does_not_grow_with_the_steps() {
             let name = format!("{backend}-{steps}");
             command.args(["train", "--run", &name, "--backend", backend, "--progress", "none"]);
             let steps = format!("training.steps={steps}");
-            // Nothing is read before the end, so that the program runs as far ahead of the card as it may.
+            // Nothing is read before the end, so that the program runs as far ahead of the GPU as it may.
             let ahead = ["log_every", "validate_every", "checkpoint_every"];
             let ahead = ahead.map(|key| format!("training.{key}=1000"));
             let ahead = ahead.iter().map(String::as_str);

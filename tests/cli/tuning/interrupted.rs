@@ -75,11 +75,11 @@ fn a_study_killed_in_its_overfit_check_makes_the_check_again() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!study.join("overfit_check.json").exists(), "it was still at it");
-    assert!(succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"));
+    assert!(succeeds(place.path(), &["--resume", "killed"]).contains("memorised"));
     assert_eq!(rows(&study), rows(&place.path().join("undisturbed")));
     let found = |study: &str| fs::read(place.path().join(study).join("overfit_check.json")).unwrap();
     assert_eq!(found("killed"), found("undisturbed"));
-    assert!(!succeeds(place.path(), &["--resume", "killed"]).contains("learned by heart"), "once is enough");
+    assert!(!succeeds(place.path(), &["--resume", "killed"]).contains("memorised"), "once is enough");
 }
 
 fn rows_if_any(study: &Path) -> Vec<BTreeMap<String, String>> {

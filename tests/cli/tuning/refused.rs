@@ -113,7 +113,7 @@ fn a_model_that_does_not_overfit_one_batch_says_what_is_wrong_and_stops() {
     let sets =
         ["tune.overfit_check=true", "training.learning_rate=10", "tune.trials=2", "tune.method=random"];
     let arguments = with(&["study.toml", "--run", "study", "--set", "training.steps=20"], &sets);
-    assert!(succeeds(place.path(), &arguments).contains("learned by heart"));
+    assert!(succeeds(place.path(), &arguments).contains("memorised"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_model_that_no_memory_holds_fails_alone_and_takes_no_study_along() {
         "model.layers=64",
     ];
     let said = succeeds(place.path(), &with(&["study.toml", "--run", "study"], &sets));
-    assert!(said.contains("learned by heart"), "{said}");
+    assert!(said.contains("memorised"), "{said}");
     let ended = rows(&place.path().join("study")).into_iter().map(|row| row["ended"].clone());
     assert_eq!(ended.collect::<Vec<_>>(), ["failed", "completed"]);
 }
