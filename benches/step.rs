@@ -17,7 +17,7 @@ use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::terminal::{ProgressKind, print_json_line};
-use causal_attention::training::{Control, Mode, Optimizer, StepBatches, Target, Trainee, launch};
+use causal_attention::training::{Control, Mode, Optimizer, StepBatches, RunPath, Trainee, launch};
 
 type B = Autodiff<NdArray>;
 
@@ -131,7 +131,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
     let experiment = config.expect("a config");
     let folder = tempfile::tempdir().expect("a folder");
-    let target = Target::Folder(folder.path().join("run"));
+    let target = RunPath::Folder(folder.path().join("run"));
     let control = Control {
         progress: ProgressKind::Bar,
         signal: Default::default(),
