@@ -17,7 +17,7 @@ use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
 use causal_attention::ops::Kernels;
 use causal_attention::terminal::{ProgressKind, print_json_line};
-use causal_attention::training::{Control, Mode, Optimizer, StepBatches, RunPath, Trainee, launch};
+use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
 
 type B = Autodiff<NdArray>;
 
@@ -80,7 +80,7 @@ impl Bare {
         let config = TrainingConfig { max_gradient_norm: 0.0, ..TrainingConfig::default() };
         let optimizer = Optimizer::new(&config);
         Self {
-            trainee: Some(Trainee { model, label_smoothing: 0.0 }),
+            trainee: Some(Trainee::new(model, &config)),
             optimizer,
             batch: batch(shape),
             least: Duration::MAX,

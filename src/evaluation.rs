@@ -17,13 +17,13 @@ pub struct Evaluation {
     pub loss: f64,
     /// Share of the counted targets that were the likeliest token.
     pub accuracy: f64,
-    /// The same over the targets that a perfect model can know; none where there are none.
+    /// The same over the targets that the optimal predictor knows; none where there are none.
     pub determined_accuracy: Option<f64>,
-    /// Mean loss over the targets that a perfect model can know, in nats.
+    /// Mean loss over the targets that the optimal predictor knows, in nats.
     pub determined_loss: Option<f64>,
     /// Counted targets.
     pub tokens: u64,
-    /// Targets among them that a perfect model can know.
+    /// Targets among them that the optimal predictor knows.
     pub determined_tokens: u64,
     /// Mean loss at each position of the sequence, in nats; none where no target counts.
     pub loss_by_position: Vec<Option<f64>>,
@@ -53,7 +53,7 @@ impl Mean {
 pub struct Tally {
     /// Loss and accuracy over all targets.
     all: [Mean; 2],
-    /// The same over those that a perfect model can know.
+    /// The same over those that the optimal predictor knows.
     determined: [Mean; 2],
     positions: Vec<Mean>,
 }

@@ -1,5 +1,5 @@
-//! `analysis.json`: what the best weights of a run do, kept beside them, for the data may be gone
-//! when somebody looks.
+//! `analysis.json`: the scores of the best weights of a run, stored beside them, because the data may be gone
+//! later.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub struct Analysis {
     pub heads: Vec<Vec<HeadScores>>,
     /// The loss at each position over the whole validation set; none where no target counts.
     pub loss_by_position: Vec<Option<f64>>,
-    /// The same of the best possible predictor; empty where it is not known.
+    /// The same of the optimal predictor; empty where it is not known.
     pub floor_by_position: Vec<f64>,
 }
 
@@ -54,7 +54,10 @@ impl Analysis {
 }
 
 /// Scores the heads of `model`, `[layer][head]`, over the first sequences of `set`, and says over
-/// how many. No batch has more `rows` than those of training: what a device holds of them, it holds of these.
+/// how many. A batch has at most `rows` sequences, so that it fits wherever a training batch fits.
+///
+/// # Errors
+/// [`Error::Shape`](crate::Error::Shape) where the model cannot read the sequences.
 pub fn score_heads<B: ops::Backend>(
     model: &Model<B>,
     set: &Sequences,
@@ -83,8 +86,11 @@ pub fn score_heads<B: ops::Backend>(
 /// Looks into `model`, the best weights of a run of `config` on `dataset`: those after `step` steps, by their
 /// `evaluation` over the whole validation set.
 ///
-/// Heads are left out one by one over as many sequences as a tenth of the run's `trained_tokens` allow, but one, so
-/// that looking takes a small part of the time that training took.
+/// Each head is ablated on as many validation sequences as cost at most a tenth of the run's `trained_tokens`, at
+/// least one.
+///
+/// # Errors
+/// As [`score_heads`].
 pub fn examine<B: ops::Backend>(
     model: &Model<B>,
     dataset: &Dataset,

@@ -9,11 +9,11 @@ use super::config::Source;
 pub enum Role {
     /// Fills the batch behind the end of a sequence; it is counted nowhere.
     Padding = 0,
-    /// Is counted; even a perfect model can be surprised by it.
+    /// Is counted; even the optimal predictor can be surprised by it.
     Undetermined = 1,
-    /// Is counted; a perfect model knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
+    /// Is counted; the optimal predictor knows it (see [`tasks::DETERMINED`](super::tasks::DETERMINED)).
     Determined = 2,
-    /// Is counted; whether a perfect model knows it cannot be said, because no rule of a task decides it. All
+    /// Is counted; whether the optimal predictor knows it cannot be said, because no rule of a task decides it. All
     /// targets of texts, of tables and of a user's inputs have this role.
     Unknown = 3,
 }

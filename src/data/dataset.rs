@@ -11,7 +11,7 @@ pub struct Dataset {
     pub train: Sequences,
     /// The validation set.
     pub valid: Sequences,
-    /// The loss of the best possible predictor, where it is known.
+    /// The loss of the optimal predictor, where it is known.
     pub floor: Option<Floor>,
     /// The floor at each position, on the validation set; empty where it is not known.
     pub floor_by_position: Vec<f64>,
@@ -32,7 +32,7 @@ impl Dataset {
     }
 }
 
-/// The mean loss of the best possible predictor over all counted targets, in nats per token.
+/// The mean loss of the optimal predictor over all counted targets, in nats per token.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Floor {
     /// In expectation over the sequences of the task.

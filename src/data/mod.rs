@@ -6,7 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`config`] | the section `[data]` and its checks |
-//! | [`tasks`] | one file a sequence task, each with the loss of its best possible predictor |
+//! | [`tasks`] | one file a sequence task, each with the loss of its optimal predictor |
 //! | [`sequences`] | the token ids of one split, in rows or as a stream cut into windows |
 //! | [`batch`] | what a step sees: inputs, targets, and the role of each target |
 //! | [`Dataset`] | both splits, their vocabulary and their floor |

@@ -114,7 +114,7 @@ impl Sequences {
         }
     }
 
-    /// Targets an epoch that a perfect model knows.
+    /// Targets an epoch that the optimal predictor knows.
     pub(crate) fn determined(&self) -> usize {
         self.targets.roles.iter().filter(|&&role| role == Role::Determined).count()
     }
@@ -163,7 +163,7 @@ impl Sequences {
         (source.collect(), self.targets.ids.iter(self.range(self.place(sample))).collect())
     }
 
-    /// Which of the first input and the targets of a sample a perfect model knows.
+    /// Which of the first input and the targets of a sample the optimal predictor knows.
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
         let role = |at| self.targets.roles.get(at).copied();
         self.range(self.place(sample)).map(|at| role(at) == Some(Role::Determined)).collect()

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
 use crate::ops;
 
-/// What is written on from.
+/// A prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prompt {
     /// The tokens to continue; for an encoder-decoder what an answer starts with.

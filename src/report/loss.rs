@@ -23,7 +23,7 @@ pub struct LossCurve {
     pub learning_rate: Vec<Point>,
     /// The last step of each epoch.
     pub epoch_ends: Vec<u64>,
-    /// The loss of the best possible predictor, where it is known.
+    /// The loss of the optimal predictor, where it is known.
     pub floor: Option<f64>,
     /// The step at which the run diverged.
     pub diverged: Option<u64>,

@@ -41,7 +41,7 @@ fn trainee<B: ops::AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
         (name, TensorData::new(values, data.shape))
     });
     let model = native::apply(model, weights.collect(), Path::new("the test's weights")).unwrap();
-    Trainee { model, label_smoothing: 0.0 }
+    Trainee::new(model, &TrainingConfig::default())
 }
 
 /// A batch of sequences that count in steps of their own, as answers to their own beginnings where

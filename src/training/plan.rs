@@ -17,7 +17,7 @@ use crate::ops;
 /// What a run will take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Trained numbers.
+    /// Number of trained parameters.
     pub parameters: usize,
     /// Steps of the whole run.
     pub steps: usize,

@@ -70,7 +70,7 @@ pub(super) fn trainee_of<B: ops::Backend>(
     device: &B::Device,
 ) -> Result<Trainee<B>> {
     let model = native::apply(config.model.init(sizes, device)?, weights, origin)?;
-    Ok(Trainee { model, label_smoothing: config.training.label_smoothing })
+    Ok(Trainee::new(model, &config.training))
 }
 
 /// Reads or draws the data of `config`, in the form that its architecture takes; by the vocabulary of the run

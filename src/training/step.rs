@@ -11,6 +11,7 @@ use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
+use crate::config::TrainingConfig;
 use crate::data::Batch;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::model::{Model, loss};
@@ -64,7 +65,14 @@ pub struct Trainee<B: Backend> {
     /// The model.
     pub model: Model<B>,
     /// Weight of the uniform distribution in the target.
-    pub label_smoothing: f64,
+    label_smoothing: f64,
+}
+
+impl<B: Backend> Trainee<B> {
+    /// A model with the loss that `config` trains it by.
+    pub fn new(model: Model<B>, config: &TrainingConfig) -> Self {
+        Self { model, label_smoothing: config.label_smoothing }
+    }
 }
 
 /// Why a batch of the loader cannot be refused by the model.

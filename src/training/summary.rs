@@ -19,13 +19,13 @@ pub struct Summary {
     pub last_valid_loss: Option<f64>,
     /// The last logged training loss.
     pub last_train_loss: Option<f64>,
-    /// What the best possible predictor would lose on the same validation set, where it is known.
+    /// What the optimal predictor would lose on the same validation set, where it is known.
     pub floor: Option<f64>,
     /// Share of the validation targets that the best weights predict.
     pub accuracy: Option<f64>,
-    /// The same over the targets that a perfect model can know.
+    /// The same over the targets that the optimal predictor knows.
     pub determined_accuracy: Option<f64>,
-    /// Trained numbers in the model.
+    /// Number of trained parameters.
     pub parameters: usize,
     /// Steps done; of a run that diverged, up to the one that did.
     pub steps: usize,

@@ -54,7 +54,7 @@ pub struct Findings {
     pub keys: Vec<String>,
     /// The trials, best first.
     pub trials: Vec<Trial>,
-    /// The loss of the best possible predictor, where it is known.
+    /// The loss of the optimal predictor, where it is known.
     pub floor: Option<f64>,
     /// Runs of each trial, whose losses are means; curves are those of the first.
     pub seeds: usize,

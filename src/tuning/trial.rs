@@ -79,7 +79,7 @@ pub struct Trial {
     pub loss: Option<f64>,
     /// The standard deviation of that over the seeds; none for one seed.
     pub loss_spread: Option<f64>,
-    /// The loss of the best possible predictor, where it is known.
+    /// The loss of the optimal predictor, where it is known.
     pub floor: Option<f64>,
     /// The loss above the floor.
     pub gap: Option<f64>,
@@ -90,7 +90,7 @@ pub struct Trial {
     /// Logged steps whose training loss stands far above those before it.
     /// None where the log is too short to tell.
     pub spikes: Option<usize>,
-    /// Trained numbers in the model; 0 where it failed before there was one.
+    /// Number of trained parameters; 0 where it failed before there was a model.
     pub parameters: usize,
     /// Steps of all its runs.
     pub steps: usize,

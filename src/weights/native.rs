@@ -1,5 +1,5 @@
 //! A model's weights in one safetensors file, each parameter under its path in the model, as
-//! `blocks.0.attention.query_key_value.weight`, in 32-bit floats.
+//! `blocks.0.attention.qkv.weight`, in 32-bit floats.
 //!
 //! Equal weights give equal bytes: the tensors are in a fixed order, and the metadata is one entry,
 //! the model's config and sizes, by which a file can be loaded alone.

@@ -42,13 +42,12 @@ pub struct Description {
     pub leaked: usize,
     /// Labels of the tokens of validation that training never shows.
     pub unseen: Vec<String>,
-    /// The loss of the best possible predictor, where it is known, in nats per token.
+    /// The loss of the optimal predictor, where it is known, in nats per token.
     pub floor: Option<Floor>,
-    /// What a predictor pays on the training set that knows how frequent each token is, in nats a
-    /// target.
+    /// Entropy of the training targets by the frequency of each token (unigram), in nats per token.
     pub unigram_entropy: f64,
-    /// What a predictor pays on the training set that knows the token before, in nats per token. On
-    /// other data it pays more, the more so the rarer the pairs are.
+    /// Entropy of the training targets given the token before (bigram), in nats per token. On other data such
+    /// a predictor has a higher loss, the more so the rarer the pairs are.
     pub bigram_entropy: f64,
     /// What a person should know before training.
     pub warnings: Vec<String>,
@@ -64,7 +63,7 @@ pub struct Split {
     pub samples: usize,
     /// Targets that count.
     pub targets: usize,
-    /// Those that a perfect model knows.
+    /// Those that the optimal predictor knows.
     pub determined: usize,
 }
 
@@ -75,7 +74,7 @@ pub struct Sample {
     pub source: Option<Vec<String>>,
     /// The first input, then every target.
     pub tokens: Vec<String>,
-    /// Whether a perfect model knows the token; never true for the first one.
+    /// Whether the optimal predictor knows the token; never true for the first one.
     pub determined: Vec<bool>,
 }
 

@@ -35,7 +35,7 @@ impl Display for Description {
         };
         line("unseen", &unseen)?;
         let is_marked = self.samples.iter().any(|sample| sample.determined.contains(&true));
-        writeln!(f, "samples{}", if is_marked { " (^ marks what a perfect model knows)" } else { "" })?;
+        writeln!(f, "samples{}", if is_marked { " (^ marks what the optimal predictor knows)" } else { "" })?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
     }

@@ -1,4 +1,4 @@
-//! The best predictor by brute force: all that a task can draw, written out with its
+//! The optimal predictor by brute force: all that a task can draw, written out with its
 //! probability. What the predictor gives to a target is the share of the sequences that
 //! agree with the tokens up to it among those that agree with the tokens before it.
 

@@ -1,6 +1,6 @@
-//! Sequence tasks whose best possible predictor is known.
+//! Sequence tasks whose optimal predictor is known.
 //!
-//! Each task draws sequences `x_0 … x_n` from a distribution of its own. The best predictor of
+//! Each task draws sequences `x_0 … x_n` from a distribution of its own. The optimal predictor of
 //! `x_t` knows that distribution and the tokens before: it gives each token its probability
 //! `P(x_t | x_0 … x_{t-1})`, and no model can have a lower loss in expectation than its
 //! `-ln P`. That is the task's *floor*, known here in two ways: in expectation, which is the
@@ -43,7 +43,7 @@ use crate::error::{Error, Result};
 /// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
 const MOST_IDS: usize = 1 << 28;
 
-/// A target is determined when the best predictor gives it at least this probability: 0.99.
+/// A target is determined when the optimal predictor gives it at least this probability: 0.99.
 ///
 /// With one, the probability is exactly 1 in most tasks (the answer of `sort`). It is a little less
 /// where a rare coincidence can imitate the pattern: a motif of `repeat` that has been seen to
@@ -88,7 +88,7 @@ pub trait SequenceTask {
     /// Draws a sample: fills a slice of [`tokens`](Self::tokens) ids.
     fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]);
 
-    /// The probability that the best predictor gives to each target of a sample:
+    /// The probability that the optimal predictor gives to each target of a sample:
     /// `probabilities[t]` is `P(x_{t+1} | x_0 … x_t)`.
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
 
@@ -99,7 +99,7 @@ pub trait SequenceTask {
 /// Fills a sample with what is drawn.
 type Draw = dyn Fn(&mut ChaCha8Rng, &mut [u32]);
 
-/// A task whose best predictor gives a target the same probability in every sample.
+/// A task whose optimal predictor gives a target the same probability in every sample.
 pub struct FixedProbabilities {
     vocabulary: Vocabulary,
     probabilities: Vec<f64>,
@@ -163,7 +163,7 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
 }
 
-/// Draws a set, and what the best predictor would pay on it at each position, in nats per token.
+/// Draws a set, and the optimal predictor's loss on it at each position, in nats per token.
 fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, Vec<f64>) {
     let mut sample = vec![0; task.tokens()];
     let mut probabilities = vec![0.0; task.tokens() - 1];

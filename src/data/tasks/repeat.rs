@@ -13,7 +13,7 @@
 //! of the second looks for the position whose predecessor is the present token, and copies what
 //! stands there. One layer cannot do both.
 //!
-//! **Floor:** the best predictor weighs all periods. Let `w_p` be its weight of period `p` after
+//! **Floor:** the optimal predictor weighs all periods. Let `w_p` be its weight of period `p` after
 //! `n` tokens, at first the same for all. Under period `p` the next token is `x_{n-p}` for sure
 //! when `n >= p`, and any of the `V` integers otherwise: `q_p(y) = [y = x_{n-p}]` or `1 / V`. So
 //!
