@@ -192,7 +192,7 @@ mod tests {
             "vocabulary  15 characters: \\n ␣ ! ? a b",
             "  to␣be␣or␣not␣to␣be\\nto␣be",
             "unseen      missing from training: ! ? a i q s u",
-            "warning: too small for the context: training has 3 windows of `data.length` = 64",
+            "warning: too little data: training has 3 windows of `data.length` = 64",
             "warning: validation has 16 targets; a mean loss over fewer than 1000 is uncertain",
             "validation  1 sample, 16 targets",
             "warning: training lacks 7 tokens of validation: no model",
