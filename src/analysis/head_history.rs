@@ -31,7 +31,7 @@ pub struct HeadHistory {
     path: PathBuf,
     /// The steps at which the heads were scored, in order.
     pub steps: Vec<ScoredStep>,
-    /// Whether the file holds more than these steps.
+    /// Whether the file holds more than these steps, or other columns.
     is_cut: bool,
 }
 
@@ -72,9 +72,12 @@ impl HeadHistory {
         }
         let read = steps.len();
         steps.retain(|scored| scored.step <= last);
-        let is_cut = steps.len() < read || whole < bytes.len();
+        // A run of an earlier version has the columns of then, which longer rows would not fit.
+        let is_old = !bytes.is_empty() && !bytes.starts_with(&lines(&[], true));
+        let is_cut = steps.len() < read || whole < bytes.len() || is_old;
         Ok(Self { path: path.to_path_buf(), steps, is_cut })
     }
+
     /// Brings the file to the steps that count.
     ///
     /// # Errors
@@ -176,5 +179,18 @@ mod tests {
         std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n0,2,0,1.0\n").unwrap();
         let error = HeadHistory::open(&path, 10).unwrap_err().to_string();
         assert!(error.contains("head_scores.csv:3") && error.contains("layer 2, head 0"), "{error}");
+    }
+
+    #[test]
+    fn a_file_with_the_columns_of_an_earlier_version_is_gone_on_with_in_those_of_today() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("head_scores.csv");
+        std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n").unwrap();
+        let mut history = HeadHistory::open(&path, 0).unwrap();
+        let heads = vec![vec![HeadScores::new(|score| (score == Score::Induction).then_some(0.5))]];
+        history.push(10, heads.clone()).unwrap();
+        let steps = HeadHistory::open(&path, 10).unwrap().steps;
+        assert_eq!(steps[0].heads[0][0][Score::Entropy], Some(1.0));
+        assert_eq!(steps[1], ScoredStep { step: 10, heads });
     }
 }
