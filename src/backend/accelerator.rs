@@ -84,9 +84,9 @@ mod tests {
 
         let told = |panic| cannot_start(&Device::made_up_card(), &watch, panic).to_string();
         let started = told(Some(Box::new("no queue")));
-        assert!(started.starts_with("`training.backend` = wgpu cannot start on a card: "), "{started}");
+        assert!(started.starts_with("`training.backend` = wgpu cannot start on a GPU: "), "{started}");
         assert!(started.contains(": no queue; it needs") && !started.contains("update"), "{started}");
-        assert!(told(None).contains("adds 1 and 1 wrongly on a card: update its driver"), "{}", told(None));
+        assert!(told(None).contains("adds 1 and 1 wrongly on a GPU: update its driver"), "{}", told(None));
 
         // A job that ends well, over a panic that CubeCL keeps to itself.
         let error =
