@@ -58,8 +58,8 @@ pub enum Error {
 
     /// A loss, gradient or weight that is not finite.
     #[error(
-        "diverged at step {step}: {what}. The last good weights are in `{}`. Try a lower \
-         training.learning_rate, a longer training.warmup, or training.max_gradient_norm = 1",
+        "diverged at step {step}: {what}. `{}` holds {weights}. Try a lower training.learning_rate, a longer \
+         training.warmup, or training.max_gradient_norm = 1",
         .kept.display()
     )]
     Diverged {
@@ -67,8 +67,10 @@ pub enum Error {
         step: usize,
         /// What is not finite.
         what: String,
-        /// The file of the last good weights.
+        /// The file of the weights that are kept.
         kept: PathBuf,
+        /// Whose they are, as "the weights of step 500".
+        weights: String,
     },
 
     /// A GPU has less memory than the work takes.

@@ -41,7 +41,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         // A run that diverged keeps its best weights, and shows them.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
-            Err(error @ Error::Diverged { .. }) => (Ended::Diverged, Some(error)),
+            Err(Error::Diverged { step, what, kept, .. }) => (Ended::Diverged, Some((step, what, kept))),
             Err(error) => return Err(error),
         };
         if self.state.best.is_none() {
@@ -65,7 +65,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         match diverged {
             None => Ok(Outcome { folder: self.folder, summary, lock }),
-            Some(error) => Err(error),
+            Some((step, what, kept)) => {
+                let weights = self.folder.weights_in_words(&summary, &self.config).unwrap_or_default();
+                Err(Error::Diverged { step, what, kept, weights })
+            }
         }
     }
 
@@ -138,6 +141,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         if !is_asked_for || self.heads.holds(step) {
             return Ok(());
         }
+        // A run that has diverged has no scores.
+        self.read(false)?;
+        let config = &self.config;
         let model = self.learner.model().valid().model;
         let rows = config.training.batch_size;
         let (scores, _) = score_heads(&model, &self.dataset.valid, &config.analysis, rows, &self.device)?;
@@ -153,6 +159,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let mut optimizer = self.optimizer.state();
         state.updates = optimizer.step;
         output.gradient_norm = optimizer.gradient_norm.take();
+        output.began = state.seconds;
         self.unread.push(output);
         state.seconds += begun.elapsed().as_secs_f64();
         state.elapsed = before.elapsed + start.elapsed().as_secs_f64();

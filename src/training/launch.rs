@@ -33,7 +33,7 @@ pub enum Mode {
 /// # Errors
 /// If the data cannot be read, the run does not fit into memory, the folder of a new run exists or cannot be
 /// written, that of an old one is in use or has no whole checkpoint, the backend cannot start, or the run
-/// diverges; in the last case the folder holds the last good weights.
+/// diverges; in the last case the folder holds the best weights from before.
 pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome> {
     struct Train<'a>(&'a Config, Mode, &'a Control);
 

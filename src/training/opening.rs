@@ -103,9 +103,7 @@ impl RunFolder {
             .best_step
             .or_else(|| checkpoint::step_of(self, &WeightsFile::open_own(self.model()).ok()?));
         let words = match step {
-            Some(0) if config.run.start().is_none() => {
-                "the untrained weights that the run began with".to_string()
-            }
+            Some(0) if config.run.start().is_none() => "the untrained weights".to_string(),
             Some(0) => "the weights that the run began with".to_string(),
             Some(step) => format!("the weights of step {}", thousands(step as f64)),
             None => "the last weights that were kept".to_string(),

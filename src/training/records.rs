@@ -37,7 +37,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.seconds += begun.elapsed().as_secs_f64();
 
         let most = self.config.training.max_gradient_norm;
-        for ((output, &loss), &norm) in outputs.iter().zip(&losses).zip(&norms) {
+        for (index, ((output, &loss), &norm)) in outputs.iter().zip(&losses).zip(&norms).enumerate() {
             let step = output.step + 1;
             let what = match (loss.is_finite(), norm.is_finite()) {
                 (true, true) => None,
@@ -45,9 +45,12 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 (false, _) => Some(format!("the loss is {loss}")),
             };
             if let Some(what) = what {
-                // The steps behind it were under way already, and count for nothing.
-                let void = outputs.iter().filter(|later| later.step >= step);
-                self.state.tokens -= void.map(|later| later.tokens as u64).sum::<u64>();
+                // The steps behind it were under way already, and count for nothing: neither their tokens nor
+                // their share of the time.
+                let void = &outputs[index + 1..];
+                self.state.tokens -= void.iter().map(|later| later.tokens as u64).sum::<u64>();
+                let share = void.len() as f64 / outputs.len() as f64;
+                self.state.seconds -= share * (self.state.seconds - outputs[0].began);
                 self.state.step = step;
                 return Err(self.diverged(what));
             }

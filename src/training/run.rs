@@ -195,9 +195,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.step.div_ceil(self.steps_per_epoch).max(1)
     }
 
-    /// The error of a run in which `what` is not finite at the step that it has come to.
+    /// The error of a run in which `what` is not finite at the step that it has come to. Whose weights are kept is
+    /// known at its end.
     pub fn diverged(&self, what: String) -> Error {
-        Error::Diverged { step: self.state.step, what, kept: self.folder.model() }
+        let (kept, weights) = (self.folder.model(), String::new());
+        Error::Diverged { step: self.state.step, what, kept, weights }
     }
 
     /// What a person sees of the run.

@@ -41,6 +41,8 @@ pub struct StepOutput<B: Backend> {
     pub tokens: usize,
     /// The norm of all gradients before clipping, `[1]`, once the optimizer knows it.
     pub gradient_norm: Option<Tensor<B, 1>>,
+    /// Seconds of training before it, once the run counts it.
+    pub began: f64,
 }
 
 impl<B: Backend> ItemLazy for StepOutput<B> {
@@ -126,7 +128,7 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
         let (losses, correct): (Vec<_>, Vec<_>) = parts.unzip();
         let loss = losses.into_iter().reduce(|sum, part| sum + part).expect("a step has at least one batch");
         let correct = correct.into_iter().flatten().reduce(|sum, part| sum + part);
-        let item = StepOutput { step: step.step, loss, correct, tokens, gradient_norm: None };
+        let item = StepOutput { step: step.step, loss, correct, tokens, gradient_norm: None, began: 0.0 };
         TrainOutput { grads: gradients.grads(), item }
     }
 }

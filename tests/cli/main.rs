@@ -279,7 +279,7 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert!(said.contains(&format!("diverged at step {step}:")), "{said}");
     assert_eq!(summary["steps"], step, "it may be seen some steps later, which count for nothing");
     assert_eq!(summary["tokens"], step * 8 * 12);
-    assert!(said.contains("`run/model.safetensors`"), "{said}");
+    assert!(said.contains("`run/model.safetensors` holds the untrained weights."), "{said}");
     for shown in ["report.html", "plots/attention.png", "plots/loss.png"] {
         assert!(run.join(shown).is_file(), "a run that diverged shows {shown}");
     }
@@ -296,7 +296,26 @@ fn a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_weights
     assert!(kept["loss"].as_f64().unwrap().is_finite(), "the weights that are kept are good");
     let said = text(&output.stderr);
     assert!(said.starts_with("notice: the run `run` diverged before its first validation"), "{said}");
-    assert!(said.ends_with("these are the untrained weights that the run began with\n"), "{said}");
+    assert!(said.ends_with("these are the untrained weights\n"), "{said}");
+}
+
+#[test]
+fn steps_under_way_when_a_run_diverges_count_for_nothing() {
+    let place = TempDir::new().unwrap();
+    let rare = ["training.log_every=100", "training.validate_every=100", "analysis.every=50"];
+    let train = |name: &str, sets: &[&str]| {
+        let sets = [&SMALL[..], &rare, &["training.steps=100"], sets].concat();
+        train(place.path(), &sets, &["--run", name]);
+        summary(&place.path().join(name))
+    };
+    let sets = ["training.learning_rate=1e30", "training.min_learning_rate=0", "training.optimizer=sgd"];
+    let diverged = train("run", &[&sets[..], &["training.max_gradient_norm=0"]].concat());
+    assert!(diverged["steps"].as_u64().unwrap() < 10, "{diverged}");
+    let seconds = |summary: &serde_json::Value| summary["seconds"].as_f64().unwrap();
+    let sane = train("sane", &[]);
+    assert!(seconds(&diverged) < seconds(&sane) / 3.0, "the time of fifty steps counts for two: {diverged}");
+    let scores = fs::read_to_string(place.path().join("run/head_scores.csv")).unwrap();
+    assert!(scores.lines().skip(1).all(|line| line.starts_with("0,")), "{scores}");
 }
 
 #[test]

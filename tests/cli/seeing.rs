@@ -75,7 +75,7 @@ fn page_and_pictures_of_a_run_that_diverged_at_once_say_that_they_show_its_start
     assert!(summary(&place.path().join("run"))["best_step"].is_null(), "before its first validation");
     explore(place.path(), "run");
     let page: Value = serde_json::from_str(&said(place.path(), &["report", "run", "--json"])).unwrap();
-    let start = "the untrained weights that the run began with";
+    let start = "the untrained weights";
     assert_eq!(page["loss"]["weights"], start);
     said(place.path(), &["plot", "run", "--format", "svg", "--out", "svg"]);
     for picture in
