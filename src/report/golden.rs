@@ -295,6 +295,34 @@ fn a_run_that_diverged_is_shown_as_far_as_it_was_sane_and_says_where_it_left() {
 }
 
 #[test]
+fn a_run_that_was_never_sane_shows_where_it_began() {
+    let point = |step, value| Point { step, value };
+    let curve = LossCurve {
+        training: vec![point(1, 2.4), point(2, 7.8e8)],
+        validation: vec![point(1, 7.2e8)],
+        diverged: Some(2),
+        floor: Some(0.8),
+        ..LossCurve::default()
+    };
+    assert!(curve.losses().end < 5.0, "{:?}", curve.losses());
+    let svg = vector(&curve.picture());
+    assert!(svg.contains("validation loss 7.2e8 nats per token; 7.2e8 above the floor"), "{svg}");
+    drawn(&curve.picture());
+}
+
+#[test]
+fn what_stands_below_a_title_is_shown_whole() {
+    let mut reading = reading(900, vec![vec![identity(900)]]);
+    let short = drawn(&maps(&reading)[0]).height();
+    reading.sequence = "validation sequence 3 (its beginning), by the weights of step 100,000".to_string();
+    let [picture, _] = maps(&reading);
+    let svg = vector(&picture);
+    let words = svg.lines().filter(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
+    assert!(words.contains("on all its keys, averaged over its queries") && !words.contains('…'), "{words}");
+    assert!(drawn(&picture).height() >= short, "a further line has room of its own");
+}
+
+#[test]
 fn nothing_is_drawn_outside_the_axes() {
     // One step far below all others, as at the end of a short run.
     let mut curve = loss(Some(0.5));

@@ -7,7 +7,7 @@ use super::draw::{
     Axis, HEADING, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text, legend, round_up,
 };
 use super::series::{Point, noisy, points, quantile, sorted, values};
-use crate::terminal::thousands;
+use crate::terminal::{fixed, thousands};
 use crate::training::{Ended, Row, Split, Summary};
 
 /// The loss along a run. Losses are in nats per token.
@@ -73,8 +73,10 @@ impl LossCurve {
         let (Some(first), Some(&lowest), Some(&highest)) = (first, all.first(), all.last()) else {
             return Range { start: 0.0, end: self.floor.unwrap_or(1.0).max(1e-3) * 1.5 };
         };
-        // Training lowers the loss: what is usual lies below where it began.
-        let usual = [first.value, quantile(&all, 0.5).unwrap_or(highest)].into_iter().fold(lowest, f64::max);
+        // Training lowers the loss: what is usual lies below where it began. So does what is sane where it diverged,
+        // however much of it came after.
+        let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
+        let usual = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
         let usual = quantile(&all, 0.97).unwrap_or(highest).min(usual);
         let low = self.floor.map_or(lowest, |floor| floor.min(lowest));
         let cut = (low + 1.6 * (usual - low)).max(self.floor.unwrap_or(low));
@@ -123,8 +125,8 @@ impl LossCurve {
         parts.extend(self.weights.as_ref().map(|weights| format!("{weights} were kept")));
         let last = self.validation.iter().rev().map(|point| point.value).find(|value| value.is_finite());
         if let (Some(last), Some(&best)) = (last, sorted(self.validation.iter()).first()) {
-            let at_best = if last == best { "" } else { &format!(" at the end, {best:.4} at best") };
-            parts.push(format!("validation loss {last:.4} nats per token{at_best}"));
+            let at_best = if last == best { "" } else { &format!(" at the end, {} at best", fixed(best, 4)) };
+            parts.push(format!("validation loss {} nats per token{at_best}", fixed(last, 4)));
             parts.extend(self.floor.map(|floor| above_floor(best - floor)));
         }
         let end = self.losses().end;
@@ -192,7 +194,7 @@ impl LossCurve {
 
 /// A distance from the floor in words.
 pub(crate) fn above_floor(distance: f64) -> String {
-    match format!("{:.4}", distance.abs()) {
+    match fixed(distance.abs(), 4) {
         zero if zero == "0.0000" => "at the floor".to_string(),
         distance_in_words if distance < 0.0 => format!("{distance_in_words} below the floor"),
         distance_in_words => format!("{distance_in_words} above the floor"),

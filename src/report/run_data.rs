@@ -61,9 +61,7 @@ impl RunData {
         let weights = folder.weights_in_words(&summary, &config);
         let by = weights.as_ref().map_or_else(String::new, |weights| format!(", by {weights}"));
         let name = |(index, sample): (usize, &Sample)| {
-            let is_cut = sample.inputs.len() > longest;
-            let cut =
-                if is_cut { format!(", its first {}", counted(longest, "token")) } else { String::new() };
+            let cut = if sample.inputs.len() > longest { " (its beginning)" } else { "" };
             format!("validation sequence {index}{cut}{by}")
         };
         let names: Vec<String> = samples.iter().enumerate().map(name).collect();

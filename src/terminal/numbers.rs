@@ -26,8 +26,12 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// A difference with its sign, which rounding never makes minus zero: `+0.0123`.
+/// A difference with its sign, which rounding never makes minus zero: `+0.0123`; one of a lost run, which decimals say
+/// nothing of, in powers of ten: `+7.2e8`.
 pub fn signed(difference: f64, decimals: usize) -> String {
+    if difference.abs() >= 1e5 {
+        return format!("{difference:+.1e}");
+    }
     let shown = format!("{difference:+.decimals$}");
     match shown.strip_prefix('-') {
         Some(zero) if zero.parse() == Ok(0.0) => format!("+{zero}"),

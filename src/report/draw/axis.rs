@@ -84,14 +84,16 @@ impl Axis {
         })
     }
 
-    /// Those of a bar of this height: its ends, and what has room between them.
+    /// Those of a bar of this height: its ends, evenly spaced values between them where these are round, and else zero
+    /// where it has room.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
-        let Range { start, end } = self.range;
         let most = ((height / 50.0) as usize).clamp(2, 6);
-        let margin = 1.3 * LABEL / height;
-        let between = self.ticks(most).into_iter().map(|(tick, _)| tick);
-        let between = between.filter(|&tick| (margin..1.0 - margin).contains(&self.at(tick)));
-        self.labelled(iter::once(start).chain(between).chain([end]).collect())
+        let ticks = self.range.even_ticks(most, self.scale == Scale::Whole).unwrap_or_else(|| {
+            let margin = 1.3 * LABEL / height;
+            let zero = Some(0.0).filter(|&zero| (margin..1.0 - margin).contains(&self.at(zero)));
+            iter::once(self.range.start).chain(zero).chain([self.range.end]).collect()
+        });
+        self.labelled(ticks)
     }
 
     fn labelled(&self, ticks: Vec<f64>) -> Vec<(f64, String)> {
@@ -181,16 +183,21 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_bar_are_labelled_and_what_has_room_between() {
+    fn both_ends_of_a_bar_are_labelled_and_what_lies_evenly_between() {
         let labels = |start: f64, end: f64, height: f64| {
             let axis = Axis::new("weight", Range { start, end }, Scale::Linear);
             axis.ticks_of_bar(height).into_iter().map(|(_, label)| label).collect::<Vec<_>>()
         };
         assert_eq!(labels(0.0, 0.25, 52.0), ["0", "0.25"]);
-        assert_eq!(labels(0.0, 0.08, 52.0), ["0", "0.05", "0.08"]);
+        assert_eq!(labels(0.0, 0.15, 52.0), ["0", "0.075", "0.150"]);
+        assert_eq!(labels(0.0, 0.08, 52.0), ["0", "0.04", "0.08"]);
         assert_eq!(labels(-0.02, 2.0, 52.0), ["−0.02", "2.00"]);
+        assert_eq!(labels(-0.025, 0.06, 52.0), ["−0.025", "0", "0.060"]);
+        assert_eq!(labels(-2.5e8, 1e8, 52.0), ["−2.5e8", "0", "1e8"]);
         assert_eq!(labels(0.0, 0.4, 300.0), ["0", "0.1", "0.2", "0.3", "0.4"]);
-        assert_eq!(labels(0.0, 63.0, 300.0), ["0", "20", "40", "63"]);
+        let places = Axis::new("position", Range { start: 0.0, end: 63.0 }, Scale::Whole);
+        let places = places.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(places, ["0", "21", "42", "63"]);
     }
 
     #[test]

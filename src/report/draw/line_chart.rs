@@ -66,8 +66,7 @@ impl LineChart {
 
     /// An empty chart that fills a picture below a legend of one line.
     pub fn filling(picture: &Picture, x: Axis, y: Axis) -> Self {
-        let (_, height) = picture.size();
-        Self::new(HEADING + 30.0, f64::from(height) - HEADING - 82.0, x, y)
+        Self::new(HEADING + 30.0, picture.height - HEADING - 82.0, x, y)
     }
 
     /// The place of a value: not a number where it has none, outside the area where it lies outside the axes.

@@ -34,7 +34,22 @@ impl Range {
         (first..=last).map(|i| i as f64 * step).collect()
     }
 
-    /// The same, at whole numbers only.
+    /// Both ends and what lies evenly between them, in at most `most` parts: in as many as have a length of one round
+    /// digit, or else of two; zero, where it is within, is among them. None where no number of parts has, or these
+    /// are not `whole` where they are asked to be.
+    pub fn even_ticks(&self, most: usize, whole: bool) -> Option<Vec<f64>> {
+        let is_whole = |value: f64| (value - value.round()).abs() < 1e-6 * value.abs().max(1.0);
+        let digits = |step: f64| step / 10f64.powf(step.log10().floor());
+        let is_round =
+            |step: f64| [1.0, 2.0, 2.5, 5.0, 10.0].iter().any(|round| (digits(step) - round).abs() < 1e-6);
+        let even = (1..=most).map(|parts| (parts, self.length() / parts as f64)).filter(|&(_, step)| {
+            is_whole(self.start / step) && is_whole(10.0 * digits(step)) && (is_whole(step) || !whole)
+        });
+        let (parts, step) = even.max_by_key(|&(parts, step)| (is_round(step), parts))?;
+        Some((0..=parts).map(|part| self.start + part as f64 * step).collect())
+    }
+
+    /// The same as [`ticks`](Self::ticks), at whole numbers only.
     pub fn whole_ticks(&self, most: usize) -> Vec<f64> {
         self.ticks(most).into_iter().filter(|tick| tick.fract() == 0.0).collect()
     }
@@ -68,9 +83,14 @@ fn round_up_to<const N: usize>(value: f64, factors: [f64; N]) -> f64 {
 
 /// A number in powers of ten, with up to three digits that count, as `2.5e-4`.
 pub(crate) fn scientific(value: f64) -> String {
-    let text = format!("{value:.2e}");
+    let text = format!("{:.2e}", value.abs());
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-    format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+    format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The sign of a value, a true minus.
+fn minus(value: f64) -> &'static str {
+    if value < 0.0 { "−" } else { "" }
 }
 
 /// A number with the three digits that count, as `0.297`, `2.97`, `297` or `2.97e-5`.
@@ -78,16 +98,16 @@ pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
-    let text = scientific(value);
+    let (text, size) = (scientific(value), value.abs());
     let text = match text.split_once('e').and_then(|(_, power)| power.parse().ok()) {
         Some(power @ -3..=1i32) => {
-            let text = format!("{value:.*}", (2 - power) as usize);
+            let text = format!("{size:.*}", (2 - power) as usize);
             text.trim_end_matches('0').trim_end_matches('.').to_string()
         }
-        Some(2..=3) => format!("{value:.0}"),
-        _ => text,
+        Some(2..=3) => format!("{size:.0}"),
+        _ => return text,
     };
-    text.replacen('-', if value < 0.0 { "−" } else { "-" }, 1)
+    format!("{}{text}", minus(value))
 }
 
 /// Labels for ticks that all show the digits their distance needs; very small and very large values
@@ -108,7 +128,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
         // The nearest multiple of the step is zero, not a rounding error beside it.
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
         _ if exponential => scientific(tick),
-        _ if digits == 0 => format!("{}{}", if tick < 0.0 { "−" } else { "" }, thousands(tick.abs())),
+        _ if digits == 0 => format!("{}{}", minus(tick), thousands(tick.abs())),
         _ => fixed(tick, digits),
     };
     ticks.iter().map(label).collect()

@@ -17,6 +17,8 @@ pub(crate) const WIDTH: f64 = 900.0;
 pub(crate) const MARGIN: f64 = 18.0;
 /// Below this line a picture's content begins; its title is above.
 pub(crate) const HEADING: f64 = 64.0;
+/// From a line of the note to the next.
+const NOTE_LINE: f64 = 17.0;
 
 /// The file format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,25 +89,32 @@ pub(super) enum Shape {
 pub struct Picture {
     /// The file name without its extension, as `loss`.
     pub name: &'static str,
-    height: f64,
+    /// The height of what is drawn from 0 on: the first line of the heading, and all below it.
+    pub(super) height: f64,
+    /// What further lines of the note take: they push the heading up, above 0.
+    pub(super) above: f64,
     pub(super) shapes: Vec<Shape>,
 }
 
 impl Picture {
-    /// An empty picture of this height, with its title and, below it, what is to be known about it.
+    /// An empty picture of this height, with its title and, below it, what is to be known about it, in as many lines
+    /// as that takes.
     pub(crate) fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
-        let mut picture = Self { name, height, shapes: Vec::new() };
         let width = WIDTH - 2.0 * MARGIN;
         let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
-        for (text, y, look) in [(title, 24.0, bold), (note, 46.0, muted)] {
-            picture.text(&look.fit(text, width), (MARGIN, y), &look);
+        let lines = muted.lines(note, width);
+        let above = NOTE_LINE * lines.len().saturating_sub(1) as f64;
+        let mut picture = Self { name, height, above, shapes: Vec::new() };
+        picture.text(&bold.fit(title, width), (MARGIN, 24.0 - above), &bold);
+        for (i, line) in lines.iter().enumerate() {
+            picture.text(line, (MARGIN, 46.0 - above + NOTE_LINE * i as f64), &muted);
         }
         picture
     }
 
     /// Width and height in logical pixels.
     pub(crate) fn size(&self) -> (u32, u32) {
-        (WIDTH as u32, self.height.ceil() as u32)
+        (WIDTH as u32, (self.above + self.height).ceil() as u32)
     }
 
     /// A filled rectangle.

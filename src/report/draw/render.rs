@@ -46,7 +46,8 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     let size = (width * fine, height * fine);
     let mut drawn = RgbImage::from_pixel(size.0, size.1, Rgb([255; 3]));
     let backend = BitMapBackend::with_buffer(&mut drawn, size);
-    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine) }.draw(picture)?;
+    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine), above: picture.above }
+        .draw(picture)?;
     if fine == 1 {
         return Ok(drawn);
     }
@@ -72,8 +73,10 @@ pub(crate) fn vector(picture: &Picture) -> Result<String> {
     let mut svg = String::new();
     {
         let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
-        let mut surface = Surface { backend, is_bitmap: false, unit: f64::from(VECTOR_UNIT) };
-        let paper = Rect { left: 0.0, top: 0.0, width: f64::from(width), height: f64::from(height) };
+        let unit = f64::from(VECTOR_UNIT);
+        let mut surface = Surface { backend, is_bitmap: false, unit, above: picture.above };
+        let paper =
+            Rect { left: 0.0, top: -picture.above, width: f64::from(width), height: f64::from(height) };
         surface.shape(&Shape::Rect { rect: paper, color: BACKGROUND })?;
         surface.draw(picture)?;
         surface.backend.present().map_err(failed)?;
@@ -85,11 +88,12 @@ pub(crate) fn vector(picture: &Picture) -> Result<String> {
     Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
 }
 
-/// A backend of plotters, and the size of a logical pixel on it.
+/// A backend of plotters, the size of a logical pixel on it, and how far it reaches above 0.
 struct Surface<B> {
     backend: B,
     is_bitmap: bool,
     unit: f64,
+    above: f64,
 }
 
 impl<B: DrawingBackend> Surface<B> {
@@ -98,7 +102,7 @@ impl<B: DrawingBackend> Surface<B> {
     }
 
     fn device(&self, (x, y): Place) -> (i32, i32) {
-        ((x * self.unit).round() as i32, (y * self.unit).round() as i32)
+        ((x * self.unit).round() as i32, ((y + self.above) * self.unit).round() as i32)
     }
 
     fn corners(&self, rect: Rect) -> [(i32, i32); 2] {
@@ -183,7 +187,7 @@ impl<B: DrawingBackend> Surface<B> {
     fn text_element(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
         let em = look.size * self.unit;
         let down = (HALF_CAPITAL - 0.76) * em;
-        let (x, y) = (place.0 * self.unit, place.1 * self.unit);
+        let (x, y) = (place.0 * self.unit, (place.1 + self.above) * self.unit);
         let (x, y) = if look.upward { (x + down, y) } else { (x, y + down) };
         let turn = if look.upward { FontTransform::Rotate270 } else { FontTransform::None };
         let weight = if look.bold { FontStyle::Bold } else { FontStyle::Normal };

@@ -51,6 +51,19 @@ impl Text {
         f64::from(set(text, self.size as f32, self.bold).1)
     }
 
+    /// The text in lines of at most `width`, broken between words; a wider word is cut.
+    pub fn lines(&self, text: &str, width: f64) -> Vec<String> {
+        let mut lines = Vec::<String>::new();
+        for word in text.split_whitespace() {
+            let longer = lines.last().map(|line| format!("{line} {word}"));
+            match (longer.filter(|longer| self.width(longer) <= width), lines.last_mut()) {
+                (Some(longer), Some(last)) => *last = longer,
+                _ => lines.push(self.fit(word, width)),
+            }
+        }
+        lines
+    }
+
     /// The text, cut at its end with an ellipsis where it would be wider than `width`.
     pub fn fit(&self, text: &str, width: f64) -> String {
         let cuts = text.char_indices().rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));

@@ -17,7 +17,7 @@ use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};
 use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
 use crate::config::Config;
-use crate::terminal::{clock, thousands};
+use crate::terminal::{clock, fixed, thousands};
 use crate::training::Summary;
 
 /// What `report.html` shows: the data of a run as they are.
@@ -118,7 +118,7 @@ impl Page {
 
 /// How a run ended, in words.
 pub(super) fn summary(summary: &Summary) -> Vec<(&'static str, String)> {
-    let nats = |loss: f64| format!("{loss:.4} nats");
+    let nats = |loss: f64| format!("{} nats", fixed(loss, 4));
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let count = |count: f64| Some(thousands(count));
     let lines = [

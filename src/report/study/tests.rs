@@ -102,6 +102,16 @@ fn a_trial_that_lies_above_the_frame_as_a_whole_is_drawn_along_its_edge() {
 }
 
 #[test]
+fn what_a_legend_names_is_drawn_also_of_a_trial_without_a_validation() {
+    let mut study = study(Some(0.5));
+    let grey = format!("stroke=\"#{:02X}{:02X}{:02X}\"", MUTED.0, MUTED.1, MUTED.2);
+    let strokes = |study: &Findings| vector(&trials::picture(study)).matches(&grey).count();
+    let drawn = strokes(&study);
+    study.trials[3].curve.clear();
+    assert_eq!(strokes(&study), drawn, "as many crosses");
+}
+
+#[test]
 fn of_many_trials_the_best_stand_out_and_no_more_than_can_be_seen_are_drawn() {
     let mut study = study(None);
     let (finished, grey) = (mix(BLUE, pale(BLUE), 0.25), mix(MUTED, BACKGROUND, 0.6));

@@ -51,10 +51,11 @@ pub fn picture(findings: &Findings) -> Picture {
         let curve: Vec<_> =
             trial.curve.iter().map(|&(tokens, loss)| (tokens, drawn(findings, loss).min(highest))).collect();
         if trial.ended.is_lost() {
-            let end = curve.last().filter(|_| trial.ended == TrialEnd::Diverged);
-            let end = end.map(|&(tokens, loss)| (tokens, chart.y.clamped(loss)));
+            // One that was lost before its first validation stands where it was lost, below the upper edge.
+            let lost = ((trial.tokens as f64).min(last), below_the_edge(&chart, 7.0));
+            let end = curve.last().map_or(lost, |&(tokens, loss)| (tokens, chart.y.clamped(loss)));
             let (color, mark, name) = look(trial, false);
-            chart.series.push(Series::new(name, color, mark, end));
+            chart.series.push(Series::new(name, color, mark, [end]));
         }
         chart.series.push(Series::new(name, color, Mark::Line(width), curve));
     }
