@@ -9,7 +9,7 @@ use burn_ndarray::NdArray;
 use causal_attention::data::Vocabulary;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
-use causal_attention::ops::Gelu;
+use causal_attention::ops::Activation;
 use causal_attention::terminal::say;
 use rayon::prelude::*;
 
@@ -29,7 +29,7 @@ fn main() {
         d_model: 768,
         heads: 12,
         layers: 12,
-        gelu: Gelu::Tanh,
+        activation: Activation::GeluTanh,
         tie_embeddings: true,
         initialisation: Initialisation::Normal,
         ..ModelConfig::default()

@@ -62,11 +62,15 @@ impl<B: Backend> KeyValueCache<B> {
         self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end))
     }
 
-    /// Appends the keys and values of a packed projection, and returns its queries with the keys and values of
+    /// Appends the keys and values of some places, and returns their queries with the keys and values of
     /// all places. What a rotation does is done then: `options` ask for no other.
-    pub(super) fn extend(&mut self, qkv: Tensor<B, 3>, options: &mut AttentionOptions<B>) -> Projections<B> {
-        let [_, time, _] = qkv.dims();
-        let [mut query, mut key, value] = Projections::Packed(qkv).split(options);
+    pub(super) fn extend(
+        &mut self,
+        projections: Projections<B>,
+        options: &mut AttentionOptions<B>,
+    ) -> Projections<B> {
+        let [mut query, mut key, value] = projections.split(options);
+        let [_, time, _] = query.dims();
         if let ScorePosition::Rotation { cosine, sine } = &options.position {
             let [cosine, sine] = [cosine, sine].map(|table| table.clone().narrow(0, self.time, time));
             query = ops::rotate(query, cosine.clone(), sine.clone());

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// What queries attend over: the keys and values of one attention, and which of them are hidden.
 #[derive(Debug, Clone)]
 pub struct Memory<B: Backend> {
-    /// `[batch, key_time, d_model]`.
+    /// `[batch, key_time, heads * d_head]`.
     key: Tensor<B, 3>,
     /// As `key`.
     value: Tensor<B, 3>,
@@ -63,7 +63,8 @@ impl<B: ops::Backend> SplitHeads<B> {
     ) -> Result<Tensor<B, 3>> {
         let ([d_in, _], [batch, query_time, _]) = (self.query.weight.shape().dims(), query.dims());
         let Memory { key, value, mask } = memory.clone();
-        let [memories, key_time, d_model] = key.dims();
+        let [memories, key_time, _] = key.dims();
+        let [_, d_model] = self.output.weight.shape().dims();
         check_width("query", query.dims(), d_in)?;
         if memories != batch {
             let (query, key) = (query.dims(), key.dims());

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use super::{
     Mask, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeadsConfig,
 };
+use crate::model::ModelConfig;
 use crate::ops::ScorePosition;
-use crate::position::{Direction, Position, PositionScheme};
+use crate::position::{Direction, Position, PositionScheme, Widths};
 
 type B = NdArray;
 
@@ -73,9 +74,10 @@ fn split(width: usize, heads: usize) -> SplitHeads<B> {
 }
 
 fn scores(scheme: PositionScheme, shape: &Shape) -> ScorePosition<B> {
-    let (width, direction) = (shape.heads * shape.d_head, Direction::Causal);
-    let position: Option<Position<B>> =
-        scheme.init(width, shape.heads, shape.time, direction, &Default::default());
+    let Shape { heads, d_head, time, .. } = *shape;
+    let rotation = ModelConfig::default().rotation();
+    let widths = Widths { d_model: heads * d_head, heads, d_head, rotation };
+    let position: Option<Position<B>> = scheme.init(widths, time, Direction::Causal, &Default::default());
     position.map_or(ScorePosition::None, |position| position.scores(shape.time, shape.time))
 }
 

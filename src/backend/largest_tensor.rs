@@ -19,7 +19,7 @@ impl MemoryEstimate {
         let (model, training) = (&config.model, &config.training);
         let limit = format!("and one tensor on {device} takes at most {}", Bytes(most));
         // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
-        let inner = model.inner_width().max(3 * model.d_model);
+        let inner = model.up_width().max(model.qkv_width());
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
         if weights > most {
             let problem = format!(

@@ -54,11 +54,13 @@ impl MemoryEstimate {
         let fused = device.backend.is_cpu()
             && training.kernels == Kernels::Fused
             && training.precision == Precision::F32;
+        let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {
-            true => 6 * model.d_model + model.inner_width(),
+            true => attended + model.up_width(),
             false => {
                 let maps = 3 + usize::from(model.dropout > 0.0);
-                8 * model.d_model + 2 * model.inner_width() + maps * model.heads * time
+                let inner = model.up_width() + model.inner_width();
+                attended + 2 * model.d_model + inner + maps * model.heads * time
             }
         };
         // A quarter more was measured for what lives shortly, and on GPUs, whose memory is lent in pages, twice

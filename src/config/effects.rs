@@ -4,6 +4,7 @@ use super::{Config, OptimizerKind, ScheduleKind};
 use crate::data::{Source, Task, Tokens, Vocabulary};
 use crate::error::Error;
 use crate::model::Architecture;
+use crate::position::{PositionScheme, RopeScaling};
 
 /// Models that are made of blocks of layers.
 const BLOCKS: &str = "models of blocks";
@@ -22,6 +23,7 @@ impl Config {
             Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
         };
         let has_blocks = model.architecture != Architecture::OneLayer;
+        let is_rotary = has_blocks && model.position == PositionScheme::Rotary;
         let is_sgd = training.optimizer == OptimizerKind::Sgd;
         let decays = training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
         // Who alone reads a key that nothing reads here.
@@ -37,8 +39,22 @@ impl Config {
                 "data.tokens" if !is_text => "texts",
                 "data.values" | "data.column" if !is_table => "tables",
                 "model.layers" | "model.position" | "model.norm" if !has_blocks => BLOCKS,
-                "model.norm_epsilon" | "model.feed_forward" | "model.gelu" if !has_blocks => BLOCKS,
-                "model.tie_embeddings" | "model.embedding_norm" if !has_blocks => BLOCKS,
+                "model.norm_kind" | "model.feed_forward" | "model.d_inner" if !has_blocks => BLOCKS,
+                "model.activation" | "model.tie_embeddings" | "model.embedding_norm" if !has_blocks => BLOCKS,
+                "model.embedding_scale" | "model.softcap" if !has_blocks => BLOCKS,
+                "model.norm_epsilon" if !has_blocks && !model.qk_norm => BLOCKS,
+                "model.feed_forward" if model.d_inner > 0 => "`model.d_inner` = 0",
+                "model.rope_theta" | "model.rope_scaling" if !is_rotary => "`model.position` = \"rotary\"",
+                "model.rope_factor" if !is_rotary || model.rope_scaling == RopeScaling::None => {
+                    "rotary positions with a `model.rope_scaling`"
+                }
+                "model.rope_low_frequency_factor"
+                | "model.rope_high_frequency_factor"
+                | "model.rope_original_context"
+                    if !is_rotary || model.rope_scaling != RopeScaling::Llama3 =>
+                {
+                    "rotary positions with `model.rope_scaling` = \"llama3\""
+                }
                 "model.embedding_norm_epsilon" if !(model.embedding_norm && has_blocks) => {
                     "`model.embedding_norm` = true"
                 }
@@ -87,6 +103,13 @@ mod tests {
             (&["training.optimizer=adam", "training.momentum=0.5"], "`training.momentum` = 0.5"),
             (&["model.architecture=one_layer", "model.layers=3"], "`model.layers` = 3"),
             (&["model.architecture=one_layer", "model.feed_forward=3"], "`model.feed_forward` = 3"),
+            (&["model.d_inner=100", "model.feed_forward=3"], "`model.feed_forward` = 3"),
+            (&["model.rope_theta=500000"], "`model.rope_theta` = 500000.0"),
+            (&["model.position=rotary", "model.rope_factor=2"], "`model.rope_factor` = 2.0"),
+            (
+                &["model.position=rotary", "model.rope_scaling=linear", "model.rope_original_context=7"],
+                "`model.rope_original_context` = 7",
+            ),
             (&["model.architecture=one_layer", "model.norm=post"], "`model.norm` = \"post\""),
             (&["model.embedding_norm_epsilon=1e-5"], "`model.embedding_norm_epsilon` = 0.00001"),
             (&["model.tie_embeddings=true", "model.head_bias=true"], "`model.head_bias` = true"),

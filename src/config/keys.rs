@@ -125,11 +125,24 @@ impl Entry {
 /// The present name of a key that had another in an earlier version.
 pub(super) fn present_name<'n>(section: &str, name: &'n str) -> &'n str {
     match (section, name) {
+        ("model", GELU) => "activation",
         ("training", "watch") => "monitor",
         ("tune", "baseline") => "overfit_check",
         _ => name,
     }
 }
+
+/// The present word for a value of a key that had another name.
+pub(super) fn present_value(section: &str, name: &str, value: Value) -> Value {
+    match (section, name, value.as_str()) {
+        ("model", GELU, Some("erf")) => "gelu".into(),
+        ("model", GELU, Some("tanh")) => "gelu_tanh".into(),
+        _ => value,
+    }
+}
+
+/// The name of `model.activation` before there were others, with the values "erf" and "tanh".
+const GELU: &str = "gelu";
 
 /// Every section and key must be known; one that is not is answered with the one that is meant, or else with all
 /// that there are.

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::Config;
-use super::keys::{Entries, Entry, SEARCH, check_keys, present_name};
+use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value};
 use crate::data::Source;
 use crate::error::{Error, Origin, Place, Result, expected};
 
@@ -60,7 +60,10 @@ impl Written {
                     );
                 }
                 _ => match value(written) {
-                    Ok(value) => drop(self.entries.insert(key, Entry::new(value, shown_text, origin))),
+                    Ok(value) => {
+                        let value = present_value(within, name.get_ref(), value);
+                        self.entries.insert(key, Entry::new(value, shown_text, origin));
+                    }
                     Err(problem) => return refuse(&key, problem),
                 },
             }
@@ -103,6 +106,7 @@ impl Written {
             Some(searched) => format!("{SEARCH}.{}", searched.trim_matches('"')),
             None => format!("{section}.{}", present_name(section, name)),
         };
+        let value = present_value(section, name, value);
         if let (SEARCH, Value::Table(space)) = (key.as_str(), &value) {
             self.entries.retain(|key, _| !key.starts_with(SEARCH));
             for (searched, values) in space {
@@ -402,6 +406,12 @@ mod tests {
         );
         let both = said(&format!("{old}\nmonitor = \"train_loss\""), &[]);
         assert!(both.contains("was renamed `monitor`, which stands there too"), "{both}");
+        let activation = |text: &str, set: &str| {
+            Config::parse(text, Path::new("a.toml"), &[set.to_string()]).unwrap().model.activation
+        };
+        use crate::ops::Activation::{Gelu, GeluTanh};
+        assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.heads=2"), GeluTanh);
+        assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.gelu=erf"), Gelu);
         let wrong = said("[training]\nwatch = \"riddle\"", &[]);
         assert!(wrong.starts_with("a.toml:2: `training.monitor` = \"riddle\""), "{wrong}");
     }

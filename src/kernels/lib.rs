@@ -9,8 +9,8 @@
 //! | module | operation |
 //! |---|---|
 //! | [`attention`] | attention from packed or separate queries, keys and values, linear in memory |
-//! | [`linear`] | `x W + b`, fused with [`gelu`] or with dropout and the residual addition |
-//! | [`norm`] | layer norm |
+//! | [`linear`] | `x W + b`, fused with an [`activation`], with a gate, or with dropout and the residual addition |
+//! | [`norm`] | layer norm and RMS norm |
 //! | [`loss`] | cross-entropy with ignored targets and label smoothing |
 //! | [`embedding`] | token embedding with learned positions |
 //! | [`dropout`] | dropout whose mask is computed again instead of being stored |
@@ -36,12 +36,12 @@
 //!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
 #![deny(missing_docs)]
 
+pub mod activation;
 pub mod allocator;
 pub mod attention;
 pub mod dropout;
 pub mod embedding;
 mod few_rows;
-pub mod gelu;
 pub mod linear;
 pub mod loss;
 mod math;

@@ -1,13 +1,13 @@
-//! The linear layer `y = x W + b`, fused with what follows it: GELU, or dropout and the residual addition.
+//! The linear layer `y = x W + b`, fused with what follows it: an activation, or dropout and the residual addition.
 //!
 //! Backward, for a gradient `g` of `x W + b`:
 //! `dx = g W^T`, `dW = x^T g`, `db = ` the sum of the rows of `g`.
 
 use rayon::prelude::*;
 
+use super::activation::{self, Activation};
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
-use super::gelu::{self, Gelu};
 use super::matmul::{is_one_tile, product_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each};
@@ -44,10 +44,10 @@ pub struct Linear<'a> {
 pub enum Epilogue<'a> {
     /// Nothing.
     None,
-    /// GELU. `pre_activation` (`[rows, d_out]`) receives `x W + b` for the backward pass, where there is one.
-    Gelu {
-        /// Which form.
-        form: Gelu,
+    /// An activation. `pre_activation` (`[rows, d_out]`) receives `x W + b` for the backward pass, where there is one.
+    Activation {
+        /// Which one.
+        form: Activation,
         /// Receives `x W + b`.
         pre_activation: Option<&'a mut [f32]>,
     },
@@ -94,7 +94,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     assert_eq!(output.len(), rows * d_out, "output of [{rows}, {d_out}]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
     let saved = match &mut after {
-        Epilogue::Gelu { pre_activation, .. } => pre_activation.take(),
+        Epilogue::Activation { pre_activation, .. } => pre_activation.take(),
         _ => None,
     };
     let saved_length = saved.as_ref().map_or(rows * d_out, |saved| saved.len());
@@ -118,9 +118,9 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
         match after {
             Epilogue::None => bias.into_iter().for_each(|bias| add_bias(bias, &mut tile.numbers)),
-            Epilogue::Gelu { form, .. } => {
+            Epilogue::Activation { form, .. } => {
                 let saved = saved.as_mut().map(|saved| &mut saved.numbers);
-                gelu::add_bias_and_activate(form, bias, &mut tile.numbers, saved);
+                activation::add_bias_and_activate(form, bias, &mut tile.numbers, saved);
             }
             Epilogue::Residual { residual, dropout } => {
                 let start = (tile.rows.start, tile.columns.start);
@@ -129,6 +129,51 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
                 add_bias_and_residual(bias, residual, mask, start, &mut tile.numbers);
             }
         }
+    });
+}
+
+/// `output = f(gate) * up` of a layer whose columns are those of the gate, then as many that it gates; both are left
+/// in `pre_activation` for the backward pass.
+///
+/// # Shapes
+/// `input` `[rows, d_in]`, `pre_activation` `[rows, d_out]`, `output` `[rows, d_out / 2]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn forward_gated(
+    layer: &Linear,
+    input: &[f32],
+    form: Activation,
+    pre_activation: &mut [f32],
+    output: &mut [f32],
+) {
+    let (rows, d_in, d_out, width) = (input.len() / layer.d_in, layer.d_in, layer.d_out, layer.d_out / 2);
+    assert_eq!(
+        [pre_activation.len(), output.len()],
+        [rows * 2 * width, rows * width],
+        "pre-activation and output of {rows} rows of {width}"
+    );
+    assert!(layer.bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
+    let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
+    let is_few = (1..=few_rows::MOST_ROWS).contains(&rows);
+    if is_few {
+        few_rows::product(input, weight, pre_activation);
+    }
+    let (tile_rows, tile_columns) = if is_few { (rows, width) } else { tile_size(rows, width, 2 * d_in) };
+    let (gates, ups) = MatrixMut::new(pre_activation, d_out).split_columns(width);
+    let [gates, ups, outputs] = [gates, ups, MatrixMut::new(output, width)]
+        .map(|matrix| matrix.tiles(tile_rows, tile_columns).into_par_iter());
+    let [of_gate, of_up] = [0..width, width..d_out].map(|columns| weight.part(0..d_in, columns));
+    let tiles = gates.zip(ups).zip(outputs);
+    for_each(tiles, 2 * tile_rows * tile_columns * d_in, |((mut gate, mut up), mut output)| {
+        if !is_few {
+            product_tile(&mut gate, input, of_gate);
+            product_tile(&mut up, input, of_up);
+        }
+        let bias = layer.bias.map(|bias| bias.split_at(width));
+        let bias = bias.map(|(gate, up)| [gate, up].map(|bias| &bias[output.columns.clone()]));
+        let products = [&mut gate.numbers, &mut up.numbers];
+        activation::add_bias_and_gate(form, bias, products, &mut output.numbers);
     });
 }
 

@@ -1,11 +1,12 @@
-//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016).
+//! Layer normalisation (Ba, Kiros and Hinton, *Layer normalization*, 2016), and by the root mean square alone
+//! (Zhang and Sennrich, *Root mean square layer normalization*, 2019), which takes the mean for zero.
 //!
 //! The residual addition before a norm is part of the [linear layer](super::linear) that makes it, so that
 //! the sum is written once and nothing but the norm is left here.
 //!
 //! For each row `x` of width `d`: `y = gamma * h + beta` with `h = (x - mean) / sqrt(variance + epsilon)`.
 //! Backward, with `g = gamma * dy` and `r = 1 / sqrt(variance + epsilon)`: `dx = r * (g - mean(g) - h *
-//! mean(g * h))`, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
+//! mean(g * h))`, without `mean(g)` in an RMS norm, and over all rows `dgamma = sum of dy * h`, `dbeta = sum of dy`.
 
 use rayon::prelude::*;
 
@@ -14,9 +15,11 @@ use super::pool;
 use super::sums::add_piece;
 use super::vector::{sum_map, update, vectorized};
 
-/// The parameters of a layer normalisation.
+/// The parameters of a normalisation.
 #[derive(Clone, Copy, Debug)]
-pub struct LayerNorm<'a> {
+pub struct Norm<'a> {
+    /// Whether the mean is taken off, as in a layer norm.
+    pub is_centred: bool,
     /// Scale `[d_model]`.
     pub gamma: &'a [f32],
     /// Shift `[d_model]`.
@@ -33,12 +36,7 @@ pub struct LayerNorm<'a> {
 ///
 /// # Panics
 /// If the lengths do not fit each other.
-pub fn forward(
-    norm: &LayerNorm,
-    input: &[f32],
-    [mean, inverse_deviation]: [&mut [f32]; 2],
-    output: &mut [f32],
-) {
+pub fn forward(norm: &Norm, input: &[f32], [mean, inverse_deviation]: [&mut [f32]; 2], output: &mut [f32]) {
     let (rows, width) = (mean.len(), norm.gamma.len());
     assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
     assert_eq!(inverse_deviation.len(), rows, "statistics of [{rows}]");
@@ -62,7 +60,7 @@ pub fn forward(
 /// # Panics
 /// If the lengths do not fit each other.
 pub fn backward(
-    norm: &LayerNorm,
+    norm: &Norm,
     input: &[f32],
     [mean, inverse_deviation]: [&[f32]; 2],
     output_gradient: &[f32],
@@ -85,7 +83,7 @@ pub fn backward(
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
     let written = input_gradient.par_chunks_mut(piece).zip(partial.par_chunks_mut(2 * width));
     for_each(read.zip(written), piece * 4, |(((x, dy), statistics), (dx, partial))| {
-        backward_rows(norm.gamma, x, statistics, dy, dx, partial);
+        backward_rows(norm, x, statistics, dy, dx, partial);
     });
     for (sums, first) in [(Some(gamma_gradient), 0), (beta_gradient, width)] {
         let Some(sums) = sums else { continue };
@@ -97,7 +95,7 @@ pub fn backward(
 vectorized! {
     fn normalise_rows(
         simd;
-        norm: &LayerNorm<'_>,
+        norm: &Norm<'_>,
         input: &[f32],
         mean: &mut [f32],
         inverse_deviation: &mut [f32],
@@ -106,7 +104,8 @@ vectorized! {
         let width = norm.gamma.len();
         let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
         for ((x, y), (mean_out, inverse_out)) in rows.zip(mean.iter_mut().zip(inverse_deviation)) {
-            let mean = sum_map(simd, [x], |[x]| x) / width as f32;
+            let sum = if norm.is_centred { sum_map(simd, [x], |[x]| x) } else { 0.0 };
+            let mean = sum / width as f32;
             let variance = sum_map(simd, [x], |[x]| (x - mean) * (x - mean)) / width as f32;
             let inverse = 1.0 / (variance + norm.epsilon).sqrt();
             match norm.beta {
@@ -121,13 +120,14 @@ vectorized! {
 
     fn backward_rows(
         simd;
-        gamma: &[f32],
+        norm: &Norm<'_>,
         input: &[f32],
         statistics: (&[f32], &[f32]),
         output_gradient: &[f32],
         input_gradient: &mut [f32],
         partial: &mut [f32],
     ) {
+        let Norm { gamma, is_centred, .. } = *norm;
         let width = gamma.len();
         partial.fill(0.0);
         let (dgamma, dbeta) = partial.split_at_mut(width);
@@ -135,7 +135,8 @@ vectorized! {
             let here = row * width..(row + 1) * width;
             let (x, dy) = (&input[here.clone()], &output_gradient[here]);
             let (mean, inverse) = (statistics.0[row], statistics.1[row]);
-            let mean_g = sum_map(simd, [dy, gamma], |[dy, g]| dy * g) / width as f32;
+            let sum_g = if is_centred { sum_map(simd, [dy, gamma], |[dy, g]| dy * g) } else { 0.0 };
+            let mean_g = sum_g / width as f32;
             let sum_gh = sum_map(simd, [dy, gamma, x], |[dy, g, x]| dy * g * (x - mean)) * inverse;
             let mean_gh = sum_gh / width as f32;
             update(simd, dx, [dy, gamma, x], |_, [dy, g, x]| {

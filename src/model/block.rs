@@ -7,21 +7,21 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
-use crate::ops::{self, LayerNorm, ScorePosition};
+use crate::ops::{self, Norm, ScorePosition};
 
 /// Attention and a feed-forward layer.
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
     /// Before or after the self-attention.
-    pub attention_norm: LayerNorm<B>,
+    pub attention_norm: Norm<B>,
     /// Looks at other places.
     pub attention: MultiHeadAttention<B>,
     /// Before or after the cross-attention.
-    pub cross_attention_norm: Option<LayerNorm<B>>,
+    pub cross_attention_norm: Option<Norm<B>>,
     /// Looks at a memory, in a block that reads one.
     pub cross_attention: Option<SplitHeads<B>>,
     /// Before or after the feed-forward layer.
-    pub feed_forward_norm: LayerNorm<B>,
+    pub feed_forward_norm: Norm<B>,
     /// Works on each place by itself.
     pub feed_forward: FeedForward<B>,
     /// Where the norms stand.
@@ -35,7 +35,7 @@ impl<B: Backend> Block<B> {
     /// # Errors
     /// Those of [`ModelConfig::check`].
     pub fn new(config: &ModelConfig, reads_memory: bool, device: &B::Device) -> Result<Self> {
-        let norm = || LayerNorm::new(config.d_model, config.norm_epsilon, config.bias, device);
+        let norm = || config.stream_norm(device);
         Ok(Self {
             attention_norm: norm(),
             attention: config.attention().init(device)?,

@@ -8,8 +8,8 @@ use burn_flex::Flex;
 use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
 use super::{Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes};
-use crate::ops::LayerNorm;
-use crate::position::Direction;
+use crate::ops::{Norm, NormKind};
+use crate::position::{Direction, Widths};
 use crate::{Error, Result};
 
 /// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
@@ -88,11 +88,12 @@ impl ModelConfig {
             (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
         };
         let norm = || match self.norm {
-            NormPlacement::Pre => Some(LayerNorm::new(self.d_model, self.norm_epsilon, self.bias, device)),
+            NormPlacement::Pre => Some(self.stream_norm(device)),
             NormPlacement::Post => None,
         };
-        let position =
-            |context, direction| self.position.init(self.d_model, self.heads, context, direction, device);
+        let d_head = self.head_width();
+        let widths = Widths { d_model: self.d_model, heads: self.heads, d_head, rotation: self.rotation() };
+        let position = |context, direction| self.position.init(widths, context, direction, device);
         let encoder = || -> Result<Encoder<B>> {
             let position = position(sizes.source_context.unwrap_or(0), Direction::Both);
             Ok(Encoder { embedding: embedding(), position, blocks: blocks(false)?, norm: norm() })
@@ -104,6 +105,15 @@ impl ModelConfig {
             blocks: blocks(reads_source)?,
             norm: norm(),
             head: (!self.tie_embeddings).then(|| head(self.head_bias)),
+            softcap: self.softcap,
         }))
+    }
+
+    /// A norm of the residual stream.
+    pub(super) fn stream_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        match self.norm_kind {
+            NormKind::Layer => Norm::layer(self.d_model, self.norm_epsilon, self.bias, device),
+            NormKind::Rms => Norm::rms(self.d_model, self.norm_epsilon, device),
+        }
     }
 }

@@ -65,7 +65,8 @@ impl<B: ops::Backend> Model<B> {
 mod tests {
     use super::*;
     use crate::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes};
-    use crate::position::PositionScheme;
+    use crate::ops::{Activation, NormKind};
+    use crate::position::{PositionScheme, RopeScaling};
     use burn::tensor::{TensorData, Tolerance};
     use burn_flex::Flex;
     use burn_ndarray::NdArray;
@@ -94,6 +95,19 @@ mod tests {
                 }
             }
         }
+        configs.push(ModelConfig {
+            norm_kind: NormKind::Rms,
+            activation: Activation::Swiglu,
+            qk_norm: true,
+            d_head: 8,
+            softcap: 10.0,
+            embedding_scale: 2.0,
+            position: PositionScheme::Rotary,
+            rope_scaling: RopeScaling::Llama3,
+            rope_factor: 4.0,
+            rope_original_context: 9,
+            ..configs[0].clone()
+        });
         configs
     }
 

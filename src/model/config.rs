@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{initialisation::Initialisation, residual::NormPlacement};
 use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
-use crate::ops::Gelu;
-use crate::position::PositionScheme;
+use crate::ops::{Activation, NormKind};
+use crate::position::{PositionScheme, RopeScaling, Rotation};
 use crate::{Error, Result};
 
 /// Which parts the model is made of.
@@ -30,8 +30,10 @@ pub struct ModelConfig {
     pub architecture: Architecture,
     /// Width of the embeddings and the residual stream. 64 learns the sequence tasks in seconds on two cores.
     pub d_model: usize,
-    /// Number of heads; divides `d_model`. 4 leaves each head a width of 16.
+    /// Number of heads. 4 leaves each head a width of 16.
     pub heads: usize,
+    /// Width of a head; 0 (the default) for `d_model` / `heads`, which must then divide.
+    pub d_head: usize,
     /// Number of key and value heads, which divides `heads`; 0 (the default) for as many as `heads`.
     pub key_value_heads: usize,
     /// Number of blocks. 2 is the least that can copy what followed an earlier match.
@@ -39,23 +41,51 @@ pub struct ModelConfig {
     /// Probability of dropping attention weights and elements of the sub-layers' outputs while
     /// training. 0: the tasks' training sets are large enough for small models.
     pub dropout: f64,
+    /// Whether each head's query and key pass an RMS norm before they meet, as in Qwen3: scores stay bounded at high
+    /// learning rates. That of self-attention.
+    pub qk_norm: bool,
     /// Position scheme. Learned, the simplest that works.
     pub position: PositionScheme,
+    /// Base of the frequencies of rotary positions. 10000: the paper's. Llama 3 has 500000, for long texts.
+    pub rope_theta: f64,
+    /// How rotary positions are slowed down, for texts longer than those of training.
+    pub rope_scaling: RopeScaling,
+    /// By how much they are slowed down. 1: not at all.
+    pub rope_factor: f64,
+    /// With "llama3": planes that turn less often than this within the original context are slowed by all of the
+    /// factor.
+    pub rope_low_frequency_factor: f64,
+    /// With "llama3": planes that turn more often than this keep their speed.
+    pub rope_high_frequency_factor: f64,
+    /// With "llama3": the length that the model was first trained on.
+    pub rope_original_context: usize,
     /// Where the norms stand. Pre-norm trains without warm-up.
     pub norm: NormPlacement,
-    /// Epsilon of the layer norms, added to the variance. 1e-5: PyTorch's and GPT-2's default.
+    /// Which norm. An RMS norm, Llama's, has no shift whatever `bias` says.
+    pub norm_kind: NormKind,
+    /// Epsilon of the norms, added to the variance or mean square. 1e-5: PyTorch's, GPT-2's and Llama's default.
     pub norm_epsilon: f64,
     /// Inner width of the feed-forward layers, in multiples of `d_model`. 4 since the first Transformer.
     pub feed_forward: usize,
-    /// Form of GELU. The exact one; GPT-2's weights want "tanh".
-    pub gelu: Gelu,
-    /// Whether projections and norms have biases, as in the first Transformer and GPT-2.
+    /// Inner width of the feed-forward layers in numbers; 0 (the default) for `feed_forward` * `d_model`. Gated layers
+    /// usually take 8/3 of `d_model`, which gives as many weights as 4 without a gate.
+    pub d_inner: usize,
+    /// Activation of the feed-forward layers. GPT-2's weights want "gelu_tanh", Llama's "swiglu".
+    pub activation: Activation,
+    /// Whether projections and layer norms have biases, as in the first Transformer and GPT-2.
     pub bias: bool,
+    /// Whether the projections of queries, keys and values have biases, as Qwen2's alone do. Left out: as `bias`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_key_value_bias: Option<bool>,
     /// Whether the output layer has a bias. Off, as in GPT-2 and most that followed. The output layer of
     /// the one-layer decoder has one where `bias` is on.
     pub head_bias: bool,
     /// Whether the output layer shares the weight of the token embedding. Off: small vocabularies save little by it.
     pub tie_embeddings: bool,
+    /// What token embeddings are multiplied by. Gemma has the root of `d_model`.
+    pub embedding_scale: f64,
+    /// Bounds the logits: they become `softcap` * tanh(logits / `softcap`), as in Gemma 2. 0: unbounded.
+    pub softcap: f64,
     /// Whether a norm follows the embeddings, as in BERT. Off, as in GPT-2.
     pub embedding_norm: bool,
     /// Epsilon of that norm. 1e-12: BERT's.
@@ -70,17 +100,30 @@ impl Default for ModelConfig {
             architecture: Architecture::default(),
             d_model: 64,
             heads: 4,
+            d_head: 0,
             key_value_heads: 0,
             layers: 2,
             dropout: 0.0,
+            qk_norm: false,
             position: PositionScheme::default(),
+            rope_theta: 10_000.0,
+            rope_scaling: RopeScaling::default(),
+            rope_factor: 1.0,
+            rope_low_frequency_factor: 1.0,
+            rope_high_frequency_factor: 4.0,
+            rope_original_context: 8192,
             norm: NormPlacement::default(),
+            norm_kind: NormKind::default(),
             norm_epsilon: 1e-5,
             feed_forward: 4,
-            gelu: Gelu::default(),
+            d_inner: 0,
+            activation: Activation::default(),
             bias: true,
+            query_key_value_bias: None,
             head_bias: false,
             tie_embeddings: false,
+            embedding_scale: 1.0,
+            softcap: 0.0,
             embedding_norm: false,
             embedding_norm_epsilon: 1e-12,
             initialisation: Initialisation::default(),
@@ -118,8 +161,42 @@ impl ModelConfig {
                 return Err(Error::key(key, value, format!("is too large: at most {most}")));
             }
         }
+        for (key, value, most) in
+            [("model.d_head", self.d_head, 65_536), ("model.d_inner", self.d_inner, 64 * 65_536)]
+        {
+            if value > most {
+                return Err(Error::key(key, value, format!("is too large: at most {most}")));
+            }
+        }
         self.attention().check()?;
-        self.position.check(self.d_model / self.heads)?;
+        self.position.check(self.head_width())?;
+        for (key, value, least) in [
+            ("model.rope_theta", self.rope_theta, f64::MIN_POSITIVE),
+            ("model.rope_factor", self.rope_factor, 1.0),
+            ("model.rope_low_frequency_factor", self.rope_low_frequency_factor, f64::MIN_POSITIVE),
+            ("model.embedding_scale", self.embedding_scale, f64::MIN_POSITIVE),
+            ("model.softcap", self.softcap, 0.0),
+        ] {
+            if !(value >= least && value < f64::from(f32::MAX)) {
+                let least = match least {
+                    f64::MIN_POSITIVE => "above 0".to_string(),
+                    least => format!("at least {least}"),
+                };
+                return Err(Error::key(key, value, format!("must be a number {least}")));
+            }
+        }
+        let low = self.rope_low_frequency_factor;
+        if !(self.rope_high_frequency_factor > low && self.rope_high_frequency_factor.is_finite()) {
+            let problem = format!("must be above `model.rope_low_frequency_factor` = {low}");
+            return Err(Error::key(
+                "model.rope_high_frequency_factor",
+                self.rope_high_frequency_factor,
+                problem,
+            ));
+        }
+        if self.rope_original_context == 0 {
+            return Err(Error::key("model.rope_original_context", 0, "must be at least 1"));
+        }
         for (key, value) in [
             ("model.norm_epsilon", self.norm_epsilon),
             ("model.embedding_norm_epsilon", self.embedding_norm_epsilon),
@@ -144,23 +221,56 @@ impl ModelConfig {
     pub fn inner_width(&self) -> usize {
         match self.architecture {
             Architecture::OneLayer => 0,
+            Architecture::Decoder | Architecture::EncoderDecoder if self.d_inner > 0 => self.d_inner,
             Architecture::Decoder | Architecture::EncoderDecoder => self.feed_forward * self.d_model,
+        }
+    }
+
+    /// The columns of their first matrix: gated ones have two for each number within.
+    pub fn up_width(&self) -> usize {
+        if self.activation.is_gated() { 2 * self.inner_width() } else { self.inner_width() }
+    }
+
+    /// The width of a head. [`Self::check`] lets no number of heads pass that has none.
+    pub fn head_width(&self) -> usize {
+        if self.d_head > 0 { self.d_head } else { self.d_model / self.heads }
+    }
+
+    /// The columns of the projection that makes queries, keys and values.
+    pub fn qkv_width(&self) -> usize {
+        let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
+        (self.heads + 2 * shared) * self.head_width()
+    }
+
+    /// How fast rotary positions turn.
+    pub fn rotation(&self) -> Rotation {
+        Rotation {
+            theta: self.rope_theta,
+            scaling: self.rope_scaling,
+            factor: self.rope_factor,
+            low_frequency_factor: self.rope_low_frequency_factor,
+            high_frequency_factor: self.rope_high_frequency_factor,
+            original_context: self.rope_original_context,
         }
     }
 
     /// The self-attention of each layer.
     pub(super) fn attention(&self) -> MultiHeadAttentionConfig {
         MultiHeadAttentionConfig::new(self.d_model, self.heads)
+            .with_d_head((self.d_head > 0).then_some(self.d_head))
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
             .with_dropout(self.dropout)
             .with_bias(self.bias)
+            .with_query_key_value_bias(self.query_key_value_bias)
+            .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
     }
 
     /// The cross-attention of each layer that has one.
     pub(super) fn cross_attention(&self) -> SplitHeadsConfig {
         SplitHeadsConfig::new(self.d_model, self.d_model, self.heads)
+            .with_d_head((self.d_head > 0).then_some(self.d_head))
             .with_dropout(self.dropout)
-            .with_bias(self.bias)
+            .with_bias(self.query_key_value_bias.unwrap_or(self.bias))
             .with_output_bias(self.bias)
     }
 }

@@ -16,7 +16,7 @@ use super::encoder::{Encoder, Source};
 use super::maps::AttentionMaps;
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
-use crate::ops::{self, LayerNorm};
+use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
 
 /// A stack of causal blocks over embeddings.
@@ -31,9 +31,11 @@ pub struct Decoder<B: Backend> {
     /// Attention and feed-forward layers.
     pub blocks: Vec<Block<B>>,
     /// Ends a pre-norm stack.
-    pub norm: Option<LayerNorm<B>>,
+    pub norm: Option<Norm<B>>,
     /// `d_model` to `vocab`; absent where the token embedding serves as head.
     pub head: Option<Linear<B>>,
+    /// The bound of the logits; 0 for none.
+    pub softcap: f64,
 }
 
 impl<B: ops::Backend> Decoder<B> {
@@ -96,9 +98,13 @@ impl<B: ops::Backend> Decoder<B> {
             Some(norm) => norm.forward(x),
             None => x,
         };
-        match &self.head {
+        let logits = match &self.head {
             Some(head) => ops::linear(head, x),
             None => ops::tied_linear(&self.embedding.token, x),
+        };
+        match self.softcap {
+            0.0 => logits,
+            cap => (logits / cap).tanh() * cap,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! From tokens to the residual stream: token embedding, position, dropout.
+//! From tokens to the residual stream: token embedding, position, norm, dropout.
 
 use burn::module::{Initializer, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::config::ModelConfig;
-use crate::ops::{self, LayerNorm};
+use crate::ops::{self, Norm, NormKind};
 use crate::{Error, Result};
 
 /// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
@@ -22,19 +22,25 @@ pub struct Embeddings<B: Backend> {
     /// One row a token, `[vocab, d_model]`.
     pub token: Embedding<B>,
     /// After the sum of token and position, as in BERT.
-    pub norm: Option<LayerNorm<B>>,
+    pub norm: Option<Norm<B>>,
     /// On the result.
     pub dropout: Dropout,
+    /// What the token embeddings are multiplied by.
+    pub scale: f64,
 }
 
 impl<B: Backend> Embeddings<B> {
     /// Embeddings of `vocab` tokens.
     pub fn new(config: &ModelConfig, vocab: usize, device: &B::Device) -> Self {
-        let norm = || LayerNorm::new(config.d_model, config.embedding_norm_epsilon, true, device);
+        let norm = || match config.norm_kind {
+            NormKind::Layer => Norm::layer(config.d_model, config.embedding_norm_epsilon, true, device),
+            NormKind::Rms => Norm::rms(config.d_model, config.embedding_norm_epsilon, device),
+        };
         Self {
             token: token_embedding(vocab, config.d_model, device),
             norm: config.embedding_norm.then(norm),
             dropout: DropoutConfig::new(config.dropout).init(),
+            scale: config.embedding_scale,
         }
     }
 }
@@ -56,7 +62,16 @@ impl<B: ops::Backend> Embeddings<B> {
                 position.dims()
             )));
         }
-        let embedded = ops::embedding(&self.token, tokens, position);
+        let embedded = match self.scale {
+            1.0 => ops::embedding(&self.token, tokens, position),
+            scale => {
+                let embedded = ops::embedding(&self.token, tokens, None) * scale;
+                match position {
+                    Some(position) => embedded + position.unsqueeze(),
+                    None => embedded,
+                }
+            }
+        };
         let embedded = match &self.norm {
             Some(norm) => norm.forward(embedded),
             None => embedded,

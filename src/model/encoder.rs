@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 use super::{block::Block, embedding::Embeddings};
 use crate::attention::Mask;
-use crate::ops::{self, LayerNorm};
+use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ pub struct Encoder<B: Backend> {
     /// Attention and feed-forward layers.
     pub blocks: Vec<Block<B>>,
     /// Ends a pre-norm stack.
-    pub norm: Option<LayerNorm<B>>,
+    pub norm: Option<Norm<B>>,
 }
 
 impl<B: ops::Backend> Encoder<B> {

@@ -1,6 +1,6 @@
 //! The feed-forward layer: the same small network at every place,
-//! `dropout(gelu(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762,
-//! section 3.3; with GELU instead of ReLU as in GPT-2).
+//! `dropout(f(x W_up + b_up) W_down + b_down)` (Vaswani et al., 2017, arXiv 1706.03762, section 3.3, with ReLU
+//! for `f`; [`Activation`] has those that came later).
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
@@ -9,20 +9,20 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::config::ModelConfig;
 use crate::Result;
 use crate::attention::{check_residual, check_width};
-use crate::ops::{self, Gelu};
+use crate::ops::{self, Activation};
 
-/// Two linear layers with GELU between them and dropout at the end.
+/// Two linear layers with an activation between them and dropout at the end.
 #[derive(Module, Debug)]
 pub struct FeedForward<B: Backend> {
-    /// `d_model` to `d_inner`.
+    /// `d_model` to `d_inner`; with a gate to `2 * d_inner`, the gate's columns before those that it gates.
     pub up: Linear<B>,
     /// `d_inner` to `d_model`.
     pub down: Linear<B>,
     /// On the output.
     pub dropout: Dropout,
-    /// Form of the activation.
+    /// What stands between them.
     #[module(skip)]
-    pub gelu: Gelu,
+    pub activation: Activation,
 }
 
 impl<B: Backend> FeedForward<B> {
@@ -31,10 +31,10 @@ impl<B: Backend> FeedForward<B> {
         let linear =
             |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(config.bias).init(device);
         Self {
-            up: linear(config.d_model, config.inner_width()),
+            up: linear(config.d_model, config.up_width()),
             down: linear(config.inner_width(), config.d_model),
             dropout: DropoutConfig::new(config.dropout).init(),
-            gelu: config.gelu,
+            activation: config.activation,
         }
     }
 }
@@ -52,6 +52,6 @@ impl<B: ops::Backend> FeedForward<B> {
         let [d_model, _] = self.up.weight.shape().dims();
         check_width("input", input.dims(), d_model)?;
         check_residual(Some(&residual), input.dims())?;
-        Ok(ops::feed_forward([&self.up, &self.down], self.gelu, &self.dropout, input, residual))
+        Ok(ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual))
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::attention::check_width;
-use crate::ops::{self, LayerNorm};
+use crate::ops::{self, Norm};
 
 /// Where the norm stands around a residual connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ impl NormPlacement {
     /// [`crate::Error::Shape`] where `x` is not as wide as the norm; and those of the sub-layer.
     pub fn apply<B: ops::Backend>(
         self,
-        norm: &LayerNorm<B>,
+        norm: &Norm<B>,
         x: Tensor<B, 3>,
         sub_layer: impl FnOnce(Tensor<B, 3>, Tensor<B, 3>) -> Result<Tensor<B, 3>>,
     ) -> Result<Tensor<B, 3>> {

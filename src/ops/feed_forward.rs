@@ -1,4 +1,4 @@
-//! The feed-forward layer with its residual connection, `residual + dropout(gelu(x W_up + b_up) W_down + b_down)`.
+//! The feed-forward layer with its residual connection, `residual + dropout(f(x W_up + b_up) W_down + b_down)`.
 
 use burn::nn::{Dropout, Linear};
 use burn::tensor::{Tensor, ops::FloatTensor};
@@ -7,30 +7,30 @@ use super::dropout::draw;
 use super::linear::{Layer, kernel_layer};
 use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, precision};
-use super::{Backend, Floats, Gelu, HostAccess, gelu};
+use super::{Activation, Backend, Floats, HostAccess};
+use crate::kernels::activation::{activate_and_differentiate, gate_and_differentiate};
 use crate::kernels::dropout::Dropout as DropoutMask;
-use crate::kernels::gelu::{Gelu as KernelGelu, activate_and_differentiate};
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
-/// The feed-forward layer with its residual connection: `residual + dropout(linear(down, gelu(linear(up,
+/// The feed-forward layer with its residual connection: `residual + dropout(linear(down, activation(linear(up,
 /// input))))`, which keeps less for its gradient than the two layers apart.
 ///
 /// # Shapes
 /// `input` `[batch, time, d_model]`, as `residual` and the result.
 pub fn feed_forward<B: Backend, const D: usize>(
     layers: [&Linear<B>; 2],
-    form: Gelu,
+    activation: Activation,
     dropout: &Dropout,
     input: Tensor<B, D>,
     residual: Tensor<B, D>,
 ) -> Tensor<B, D> {
-    run(layers.map(Layer::of), form, dropout.prob, input, residual)
+    run(layers.map(Layer::of), activation, dropout.prob, input, residual)
 }
 
 pub(super) fn run<B: Backend, const D: usize>(
     [up, down]: [Layer<B>; 2],
-    form: Gelu,
+    activation: Activation,
     probability: f64,
     input: Tensor<B, D>,
     residual: Tensor<B, D>,
@@ -42,22 +42,22 @@ pub(super) fn run<B: Backend, const D: usize>(
         let [(up, up_bias), (down, down_bias)] = [&up, &down].map(parts);
         [operation::input(&input), up, up_bias, down, down_bias, operation::input(&residual)]
     };
-    let settings = || Fused { form: form.into(), dropout: draw::<B>(probability, &input.device()) };
+    let settings = || Fused { activation, dropout: draw::<B>(probability, &input.device()) };
     if precision() == Precision::F32
         && let Some(output) = fused(inputs(), |_| Some(settings()))
     {
         return output;
     }
-    down.apply(gelu(up.apply(input, None), form), Some((residual, probability)))
+    down.apply(activation.forward(up.apply(input, None)), Some((residual, probability)))
 }
 
 /// Of input, weight and bias of both layers, and residual.
 ///
-/// The widest tensor of a model is what GELU makes of the inner layer. It is not kept: the gradient has it
-/// from the pre-activation, together with GELU's derivative.
+/// The widest tensor of a model is what the activation makes of the inner layer. It is not kept: the gradient has it
+/// from the pre-activation, together with the activation's derivative.
 #[derive(Debug, Clone)]
 struct Fused {
-    form: KernelGelu,
+    activation: Activation,
     dropout: Option<DropoutMask>,
 }
 
@@ -74,16 +74,25 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
 
     fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
         let ([up, down], residual) = (layers(inputs), &inputs[5]);
-        let rows = inputs[0].slice().len() / up.d_in;
-        let mut inner = pool::take(rows * up.d_out);
+        let (input, form) = (inputs[0].slice(), self.activation.form());
+        let rows = input.len() / up.d_in;
+        let mut inner = pool::take(rows * down.d_in);
         let is_differentiated = inputs.wanted.contains(&true);
-        let mut pre_activation = is_differentiated.then(|| pool::take(rows * up.d_out));
-        let after = Epilogue::Gelu { form: self.form, pre_activation: pre_activation.as_deref_mut() };
-        kernel::forward(&up, inputs[0].slice(), after, &mut inner);
+        let is_gated = self.activation.is_gated();
+        let mut pre_activation = (is_gated || is_differentiated).then(|| pool::take(rows * up.d_out));
+        match &mut pre_activation {
+            Some(pre_activation) if is_gated => {
+                kernel::forward_gated(&up, input, form, pre_activation, &mut inner)
+            }
+            pre_activation => {
+                let after = Epilogue::Activation { form, pre_activation: pre_activation.as_deref_mut() };
+                kernel::forward(&up, input, after, &mut inner);
+            }
+        }
         let mut output = pool::take(rows * down.d_out);
         let after = Epilogue::Residual { residual: residual.slice(), dropout: self.dropout };
         kernel::forward(&down, &inner, after, &mut output);
-        (residual.place(output, residual.shape()), pre_activation)
+        (residual.place(output, residual.shape()), pre_activation.filter(|_| is_differentiated))
     }
 
     fn backward(
@@ -93,18 +102,27 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
         gradient: &Floats<B>,
     ) -> Gradients<B, 6> {
         let [up, down] = layers(inputs);
-        let mut inner = pre_activation.expect("it is kept where a gradient is asked for");
-        let mut for_inner = pool::take(inner.len());
+        let mut pre_activation = pre_activation.expect("it is kept where a gradient is asked for");
+        let rows = pre_activation.len() / up.d_out;
+        let mut for_inner = pool::take(rows * down.d_in);
         let gradients = kernel::Gradients { input: Some(&mut for_inner), ..Default::default() };
-        kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
-        activate_and_differentiate(self.form, &mut inner, &mut for_inner);
+        // The layer's input is read for the gradient of its weight alone.
+        kernel::backward(&down, &[], self.dropout, gradient.slice(), gradients);
+        let form = self.activation.form();
+        let (inner, for_pre_activation) = if self.activation.is_gated() {
+            gate_and_differentiate(form, down.d_in, &mut pre_activation, &mut for_inner);
+            (for_inner, pre_activation)
+        } else {
+            activate_and_differentiate(form, &mut pre_activation, &mut for_inner);
+            (pre_activation, for_inner)
+        };
 
         let mut found = inputs.gradients(|[input, up_weight, up_bias, weight, bias, _]| {
             let gradients = kernel::Gradients { input: None, weight, bias };
             kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
             drop(inner);
             let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
-            kernel::backward(&up, inputs[0].slice(), None, &for_inner, gradients);
+            kernel::backward(&up, inputs[0].slice(), None, &for_pre_activation, gradients);
         });
         found[5] = Some(gradient.tensor());
         found
@@ -119,18 +137,28 @@ mod tests {
     use crate::ops::{AutodiffBackend, agreement::*};
 
     fn feed_forward_agrees<B: AutodiffBackend>([rows, d_model, d_inner]: [usize; 3], bias: bool, seed: u64) {
-        for form in [Gelu::Erf, Gelu::Tanh] {
-            check(&format!("feed-forward with {form:?}"), || {
+        // Where squared ReLU has its corner, rounding decides nothing; ReLU's gradient jumps there.
+        for activation in [
+            Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Relu2,
+            Activation::Silu,
+            Activation::Swiglu,
+            Activation::Geglu,
+        ] {
+            let d_up = if activation.is_gated() { 2 * d_inner } else { d_inner };
+            check(&format!("feed-forward with {activation:?}"), || {
                 let input = leaf::<B, 3>(seed, [1, rows, d_model]).require_grad();
                 let residual = leaf::<B, 3>(seed + 1, [1, rows, d_model]).require_grad();
                 let layer = |seed, [d_in, d_out]: [usize; 2]| {
                     let bias = bias.then(|| leaf::<B, 1>(seed + 2, [d_out]).require_grad());
                     layer_of(leaf::<B, 2>(seed, [d_in, d_out]).require_grad(), bias)
                 };
-                let (up, down) = (layer(seed + 2, [d_model, d_inner]), layer(seed + 3, [d_inner, d_model]));
-                let output = run([up.clone(), down.clone()], form, 0.0, input.clone(), residual.clone());
+                let (up, down) = (layer(seed + 2, [d_model, d_up]), layer(seed + 3, [d_inner, d_model]));
+                let output =
+                    run([up.clone(), down.clone()], activation, 0.0, input.clone(), residual.clone());
                 let inner = [up.clone().inner(), down.clone().inner()];
-                let inner = run(inner, form, 0.0, input.clone().inner(), residual.clone().inner());
+                let inner = run(inner, activation, 0.0, input.clone().inner(), residual.clone().inner());
                 let (up_weight, down_weight) = (up.weight, down.weight);
                 match (up.bias, down.bias) {
                     (Some(up), Some(down)) => {
@@ -162,7 +190,7 @@ mod tests {
             let bias = Tensor::<B, 1>::ones([103], &device).require_grad();
             let zeros = |shape| Tensor::<B, 2>::zeros(shape, &device);
             let layers = [layer_of(zeros([103, 7]), None), layer_of(zeros([7, 103]), Some(bias.clone()))];
-            let output = run(layers, Gelu::Erf, 0.25, zeros([211, 103]), zeros([211, 103]));
+            let output = run(layers, Activation::Gelu, 0.25, zeros([211, 103]), zeros([211, 103]));
             let gradient = numbers(bias.grad(&output.clone().sum().backward()).unwrap());
             for (sum, gradient) in numbers(output.sum_dim(0)).into_iter().zip(gradient) {
                 assert!((sum - gradient).abs() < 1e-3 && (100.0..280.0).contains(&sum), "{sum} {gradient}");

@@ -32,7 +32,7 @@ mod operation;
 mod optimizer;
 mod precision;
 
-pub use activation::{Gelu, gelu};
+pub use activation::Activation;
 pub use attention::{AttentionOptions, Projections, ScorePosition, attention, rotate};
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
@@ -42,7 +42,7 @@ pub use host::{Floats, HostAccess};
 pub use kernels::Kernels;
 pub use linear::{linear, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
-pub use norm::LayerNorm;
+pub use norm::{Norm, NormKind};
 pub use operation::{AutodiffBackend, Backend, Inputs, Operation};
 pub use optimizer::{Moments, Parameter, Rule, Update, Updated};
 pub use precision::{Precision, precision};

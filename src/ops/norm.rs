@@ -1,45 +1,72 @@
-//! Layer normalisation (Ba, Kiros and Hinton, 2016, arXiv 1607.06450):
-//! `y = (x - mean(x)) / sqrt(var(x) + epsilon) gamma + beta`, over the last axis.
+//! Normalisation over the last axis.
+//!
+//! ```text
+//! layer norm:  y = (x - mean(x)) / sqrt(var(x) + epsilon) gamma + beta
+//! RMS norm:    y = x / sqrt(mean(x^2) + epsilon) gamma
+//! ```
+//!
+//! Ba, Kiros and Hinton, 2016 (arXiv 1607.06450), and Zhang and Sennrich, 2019 (arXiv 1910.07467), whose norm leaves
+//! out the mean, and with it a pass over the numbers.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend, ops::FloatTensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::{Backend, Floats, HostAccess, float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 
-/// Layer normalisation with Burn's parameter names and records.
-///
-/// Burn's own module keeps its epsilon to itself, which an operation that is to be fused needs.
-#[derive(Module, Debug)]
-pub struct LayerNorm<B: backend::Backend> {
-    /// The scale, `[d_model]`, ones at first.
-    pub gamma: Param<Tensor<B, 1>>,
-    /// The shift, `[d_model]`, zeros at first; absent in models without biases.
-    pub beta: Option<Param<Tensor<B, 1>>>,
-    /// What is added to the variance before the root.
-    pub epsilon: f64,
+/// Which norm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Layer norm: the mean is taken off, and the rest divided by its deviation.
+    #[default]
+    Layer,
+    /// RMS norm: divided by the root mean square, without a shift (Llama's).
+    Rms,
 }
 
-impl<B: backend::Backend> LayerNorm<B> {
-    /// A norm over an axis of `d_model` elements, which changes only mean and variance at first.
-    pub fn new(d_model: usize, epsilon: f64, bias: bool, device: &B::Device) -> Self {
-        Self {
-            gamma: Initializer::Ones.init([d_model], device),
-            beta: bias.then(|| Initializer::Zeros.init([d_model], device)),
-            epsilon,
-        }
+/// A norm with Burn's parameter names and records.
+///
+/// Burn's own modules keep their epsilon to themselves, which an operation that is to be fused needs.
+#[derive(Module, Debug)]
+pub struct Norm<B: backend::Backend> {
+    /// The scale, `[d_model]`, ones at first.
+    pub gamma: Param<Tensor<B, 1>>,
+    /// The shift, `[d_model]`, zeros at first; absent in models without biases, and in every RMS norm.
+    pub beta: Option<Param<Tensor<B, 1>>>,
+    /// What is added to the variance, or the mean square, before the root.
+    pub epsilon: f64,
+    /// Which norm.
+    #[module(skip)]
+    pub kind: NormKind,
+}
+
+impl<B: backend::Backend> Norm<B> {
+    /// A layer norm over an axis of `d_model` elements, which changes only mean and variance at first.
+    pub fn layer(d_model: usize, epsilon: f64, bias: bool, device: &B::Device) -> Self {
+        let beta = bias.then(|| Initializer::Zeros.init([d_model], device));
+        Self { beta, kind: NormKind::Layer, ..Self::rms(d_model, epsilon, device) }
+    }
+
+    /// An RMS norm over an axis of `d_model` elements, which changes only the mean square at first.
+    pub fn rms(d_model: usize, epsilon: f64, device: &B::Device) -> Self {
+        let gamma = Initializer::Ones.init([d_model], device);
+        Self { gamma, beta: None, epsilon, kind: NormKind::Rms }
     }
 }
 
-impl<B: Backend> LayerNorm<B> {
+impl<B: Backend> Norm<B> {
     /// Normalises over the last axis, then scales and shifts.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out, for any leading axes.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        run(input, self.gamma.val(), self.beta.as_ref().map(|beta| beta.val()), self.epsilon)
+        let beta = self.beta.as_ref().map(|beta| beta.val());
+        run(input, self.gamma.val(), beta, Settings { epsilon: self.epsilon, kind: self.kind })
     }
 }
 
@@ -47,28 +74,41 @@ fn run<B: Backend, const D: usize>(
     input: Tensor<B, D>,
     gamma: Tensor<B, 1>,
     beta: Option<Tensor<B, 1>>,
-    epsilon: f64,
+    settings: Settings,
 ) -> Tensor<B, D> {
     let inputs =
         [operation::input(&input), operation::input(&gamma), beta.as_ref().and_then(operation::input)];
-    fused(inputs, |_| Some(Fused { epsilon: epsilon as f32 })).unwrap_or_else(|| {
-        float(B::layer_norm(primitive(input), primitive(gamma), beta.map(primitive), epsilon))
+    fused(inputs, |_| Some(settings)).unwrap_or_else(|| match settings.kind {
+        NormKind::Layer => {
+            let beta = beta.map(primitive);
+            float(B::layer_norm(primitive(input), primitive(gamma), beta, settings.epsilon))
+        }
+        NormKind::Rms => {
+            let mean_square = (input.clone() * input.clone()).mean_dim(D - 1);
+            input / (mean_square + settings.epsilon).sqrt() * gamma.unsqueeze()
+        }
     })
 }
 
-/// Of input, scale and shift.
-#[derive(Debug, Clone)]
-struct Fused {
-    epsilon: f32,
+/// Of a norm of input, scale and shift.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    epsilon: f64,
+    kind: NormKind,
 }
 
-impl Fused {
-    fn kernel<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> kernel::LayerNorm<'a> {
-        kernel::LayerNorm { gamma: inputs[1].slice(), beta: inputs.slice(2), epsilon: self.epsilon }
+impl Settings {
+    fn kernel<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> kernel::Norm<'a> {
+        kernel::Norm {
+            is_centred: self.kind == NormKind::Layer,
+            gamma: inputs[1].slice(),
+            beta: inputs.slice(2),
+            epsilon: self.epsilon as f32,
+        }
     }
 }
 
-impl<B: HostAccess> Operation<B, 3> for Fused {
+impl<B: HostAccess> Operation<B, 3> for Settings {
     /// Mean and inverse deviation of each row.
     type Saved = [Buffer; 2];
 
@@ -108,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, Gelu, agreement::*, feed_forward};
+    use crate::ops::{Activation, AutodiffBackend, agreement::*, feed_forward};
     use crate::testing::random;
 
     /// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
@@ -121,14 +161,24 @@ mod tests {
         Tensor::from_data(TensorData::new(values, [1, rows, width]), &Default::default()).require_grad()
     }
 
+    const LAYER: Settings = Settings { epsilon: 1e-5, kind: NormKind::Layer };
+    const RMS: Settings = Settings { kind: NormKind::Rms, ..LAYER };
+
     fn norm_agrees<B: AutodiffBackend>([rows, width]: [usize; 2], bias: bool, seed: u64) {
+        check("RMS norm", || {
+            let input = uneven::<B>(seed, [rows, width]);
+            let gamma = leaf::<B, 1>(seed + 1, [width]).require_grad();
+            let output = run(input.clone(), gamma.clone(), None, RMS);
+            let inner = run(input.clone().inner(), gamma.clone().inner(), None, RMS);
+            outcome!(output, inner, [input, gamma])
+        });
         check("norm", || {
             let input = uneven::<B>(seed, [rows, width]);
             let gamma = leaf::<B, 1>(seed + 1, [width]).require_grad();
             let beta = bias.then(|| leaf::<B, 1>(seed + 2, [width]).require_grad());
-            let output = run(input.clone(), gamma.clone(), beta.clone(), 1e-5);
+            let output = run(input.clone(), gamma.clone(), beta.clone(), LAYER);
             let inner_beta = beta.clone().map(Tensor::inner);
-            let inner = run(input.clone().inner(), gamma.clone().inner(), inner_beta, 1e-5);
+            let inner = run(input.clone().inner(), gamma.clone().inner(), inner_beta, LAYER);
             match &beta {
                 Some(beta) => outcome!(output, inner, [input, gamma, beta]),
                 None => outcome!(output, inner, [input, gamma]),
@@ -151,11 +201,12 @@ mod tests {
             };
             let (gamma, beta) = (parameter(seed + 1), parameter(seed + 2));
             let weight = leaf::<B, 2>(seed + 3, [width, width]).require_grad();
-            let normed = run(input.clone(), gamma.clone(), Some(beta.clone()), 1e-5);
+            let normed = run(input.clone(), gamma.clone(), Some(beta.clone()), LAYER);
             let layer = || layer_of(weight.clone(), None);
             let linear = || layer().apply(normed.clone(), None);
             let layers = [layer(), layer()];
-            let feed_forward = feed_forward::run(layers, Gelu::Erf, 0.0, normed.clone(), normed.clone());
+            let feed_forward =
+                feed_forward::run(layers, Activation::Gelu, 0.0, normed.clone(), normed.clone());
             let output = linear() + linear() * 2.0 + feed_forward;
             match tracked {
                 true => outcome!(output.clone(), output.inner(), [input, weight, gamma, beta]),
@@ -187,7 +238,7 @@ mod tests {
         fn is_free<B: HostAccess>() -> bool {
             let parameter = |seed| leaf::<Autodiff<B>, 1>(seed, [11]).require_grad();
             let input = leaf::<Autodiff<B>, 2>(3, [7, 11]).require_grad();
-            let normed = run(input, parameter(1), Some(parameter(2)), 1e-5);
+            let normed = run(input, parameter(1), Some(parameter(2)), LAYER);
             let layer = layer_of(leaf::<Autodiff<B>, 2>(4, [11, 5]).require_grad(), None);
             let output = layer.apply(normed.clone(), None);
             let normed = primitive(normed);
@@ -204,7 +255,7 @@ mod tests {
             check("norm of a transposed part", || {
                 let input = leaf::<B, 3>(1, [7, 5, 11]).require_grad();
                 let part = input.clone().swap_dims(0, 1).narrow(1, 2, 3); // [5, 3, 11]
-                let output = run(part, leaf::<B, 1>(2, [11]), None, 1e-5);
+                let output = run(part, leaf::<B, 1>(2, [11]), None, LAYER);
                 outcome!(output.clone(), output.inner(), [input])
             });
         }

@@ -20,7 +20,7 @@ mod sinusoidal;
 pub use alibi::Alibi;
 pub use learned::Learned;
 pub use relative::Relative;
-pub use rotary::Rotary;
+pub use rotary::{RopeScaling, Rotary, Rotation};
 pub use sinusoidal::{Sinusoidal, sinusoids};
 
 use burn::module::Module;
@@ -47,6 +47,19 @@ pub enum PositionScheme {
     Alibi,
     /// A learned number for each head and range of distances, added to the scores.
     Relative,
+}
+
+/// What the schemes need to know of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Widths {
+    /// Width of the embeddings.
+    pub d_model: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub d_head: usize,
+    /// How fast rotary positions turn.
+    pub rotation: Rotation,
 }
 
 /// Which way attention looks.
@@ -89,29 +102,27 @@ impl PositionScheme {
     /// [`Error::Key`] where rotary positions find heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
         if self == PositionScheme::Rotary && !d_head.is_multiple_of(2) {
-            let problem = format!(
-                "turns pairs and so needs heads of even width, but `model.d_model` / `model.heads` = {d_head}"
-            );
+            let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
             return Err(Error::key("model.position", "\"rotary\"", problem));
         }
         Ok(())
     }
 
-    /// The scheme for embeddings of this width, which [`Self::check`] lets pass, and sequences up to `context`;
+    /// The scheme for the attention of a model, which [`Self::check`] lets pass, and sequences up to `context`;
     /// nothing for [`PositionScheme::None`].
     pub fn init<B: Backend>(
         self,
-        d_model: usize,
-        heads: usize,
+        attention: Widths,
         context: usize,
         direction: Direction,
         device: &B::Device,
     ) -> Option<Position<B>> {
+        let Widths { d_model, heads, d_head, rotation } = attention;
         Some(match self {
             PositionScheme::None => return None,
             PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
             PositionScheme::Sinusoidal => Position::Sinusoidal(Sinusoidal::new(context, d_model, device)),
-            PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_model / heads, device)),
+            PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_head, rotation, device)),
             PositionScheme::Alibi => Position::Alibi(Alibi::new(heads, direction, device)),
             PositionScheme::Relative => Position::Relative(Relative::new(heads, direction, device)),
         })
@@ -175,6 +186,7 @@ impl<B: Backend> Position<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelConfig;
     use burn_ndarray::NdArray;
 
     #[test]
@@ -186,7 +198,9 @@ mod tests {
             PositionScheme::Alibi,
             PositionScheme::Relative,
         ] {
-            let position = scheme.init::<NdArray>(12, 3, 5, Direction::Causal, &Default::default()).unwrap();
+            let rotation = ModelConfig::default().rotation();
+            let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation };
+            let position = scheme.init::<NdArray>(widths, 5, Direction::Causal, &Default::default()).unwrap();
             assert!(position.embedding(0, 5).is_ok());
             position.scores(7, 7).check(3, 4, 7, 7).unwrap();
             match position.embedding(0, 7) {
@@ -206,6 +220,6 @@ mod tests {
     #[test]
     fn rotary_refuses_heads_of_odd_width() {
         let error = PositionScheme::Rotary.check(5).unwrap_err().to_string();
-        assert!(error.contains("`model.position`") && error.contains("= 5"), "{error}");
+        assert!(error.contains("`model.position`") && error.contains("are 5 wide"), "{error}");
     }
 }

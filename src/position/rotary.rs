@@ -3,17 +3,75 @@
 //!
 //! ```text
 //! (x, y) at place t  ->  (x cos t w_i - y sin t w_i,  x sin t w_i + y cos t w_i)
-//! w_i = 10000^(-2i / d_head)
+//! w_i = theta^(-2i / d_head)
 //! ```
 //!
 //! A dot product of two turned vectors depends on the difference of their angles only, that is on
 //! the distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
+//!
+//! A model that was trained on short sequences reads longer ones where it turns more slowly: all planes by a factor
+//! (Chen et al., 2023, arXiv 2306.15595), or, as Llama 3.1 does, those alone that turn less than once within the
+//! trained length, since the fast ones tell near places apart (Grattafiori et al., 2024, arXiv 2407.21783).
+
+use std::f64::consts::TAU;
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::sinusoidal::angle;
+use super::sinusoidal::frequency;
 use crate::ops::ScorePosition;
+
+/// How much more slowly rotary positions turn than their angles say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RopeScaling {
+    /// As they say.
+    #[default]
+    None,
+    /// All by the same factor.
+    Linear,
+    /// Slow planes by the factor, fast ones not, those between by part of it.
+    Llama3,
+}
+
+/// How fast rotary positions turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rotation {
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// How they are scaled.
+    pub scaling: RopeScaling,
+    /// By how much.
+    pub factor: f64,
+    /// For Llama 3: planes that turn less often than this within the original context are scaled in full.
+    pub low_frequency_factor: f64,
+    /// For Llama 3: planes that turn more often than this are not scaled.
+    pub high_frequency_factor: f64,
+    /// For Llama 3: the length that the model was trained on first.
+    pub original_context: usize,
+}
+
+impl Rotation {
+    /// The angle from a place to the next in each plane of a head.
+    pub fn frequencies(&self, d_head: usize) -> Vec<f64> {
+        (0..d_head / 2).map(|pair| self.scaled(frequency(self.theta, pair, d_head))).collect()
+    }
+
+    fn scaled(&self, frequency: f64) -> f64 {
+        match self.scaling {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear => frequency / self.factor,
+            RopeScaling::Llama3 => {
+                let turns = self.original_context as f64 * frequency / TAU;
+                let (low, high) = (self.low_frequency_factor, self.high_frequency_factor);
+                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                kept * frequency + (1.0 - kept) * frequency / self.factor
+            }
+        }
+    }
+}
 
 /// Queries and keys turned by their position; no parameters.
 #[derive(Module, Debug)]
@@ -22,25 +80,28 @@ pub struct Rotary<B: Backend> {
     cosine: Tensor<B, 2>,
     /// As `cosine`.
     sine: Tensor<B, 2>,
+    #[module(skip)]
+    rotation: Rotation,
 }
 
 impl<B: Backend> Rotary<B> {
     /// Tables of `context` places for heads of this width, which must be even.
-    pub fn new(context: usize, d_head: usize, device: &B::Device) -> Self {
+    pub fn new(context: usize, d_head: usize, rotation: Rotation, device: &B::Device) -> Self {
+        let frequencies = rotation.frequencies(d_head);
         let table = |of: fn(f64) -> f64| {
-            let angles = (0..context).flat_map(|place| (0..d_head / 2).map(move |pair| (place, pair)));
-            let values = angles.map(|(place, pair)| of(angle(place, pair, d_head)) as f32);
-            let data = TensorData::new(values.collect::<Vec<f32>>(), [context, d_head / 2]);
-            Tensor::from_data(data, device)
+            let of_place =
+                |place| frequencies.iter().map(move |frequency| of(place as f64 * frequency) as f32);
+            let values = (0..context).flat_map(of_place).collect::<Vec<f32>>();
+            Tensor::from_data(TensorData::new(values, [context, d_head / 2]), device)
         };
-        Self { cosine: table(f64::cos), sine: table(f64::sin) }
+        Self { cosine: table(f64::cos), sine: table(f64::sin), rotation }
     }
 
     /// The tables of the first `time` places.
     pub fn scores(&self, time: usize) -> ScorePosition<B> {
         let [context, pairs] = self.cosine.dims();
-        let Self { cosine, sine } = match time > context {
-            true => Self::new(time, 2 * pairs, &self.cosine.device()),
+        let Self { cosine, sine, .. } = match time > context {
+            true => Self::new(time, 2 * pairs, self.rotation, &self.cosine.device()),
             false => self.clone(),
         };
         ScorePosition::Rotation { cosine: cosine.narrow(0, 0, time), sine: sine.narrow(0, 0, time) }
@@ -50,12 +111,13 @@ impl<B: Backend> Rotary<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::rotate;
+    use crate::{model::ModelConfig, ops::rotate};
     use burn::tensor::Tolerance;
     use burn_ndarray::NdArray;
 
     fn tables(time: usize) -> [Tensor<NdArray, 2>; 2] {
-        match Rotary::<NdArray>::new(5, 6, &Default::default()).scores(time) {
+        let rotation = ModelConfig::default().rotation();
+        match Rotary::<NdArray>::new(5, 6, rotation, &Default::default()).scores(time) {
             ScorePosition::Rotation { cosine, sine } => [cosine, sine],
             other => panic!("{other:?}"),
         }
@@ -84,5 +146,23 @@ mod tests {
     fn tables_beyond_the_context_continue_it() {
         let longer = tables(7).map(|table| table.narrow(0, 0, 3).into_data());
         assert_eq!(longer, tables(3).map(|table| table.into_data()));
+    }
+
+    #[test]
+    fn scaling_slows_what_it_says() {
+        let plain = Rotation { theta: 100.0, ..ModelConfig::default().rotation() };
+        let linear = Rotation { scaling: RopeScaling::Linear, factor: 4.0, ..plain };
+        assert_eq!(plain.frequencies(4), [1.0, 0.1]);
+        assert_eq!(linear.frequencies(4), [0.25, 0.025]);
+        // With an original context of 20 turns of the first plane, the planes turn 20, 6.3, 2 and 0.63 times.
+        let original_context = (20.0 * TAU) as usize;
+        let llama3 = Rotation { scaling: RopeScaling::Llama3, original_context, ..linear };
+        let turns = |frequency: f64| original_context as f64 * frequency / TAU;
+        let between = turns(0.1);
+        let kept = (between - 1.0) / 3.0;
+        let expected = [1.0, 10f64.powf(-0.5), kept * 0.1 + (1.0 - kept) * 0.025, 10f64.powf(-1.5) / 4.0];
+        for (frequency, expected) in llama3.frequencies(8).into_iter().zip(expected) {
+            assert!((frequency - expected).abs() < 1e-12, "{frequency} {expected}");
+        }
     }
 }

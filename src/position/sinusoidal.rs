@@ -14,17 +14,17 @@ use burn::tensor::{Tensor, TensorData, backend::Backend};
 pub fn sinusoids<B: Backend>(time: usize, d_model: usize, device: &B::Device) -> Tensor<B, 2> {
     let table = (0..time).flat_map(|place| {
         (0..d_model).map(move |column| {
-            let angle = angle(place, column / 2, d_model);
+            let angle = place as f64 * frequency(10_000.0, column / 2, d_model);
             if column % 2 == 0 { angle.sin() as f32 } else { angle.cos() as f32 }
         })
     });
     Tensor::from_data(TensorData::new(table.collect::<Vec<f32>>(), [time, d_model]), device)
 }
 
-/// The angle of a place in the plane of pair `pair` of a vector of this width.
-pub(super) fn angle(place: usize, pair: usize, width: usize) -> f64 {
-    // In double precision: far places turn by thousands of radians, of which f32 keeps few digits.
-    place as f64 * 10_000f64.powf(-((2 * pair) as f64) / width as f64)
+/// The angle from a place to the next in the plane of pair `pair` of a vector of this width, in double precision: far
+/// places turn by thousands of radians, of which f32 keeps few digits.
+pub(super) fn frequency(theta: f64, pair: usize, width: usize) -> f64 {
+    theta.powf(-((2 * pair) as f64) / width as f64)
 }
 
 /// Fixed sines and cosines, added to the embedding; no parameters.

@@ -12,7 +12,7 @@ use crate::config::TrainingConfig;
 use crate::data::{Batch, Role, SourceBatch};
 use crate::evaluation::DeviceBatch;
 use crate::model::{Architecture, Model, ModelConfig, NormPlacement, Sizes};
-use crate::ops::{self, Gelu, Kernels};
+use crate::ops::{self, Activation, Kernels, NormKind};
 use crate::position::PositionScheme;
 use crate::testing::{assert_same_on_any_number_of_threads, random};
 use crate::weights::native;
@@ -84,8 +84,28 @@ fn all_kinds() -> Vec<ModelConfig> {
     let mut kinds: Vec<_> = (PositionScheme::ALL.into_iter().zip([3, 1].into_iter().cycle()))
         .map(|(position, key_value_heads)| ModelConfig { position, key_value_heads, ..small() })
         .collect();
-    kinds.push(ModelConfig { norm: NormPlacement::Post, gelu: Gelu::Tanh, bias: false, ..small() });
+    kinds.push(ModelConfig {
+        norm: NormPlacement::Post,
+        activation: Activation::GeluTanh,
+        bias: false,
+        ..small()
+    });
     kinds.push(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });
+    let modern = ModelConfig {
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        qk_norm: true,
+        d_head: 10,
+        position: PositionScheme::Rotary,
+        ..small()
+    };
+    kinds.push(ModelConfig {
+        query_key_value_bias: Some(true),
+        bias: false,
+        key_value_heads: 1,
+        ..modern.clone()
+    });
+    kinds.push(ModelConfig { activation: Activation::Relu2, softcap: 15.0, embedding_scale: 3.0, ..modern });
     kinds.push(ModelConfig { architecture: Architecture::OneLayer, layers: 1, ..small() });
     kinds.extend([NormPlacement::Pre, NormPlacement::Post].map(|norm| ModelConfig {
         architecture: Architecture::EncoderDecoder,

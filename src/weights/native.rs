@@ -13,6 +13,7 @@ use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::file::{StoredTensor, WeightsFile};
 use crate::error::{Error, Result};
@@ -145,7 +146,15 @@ pub fn description(file: &WeightsFile) -> Result<Description> {
     let (_, metadata) = SafeTensors::read_metadata(file).map_err(|error| foreign(error.to_string()))?;
     let json = metadata.metadata().as_ref().and_then(|entries| entries.get(DESCRIPTION));
     let json = json.ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
-    serde_json::from_str(json).map_err(|error| foreign(error.to_string()))
+    let mut description: Value = serde_json::from_str(json).map_err(|error| foreign(error.to_string()))?;
+    // The name that the key had before there were other activations.
+    if let Some(model) = description["model"].as_object_mut()
+        && let Some(form) = model.remove("gelu")
+    {
+        let activation = if form == "tanh" { "gelu_tanh" } else { "gelu" };
+        model.insert("activation".to_string(), activation.into());
+    }
+    serde_json::from_value(description).map_err(|error| foreign(error.to_string()))
 }
 
 /// The tensors of a weights file, and the model that it describes.

@@ -84,7 +84,7 @@ fn an_export_and_its_import_are_equal_in_every_bit() {
         }
         let again = import(&[folder.path().to_path_buf()], naming, None, None).unwrap();
         assert_eq!(again.description.sizes, description.sizes);
-        assert_eq!(again.description.model.gelu, description.model.gelu);
+        assert_eq!(again.description.model.activation, description.model.activation);
         assert!(again.description.model.tie_embeddings);
         let sorted = |mut tensors: native::Tensors| {
             tensors.sort_by(|a, b| a.0.cmp(&b.0));

@@ -7,7 +7,7 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::attention::Mask;
 use causal_attention::model::{NormPlacement, block::Block, feed_forward::FeedForward};
-use causal_attention::ops::{self, Gelu, LayerNorm, ScorePosition};
+use causal_attention::ops::{self, Activation, Norm, NormKind, ScorePosition};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
@@ -16,9 +16,9 @@ use crate::heads::self_attention;
 /// PyTorch's layers were made with this many heads, which no tensor of a case shows.
 const HEADS: usize = 4;
 
-fn norm<B: Backend>(case: &Case, name: &str) -> LayerNorm<B> {
+fn norm<B: Backend>(case: &Case, name: &str) -> Norm<B> {
     let parameter = |part: &str| Param::from_tensor(case.float::<B, 1>(&format!("weight.{name}.{part}")));
-    LayerNorm { gamma: parameter("weight"), beta: Some(parameter("bias")), epsilon: 1e-5 }
+    Norm { gamma: parameter("weight"), beta: Some(parameter("bias")), epsilon: 1e-5, kind: NormKind::Layer }
 }
 
 fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
@@ -26,7 +26,7 @@ fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
         up: case.linear("weight.linear1.weight", "weight.linear1.bias"),
         down: case.linear("weight.linear2.weight", "weight.linear2.bias"),
         dropout: DropoutConfig::new(0.0).init(),
-        gelu: Gelu::Erf,
+        activation: Activation::Gelu,
     }
 }
 

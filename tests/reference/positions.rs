@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
+use causal_attention::model::ModelConfig;
 use causal_attention::ops::{ScorePosition, rotate};
 use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::bucket, sinusoids};
 
@@ -29,7 +30,8 @@ fn positions() {
 
         let x = case.float::<B, 4>("input.x");
         let [batch, heads, time, d_head] = x.dims();
-        let ScorePosition::Rotation { cosine, sine } = Rotary::<B>::new(time, d_head, &device).scores(time)
+        let ScorePosition::Rotation { cosine, sine } =
+            Rotary::<B>::new(time, d_head, ModelConfig::default().rotation(), &device).scores(time)
         else {
             panic!("rotary positions rotate");
         };

@@ -82,6 +82,8 @@ impl<B: Backend> SplitHeads<B> {
         }
         Ok(MultiHeadAttention {
             qkv: columns([&self.query, &self.key, &self.value].map(all)),
+            query_norm: None,
+            key_norm: None,
             output: copy(&self.output),
             dropout: self.dropout.clone(),
             heads: self.heads,
@@ -93,7 +95,8 @@ impl<B: Backend> SplitHeads<B> {
 
 impl<B: Backend> MultiHeadAttention<B> {
     /// The same attention, causal, with one matrix each for queries, keys and values. Where heads
-    /// share keys and values, each gets a copy of its own.
+    /// share keys and values, each gets a copy of its own. Norms of queries and keys are left out: the split form has
+    /// none.
     pub fn to_split(&self) -> SplitHeads<B> {
         let d_head = self.d_head;
         let group = self.heads / self.key_value_heads;

@@ -10,6 +10,9 @@
 //! With as many key heads as query heads `g = h`. With fewer, a group of query heads shares one:
 //! grouped-query attention (Ainslie et al., 2023, arXiv 2305.13245), multi-query attention where
 //! there is only one (Shazeer, 2019, arXiv 1911.02150).
+//!
+//! With `qk_norm` each head's query and key pass an RMS norm before they are turned and meet (Henry et al., 2020, arXiv
+//! 2010.04245; with gains as in Qwen3), which bounds the scores however large the projections grow.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -18,7 +21,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
-use crate::ops::{self, AttentionOptions, Mask, Projections, ScorePosition};
+use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition};
 use crate::{Error, Result};
 
 /// What a [`MultiHeadAttention`] is built from.
@@ -26,8 +29,10 @@ use crate::{Error, Result};
 pub struct MultiHeadAttentionConfig {
     /// Width of input and output.
     pub d_model: usize,
-    /// Number of query heads; divides `d_model`.
+    /// Number of query heads.
     pub heads: usize,
+    /// Width of a head. If absent `d_model / heads`, which must then divide.
+    pub d_head: Option<usize>,
     /// Number of key and value heads; divides `heads`. As many as `heads` if absent.
     pub key_value_heads: Option<usize>,
     /// Probability of dropping a weight, and of dropping an element of the output.
@@ -36,6 +41,10 @@ pub struct MultiHeadAttentionConfig {
     /// Whether the projections have biases.
     #[config(default = true)]
     pub bias: bool,
+    /// Whether that of queries, keys and values has one; as `bias` if absent.
+    pub query_key_value_bias: Option<bool>,
+    /// The epsilon of norms of queries and keys; there are none if absent.
+    pub qk_norm: Option<f64>,
 }
 
 /// Multi-head self-attention with one fused projection.
@@ -43,7 +52,11 @@ pub struct MultiHeadAttentionConfig {
 pub struct MultiHeadAttention<B: Backend> {
     /// Queries, keys and values side by side: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
     pub qkv: Linear<B>,
-    /// Mixes the heads: `d_model` to `d_model`.
+    /// Of each head's query.
+    pub query_norm: Option<Norm<B>>,
+    /// Of each head's key.
+    pub key_norm: Option<Norm<B>>,
+    /// Mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
     /// On the weights, and on the output.
     pub dropout: Dropout,
@@ -61,7 +74,7 @@ impl MultiHeadAttentionConfig {
     /// # Errors
     /// [`Error::Key`] where a size is zero or does not divide the other.
     pub fn check(&self) -> Result<()> {
-        width_of_head(self.d_model, self.heads)?;
+        self.head_width()?;
         let shared = self.shared_heads();
         if shared == 0 || !self.heads.is_multiple_of(shared) {
             let problem = format!("must divide `model.heads` = {}", self.heads);
@@ -77,17 +90,24 @@ impl MultiHeadAttentionConfig {
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<MultiHeadAttention<B>> {
         self.check()?;
         let linear =
-            |d_input, d_output| LinearConfig::new(d_input, d_output).with_bias(self.bias).init(device);
-        let d_head = self.d_model / self.heads;
-        let key_value_heads = self.shared_heads();
+            |d_input, d_output, bias| LinearConfig::new(d_input, d_output).with_bias(bias).init(device);
+        let (d_head, key_value_heads) = (self.head_width()?, self.shared_heads());
+        let norm = || self.qk_norm.map(|epsilon| Norm::rms(d_head, epsilon, device));
+        let qkv_bias = self.query_key_value_bias.unwrap_or(self.bias);
         Ok(MultiHeadAttention {
-            qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head),
-            output: linear(self.d_model, self.d_model),
+            qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head, qkv_bias),
+            query_norm: norm(),
+            key_norm: norm(),
+            output: linear(self.heads * d_head, self.d_model, self.bias),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
             key_value_heads,
             d_head,
         })
+    }
+
+    fn head_width(&self) -> Result<usize> {
+        width_of_head(self.d_model, self.heads, self.d_head)
     }
 
     fn shared_heads(&self) -> usize {
@@ -150,7 +170,8 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         let [batch, time, _] = input.dims();
         let key_time = time + cache.as_ref().map_or(0, |cache| cache.time());
         check_residual(residual.as_ref(), input.dims())?;
-        check_width("input", input.dims(), self.heads * self.d_head)?;
+        let [d_model, _] = self.qkv.weight.shape().dims();
+        check_width("input", input.dims(), d_model)?;
         mask.check(batch, time, key_time)?;
         position.check(self.heads, self.d_head, time, key_time)?;
 
@@ -162,11 +183,24 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
             position: position.clone(),
             dropout: self.dropout.prob,
         };
-        let projections = match cache {
-            Some(cache) => cache.extend(qkv, &mut options),
-            None => Projections::Packed(qkv),
-        };
+        let mut projections = Projections::Packed(qkv);
+        if let (Some(of_query), Some(of_key)) = (&self.query_norm, &self.key_norm) {
+            let [query, key, value] = projections.split(&options);
+            let [query, key] =
+                [(query, of_query), (key, of_key)].map(|(part, norm)| self.normalise(part, norm));
+            projections = Projections::Separate([query, key, value]);
+        }
+        if let Some(cache) = cache {
+            projections = cache.extend(projections, &mut options);
+        }
         let context = ops::attention(projections, options, maps); // [batch, time, heads * d_head]
         Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
+    }
+
+    /// `[batch, time, heads * d_head]`, each head by itself.
+    fn normalise(&self, part: Tensor<B, 3>, norm: &Norm<B>) -> Tensor<B, 3> {
+        let [batch, time, width] = part.dims();
+        let heads = part.reshape([batch, time, width / self.d_head, self.d_head]);
+        norm.forward(heads).reshape([batch, time, width])
     }
 }

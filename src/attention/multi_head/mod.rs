@@ -22,15 +22,22 @@ pub use stacked::{StackedHeads, StackedHeadsConfig};
 
 use crate::{Error, Result};
 
-/// The width of one head.
+/// The width of one head: `d_head`, or if absent `d_model / heads`.
 ///
 /// # Errors
-/// [`Error::Key`] where a number is zero or `heads` does not divide `d_model`.
-pub(crate) fn width_of_head(d_model: usize, heads: usize) -> Result<usize> {
+/// [`Error::Key`] where a number is zero, or `heads` would have to divide `d_model` and does not.
+pub(crate) fn width_of_head(d_model: usize, heads: usize, d_head: Option<usize>) -> Result<usize> {
     for (key, value) in [("model.d_model", d_model), ("model.heads", heads)] {
         if value == 0 {
             return Err(Error::key(key, value, "must be at least 1"));
         }
+    }
+    if let Some(d_head) = d_head {
+        return if d_head > 0 {
+            Ok(d_head)
+        } else {
+            Err(Error::key("model.d_head", 0, "must be at least 1"))
+        };
     }
     if !d_model.is_multiple_of(heads) {
         return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));

@@ -23,10 +23,12 @@ use crate::{Error, Result};
 pub struct SplitHeadsConfig {
     /// Width of the input.
     pub d_in: usize,
-    /// Width of all heads together, and of the output.
+    /// Width of the output.
     pub d_model: usize,
-    /// Number of heads; divides `d_model`.
+    /// Number of heads.
     pub heads: usize,
+    /// Width of a head. If absent `d_model / heads`, which must then divide.
+    pub d_head: Option<usize>,
     /// Probability of dropping a weight, and of dropping an element of the output.
     #[config(default = 0.0)]
     pub dropout: f64,
@@ -41,13 +43,13 @@ pub struct SplitHeadsConfig {
 /// Multi-head attention with separate projections.
 #[derive(Module, Debug)]
 pub struct SplitHeads<B: Backend> {
-    /// `d_in` to `d_model`.
+    /// `d_in` to `heads * d_head`.
     pub query: Linear<B>,
-    /// `d_in` to `d_model`.
+    /// `d_in` to `heads * d_head`.
     pub key: Linear<B>,
-    /// `d_in` to `d_model`.
+    /// `d_in` to `heads * d_head`.
     pub value: Linear<B>,
-    /// Mixes the heads: `d_model` to the width of the output.
+    /// Mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
     /// On the weights, and on the output.
     pub dropout: Dropout,
@@ -62,17 +64,17 @@ impl SplitHeadsConfig {
     /// [`Error::Key`] where `heads` does not divide `d_model` or the dropout lies outside [0, 1),
     /// [`Error::Shape`] where the input has no width.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
-        width_of_head(self.d_model, self.heads)?;
+        let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
         check_dropout(self.dropout)?;
         if self.d_in == 0 {
             return Err(Error::Shape("the width of the input is 0, but must be at least 1".to_string()));
         }
-        let projection = || LinearConfig::new(self.d_in, self.d_model).with_bias(self.bias).init(device);
+        let projection = || LinearConfig::new(self.d_in, width).with_bias(self.bias).init(device);
         Ok(SplitHeads {
             query: projection(),
             key: projection(),
             value: projection(),
-            output: LinearConfig::new(self.d_model, self.d_model).with_bias(self.output_bias).init(device),
+            output: LinearConfig::new(width, self.d_model).with_bias(self.output_bias).init(device),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
         })

@@ -86,17 +86,17 @@ fn check(rows: usize, d_in: usize, d_out: usize) {
     case.check_backward(tied, None, &gradient);
 
     let mut saved = vec![f32::NAN; rows * d_out];
-    let form = Gelu::Erf;
-    let output = case.forward(Epilogue::Gelu { form, pre_activation: Some(&mut saved) });
+    let form = Activation::Gelu;
+    let output = case.forward(Epilogue::Activation { form, pre_activation: Some(&mut saved) });
     let cdf = |x: f64| 0.5 * (1.0 + erf(x.clamp(-6.0, 6.0) * std::f64::consts::FRAC_1_SQRT_2));
     assert_close("saved pre-activation", &saved, &pre_activation);
     assert_close("gelu", &output, &pre_activation.iter().map(|&x| x * cdf(x)).collect::<Vec<_>>());
-    assert_eq!(output, case.forward(Epilogue::Gelu { form, pre_activation: None }));
+    assert_eq!(output, case.forward(Epilogue::Activation { form, pre_activation: None }));
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let through: Vec<f64> =
         pre_activation.iter().zip(&gradient).map(|(&x, g)| g * (cdf(x) + x * density(x))).collect();
     let mut before_gelu = Case::new(rows, d_in, d_out);
-    gelu::activate_and_differentiate(form, &mut saved, &mut before_gelu.output_gradient);
+    activation::activate_and_differentiate(form, &mut saved, &mut before_gelu.output_gradient);
     assert_eq!(saved, output);
     before_gelu.check_backward(before_gelu.layer(), None, &through);
 
@@ -138,7 +138,8 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     let dropout = Dropout { probability: 0.3, seed: 17 };
     assert_same_on_any_number_of_threads(|| {
         let mut saved = vec![0.0; case.residual.len()];
-        let gelu = case.forward(Epilogue::Gelu { form: Gelu::Tanh, pre_activation: Some(&mut saved) });
+        let gelu = case
+            .forward(Epilogue::Activation { form: Activation::GeluTanh, pre_activation: Some(&mut saved) });
         let residual = case.forward(Epilogue::Residual { residual: &case.residual, dropout: Some(dropout) });
         let mut gradients =
             vec![vec![0.0; case.input.len()], vec![0.0; case.weight.len()], vec![0.0; case.d_out]];

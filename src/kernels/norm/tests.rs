@@ -1,4 +1,4 @@
-//! Layer normalisation against its equations in double precision.
+//! Both norms against their equations in double precision.
 
 use proptest::prelude::*;
 
@@ -8,16 +8,18 @@ use crate::testing::{assert_close, assert_same_on_any_number_of_threads, random,
 const EPSILON: f32 = 1e-5;
 
 /// Row by row in double precision: output, dx, dgamma, dbeta.
-fn naive(x: &[f32], gamma: &[f32], beta: &[f32], dy: &[f32]) -> [Vec<f64>; 4] {
-    let width = gamma.len();
+fn naive(x: &[f32], norm: &Norm, dy: &[f32]) -> [Vec<f64>; 4] {
+    let Norm { gamma, is_centred, .. } = *norm;
+    let (width, beta) = (gamma.len(), norm.beta.expect("a shift"));
     let (x, gamma, beta, dy) = (widened(x), widened(gamma), widened(beta), widened(dy));
     let mut result = [vec![], vec![], vec![0.0; width], vec![0.0; width]];
     for (x, dy) in x.chunks(width).zip(dy.chunks(width)) {
         let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / width as f64;
-        let mean = average(&mut x.iter().copied());
+        let centred = f64::from(u8::from(is_centred));
+        let mean = centred * average(&mut x.iter().copied());
         let deviation = (average(&mut x.iter().map(|x| (x - mean).powi(2))) + f64::from(EPSILON)).sqrt();
         let h: Vec<f64> = x.iter().map(|x| (x - mean) / deviation).collect();
-        let mean_g = average(&mut (0..width).map(|i| dy[i] * gamma[i]));
+        let mean_g = centred * average(&mut (0..width).map(|i| dy[i] * gamma[i]));
         let mean_gh = average(&mut (0..width).map(|i| dy[i] * gamma[i] * h[i]));
         for i in 0..width {
             result[0].push(gamma[i] * h[i] + beta[i]);
@@ -36,7 +38,7 @@ struct Run {
     beta: Vec<f32>,
 }
 
-fn run(x: &[f32], norm: &LayerNorm, dy: &[f32]) -> Run {
+fn run(x: &[f32], norm: &Norm, dy: &[f32]) -> Run {
     let (width, rows) = (norm.gamma.len(), x.len() / norm.gamma.len());
     let (mut mean, mut inverse) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
     let new = |length| vec![f32::NAN; length];
@@ -47,12 +49,12 @@ fn run(x: &[f32], norm: &LayerNorm, dy: &[f32]) -> Run {
     run
 }
 
-fn check(rows: usize, width: usize) {
+fn check(rows: usize, width: usize, is_centred: bool) {
     let (x, dy) = (random(1, rows * width), random(2, rows * width));
     let (gamma, beta) = (random(3, width), random(4, width));
-    let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+    let norm = Norm { is_centred, gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
     let result = run(&x, &norm, &dy);
-    let expected = naive(&x, &gamma, &beta, &dy);
+    let expected = naive(&x, &norm, &dy);
     assert_close("y", &result.output, &expected[0]);
     // At widths of 1 and 2 the gradient is nothing but the epsilon's share.
     if width > 2 {
@@ -61,7 +63,7 @@ fn check(rows: usize, width: usize) {
     }
     assert_close("dbeta", &result.beta, &expected[3]);
 
-    let without_shift = run(&x, &LayerNorm { beta: None, ..norm }, &dy);
+    let without_shift = run(&x, &Norm { beta: None, ..norm }, &dy);
     let shifted: Vec<f64> = without_shift
         .output
         .iter()
@@ -77,13 +79,15 @@ proptest! {
 
     #[test]
     fn forward_and_gradients_agree_with_f64(rows in 1_usize..80, width in 1_usize..140) {
-        check(rows, width);
+        check(rows, width, true);
+        check(rows, width, false);
     }
 }
 
 #[test]
 fn many_rows_in_pieces_agree_with_f64() {
-    check(1_009, 97);
+    check(1_009, 97, true);
+    check(1_009, 97, false);
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     assert!(rows > 2 * rows_in_a_piece(rows, width), "rows are cut into pieces");
     let (x, dy) = (random(1, rows * width), random(2, rows * width));
     let (gamma, beta) = (random(3, width), random(4, width));
-    let norm = LayerNorm { gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
+    let norm = Norm { is_centred: true, gamma: &gamma, beta: Some(&beta), epsilon: EPSILON };
     assert_same_on_any_number_of_threads(|| {
         let Run { output, input, gamma, beta } = run(&x, &norm, &dy);
         vec![output, input, gamma, beta]

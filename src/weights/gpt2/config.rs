@@ -10,7 +10,7 @@ use super::Layout;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
-use crate::ops::Gelu;
+use crate::ops::Activation;
 use crate::position::PositionScheme;
 use crate::weights::native::Description;
 
@@ -78,9 +78,9 @@ pub(super) fn read(
     }
     // nanoGPT calls `nn.GELU()`.
     let usual = if layout == Layout::InputOutput { "gelu_new" } else { "gelu" };
-    let gelu = match config.activation_function.as_deref().unwrap_or(usual) {
-        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Gelu::Tanh,
-        "gelu" => Gelu::Erf,
+    let activation = match config.activation_function.as_deref().unwrap_or(usual) {
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" => Activation::Gelu,
         other => {
             let known = "gelu_new, gelu_pytorch_tanh, gelu_fast and gelu are known";
             return Err(refused(format!("`activation_function` is \"{other}\": {known}")));
@@ -100,7 +100,7 @@ pub(super) fn read(
         norm: NormPlacement::Pre,
         norm_epsilon: config.layer_norm_epsilon.unwrap_or(1e-5),
         feed_forward: inner / d_model,
-        gelu,
+        activation,
         bias: layout == Layout::InputOutput || tensors.contains_key("ln_f.bias"),
         head_bias: false,
         tie_embeddings: config.tie_word_embeddings != Some(false) && !head_differs,
@@ -125,7 +125,7 @@ pub(super) fn write(description: &Description, vocabulary: &Vocabulary) -> Value
         "n_layer": model.layers,
         "n_head": model.heads,
         "n_inner": model.feed_forward * model.d_model,
-        "activation_function": match model.gelu { Gelu::Tanh => "gelu_new", Gelu::Erf => "gelu" },
+        "activation_function": if model.activation == Activation::GeluTanh { "gelu_new" } else { "gelu" },
         "layer_norm_epsilon": model.norm_epsilon,
         "tie_word_embeddings": model.tie_embeddings,
         "attn_pdrop": model.dropout,

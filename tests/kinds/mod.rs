@@ -1,0 +1,84 @@
+//! Models of every kind.
+
+use std::collections::BTreeSet;
+
+use causal_attention::model::{ModelConfig, NormPlacement};
+use causal_attention::ops::{Activation, NormKind};
+use causal_attention::position::{PositionScheme, RopeScaling};
+
+const ACTIVATIONS: [Activation; 7] = [
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Relu,
+    Activation::Relu2,
+    Activation::Silu,
+    Activation::Swiglu,
+    Activation::Geglu,
+];
+
+/// Decoders of `base`'s sizes in which every activation meets every position scheme, and every two values of any two
+/// keys meet in one of them. `base` has an even number of heads.
+pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
+    let kind = |i: usize| {
+        // Of a key with two values, which of them; the test below sees to it that all pairs meet.
+        let takes = |key: usize| {
+            let stride = [5, 7, 9, 11, 19, 21, 23, 25, 29, 31][key];
+            (i * i * stride / 64 + i * stride / 16) % 2 == 1
+        };
+        let norm_kind = if takes(0) { NormKind::Rms } else { NormKind::Layer };
+        ModelConfig {
+            activation: ACTIVATIONS[i % 7],
+            position: PositionScheme::ALL[i % 6],
+            norm_kind,
+            qk_norm: takes(1),
+            d_head: if takes(2) { base.d_model / base.heads + 2 } else { 0 },
+            key_value_heads: if takes(3) { base.heads / 2 } else { 0 },
+            bias: takes(4),
+            query_key_value_bias: [None, Some(true), Some(false)][i / 7 % 3],
+            norm: if takes(5) { NormPlacement::Post } else { NormPlacement::Pre },
+            rope_theta: if takes(6) { 500.0 } else { 10_000.0 },
+            rope_scaling: [RopeScaling::None, RopeScaling::Linear, RopeScaling::Llama3][i / 6 % 3],
+            rope_factor: 2.0,
+            rope_original_context: 16,
+            embedding_scale: if takes(6) { (base.d_model as f64).sqrt() } else { 1.0 },
+            softcap: if takes(7) { 20.0 } else { 0.0 },
+            tie_embeddings: takes(8),
+            d_inner: if takes(9) { 2 * base.d_model + 3 } else { 0 },
+            ..base.clone()
+        }
+    };
+    (0..42).map(kind).collect()
+}
+
+#[test]
+fn every_two_values_of_two_keys_meet() {
+    let base = ModelConfig { heads: 4, ..ModelConfig::default() };
+    let kinds = of_every_kind(&base);
+    let values = |config: &ModelConfig| {
+        [
+            format!("{:?}", config.activation),
+            format!("{:?}", config.position),
+            format!("{:?}", config.norm_kind),
+            format!("{:?}", config.qk_norm),
+            format!("d_head {}", config.d_head),
+            format!("key_value_heads {}", config.key_value_heads),
+            format!("bias {}", config.bias),
+            format!("{:?}", config.query_key_value_bias),
+            format!("{:?}", config.norm),
+            format!("embedding_scale {}", config.embedding_scale),
+            format!("softcap {}", config.softcap),
+            format!("tied {}", config.tie_embeddings),
+            format!("d_inner {}", config.d_inner),
+        ]
+    };
+    let values: Vec<_> = kinds.iter().map(values).collect();
+    for (one, other) in (0..13).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        let distinct = |key: usize| values.iter().map(|of| &of[key]).collect::<BTreeSet<_>>();
+        let met = values.iter().map(|of| (&of[one], &of[other])).collect::<BTreeSet<_>>();
+        let all = distinct(one).len() * distinct(other).len();
+        assert_eq!(met.len(), all, "keys {one} and {other}: {met:?}");
+    }
+    let rotary = kinds.iter().filter(|kind| kind.position == PositionScheme::Rotary);
+    let scalings = rotary.map(|kind| format!("{:?}", kind.rope_scaling)).collect::<BTreeSet<_>>();
+    assert_eq!(scalings.len(), 3);
+}
