@@ -1,6 +1,6 @@
-//! Writing token by token with a GPT-2 of 124 million random weights: one line of JSON.
+//! Writing token by token with a GPT-2 of 124 million random weights, or a Llama of 135 million: one line of JSON.
 //!
-//! `cargo bench --bench generate`; `-- --new 128 --prompt 64` are the lengths. A step has to read every
+//! `cargo bench --bench generate -- llama`; `--new 128 --prompt 64` are the lengths. A step has to read every
 //! weight once, so the limit is the memory's bandwidth, which is measured beside it.
 
 use std::time::Instant;
@@ -9,7 +9,8 @@ use burn_ndarray::NdArray;
 use causal_attention::data::Vocabulary;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
-use causal_attention::ops::Activation;
+use causal_attention::ops::{Activation, NormKind};
+use causal_attention::position::PositionScheme;
 use causal_attention::terminal::say;
 use rayon::prelude::*;
 
@@ -23,8 +24,10 @@ fn main() {
         prompt > 0 && new > 1 && prompt + new <= 1024,
         "--prompt and --new: at least one and two tokens, 1024 in all"
     );
-    let sizes = Sizes { vocab: 50_257, context: 1024, source_context: None };
-    let config = ModelConfig {
+    let is_llama = std::env::args().any(|argument| argument == "llama");
+    let vocab = if is_llama { 49_152 } else { 50_257 };
+    let sizes = Sizes { vocab, context: 1024, source_context: None };
+    let gpt2 = ModelConfig {
         architecture: Architecture::Decoder,
         d_model: 768,
         heads: 12,
@@ -34,10 +37,25 @@ fn main() {
         initialisation: Initialisation::Normal,
         ..ModelConfig::default()
     };
+    // The shape of SmolLM2-135M.
+    let llama = ModelConfig {
+        d_model: 576,
+        heads: 9,
+        key_value_heads: 3,
+        layers: 30,
+        position: PositionScheme::Rotary,
+        rope_theta: 100_000.0,
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        d_inner: 1536,
+        bias: false,
+        ..gpt2.clone()
+    };
+    let config = if is_llama { llama } else { gpt2 };
     let device = Default::default();
     let model: Model<NdArray> = config.init(sizes, &device).expect("the sizes make a model");
     let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
-    let tokens = (0..prompt as u32).map(|i| (i * 7919) % 50_257).collect();
+    let tokens = (0..prompt as u32).map(|i| (i * 7919) % vocab as u32).collect();
     let prompt = Prompt { tokens, source: None };
     let options = Options { sampling: Sampling::GREEDY, max_new: new, ..Options::default() };
 
@@ -60,8 +78,9 @@ fn main() {
     let bandwidth = (before + bandwidth()) / 2.0;
     let (seconds, times) = best.expect("three rounds");
 
-    // What a step reads: everything but the positions' table. The token table is the head.
-    let bytes = 4.0 * (config.parameters(sizes) - sizes.context * config.d_model) as f64;
+    // What a step reads: everything but a table of positions. The token table is the head.
+    let positions = if config.position.ends_with_context() { sizes.context * config.d_model } else { 0 };
+    let bytes = 4.0 * (config.parameters(sizes) - positions) as f64;
     let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
     let (limit, step) = (bytes / bandwidth, median(steps.clone()));

@@ -1,15 +1,16 @@
 #!/bin/sh
 # Tokens a second beside transformers' generate, pair by pair, so that whatever else the machine does
-# falls on both: a GPT-2 of 124 million random weights, 64 tokens of prompt, 128 new ones, batch 1.
+# falls on both: a GPT-2 of 124 million random weights or a Llama of 135 million, 64 tokens of prompt, 128 new ones, batch 1.
 # Prints each pair's ratio of speeds (above 1: faster than transformers), ours over the limit that the
 # memory's bandwidth sets, and the medians.
 #
-#     benches/generate_against_transformers.sh
+#     benches/generate_against_transformers.sh [gpt2|llama]
 #
 # Needs python3 with torch and transformers (PYTHON names another). ROUNDS pairs (5), THREADS each (2).
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+shape=${1:-gpt2}
 rounds=${ROUNDS:-5}
 export RAYON_NUM_THREADS="${THREADS:-2}"
 
@@ -24,8 +25,8 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[i
 ratios=
 limits=
 for round in $(seq "$rounds"); do
-    ours=$("$generate")
-    theirs=$("$python" benches/pytorch_generate.py --threads "$RAYON_NUM_THREADS")
+    ours=$("$generate" "$shape")
+    theirs=$("$python" benches/pytorch_generate.py "$shape" --threads "$RAYON_NUM_THREADS")
     ours_speed=$(echo "$ours" | field tokens_per_second)
     theirs_speed=$(echo "$theirs" | field tokens_per_second)
     limit=$(echo "$ours" | field step_over_limit)

@@ -1,6 +1,6 @@
 """transformers' generate on the shape of `cargo bench --bench generate`: one line of JSON.
 
-    python benches/pytorch_generate.py [--prompt 64] [--new 128] [--threads 2]
+    python benches/pytorch_generate.py [gpt2|llama] [--prompt 64] [--new 128] [--threads 2]
 """
 
 import argparse
@@ -8,9 +8,10 @@ import json
 import time
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 arguments = argparse.ArgumentParser()
+arguments.add_argument("shape", nargs="?", choices=["gpt2", "llama"], default="gpt2")
 arguments.add_argument("--prompt", type=int, default=64)
 arguments.add_argument("--new", type=int, default=128)
 arguments.add_argument("--threads", type=int, default=2)
@@ -18,8 +19,15 @@ arguments = arguments.parse_args()
 
 torch.set_num_threads(arguments.threads)
 torch.manual_seed(0)
-model = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None)).eval()
-prompt = torch.randint(0, 50257, (1, arguments.prompt))
+if arguments.shape == "gpt2":
+    model = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None))
+else:
+    # The shape of SmolLM2-135M.
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+        num_key_value_heads=3, tie_word_embeddings=True, bos_token_id=None, eos_token_id=None))
+model.eval()
+prompt = torch.randint(0, model.config.vocab_size, (1, arguments.prompt))
 best = float("inf")
 with torch.inference_mode():
     for _ in range(3):

@@ -3,7 +3,8 @@
     python benches/pytorch_step.py small --compile --threads 2
 
 The same decoder: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
-positions, no dropout; Adam at 1e-3; the loss is read at each step.
+positions, no dropout; Adam at 1e-3; the loss is read at each step. "llama" has rotary positions, RMS norms, SwiGLU, half
+as many key heads as query heads, and no biases.
 """
 
 import argparse
@@ -21,6 +22,7 @@ SHAPES = {
     "one_layer": (10, 64, 8, 0, 32, 10, 200),
     "small": (65, 128, 4, 4, 12, 64, 20),
     "medium": (65, 384, 6, 6, 8, 256, 3),
+    "llama": (65, 384, 8, 6, 8, 256, 3),
     "long": (65, 384, 6, 6, 1, 4096, 1),
     "default": (64, 64, 4, 2, 32, 64, 50),  # config.toml
 }
@@ -54,6 +56,57 @@ class Block(nn.Module):
     def forward(self, x):
         x = x + self.attention(self.attention_norm(x))
         return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Rotary(nn.Module):
+    """Cosines and sines of all places, and the turning of halves of a head."""
+
+    def __init__(self, d_head, context):
+        super().__init__()
+        frequencies = 10000.0 ** (-torch.arange(0, d_head, 2) / d_head)
+        angles = torch.outer(torch.arange(context), frequencies).repeat(1, 2)
+        self.register_buffer("cosine", angles.cos())
+        self.register_buffer("sine", angles.sin())
+
+    def forward(self, x):
+        first, second = x.chunk(2, -1)
+        return x * self.cosine + torch.cat((-second, first), -1) * self.sine
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, d_model, heads, d_inner, rotary):
+        super().__init__()
+        self.heads, self.d_head = heads, d_model // heads
+        self.attention_norm = nn.RMSNorm(d_model, eps=1e-5)
+        self.qkv = nn.Linear(d_model, 2 * d_model, bias=False)
+        self.output = nn.Linear(d_model, d_model, bias=False)
+        self.feed_forward_norm = nn.RMSNorm(d_model, eps=1e-5)
+        self.up = nn.Linear(d_model, 2 * d_inner, bias=False)
+        self.down = nn.Linear(d_inner, d_model, bias=False)
+        self.rotary = rotary
+
+    def forward(self, x):
+        batch, length, d_model = x.shape
+        parts = self.qkv(self.attention_norm(x)).view(batch, length, 2 * self.heads, self.d_head).transpose(1, 2)
+        query, key, value = parts.split((self.heads, self.heads // 2, self.heads // 2), 1)
+        context = functional.scaled_dot_product_attention(
+            self.rotary(query), self.rotary(key), value, is_causal=True, enable_gqa=True)
+        x = x + self.output(context.transpose(1, 2).reshape(batch, length, d_model))
+        gate, up = self.up(self.feed_forward_norm(x)).chunk(2, -1)
+        return x + self.down(functional.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    def __init__(self, vocab, d_model, heads, layers, context):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, d_model)
+        rotary = Rotary(d_model // heads, context)
+        blocks = [LlamaBlock(d_model, heads, 1024, rotary) for _ in range(layers)]
+        self.body = nn.Sequential(*blocks, nn.RMSNorm(d_model, eps=1e-5))
+        self.head = nn.Linear(d_model, vocab, bias=False)
+
+    def forward(self, ids):
+        return self.head(self.body(self.tokens(ids)))
 
 
 class Decoder(nn.Module):
@@ -91,7 +144,7 @@ def main():
 
     vocab, d_model, heads, layers, batch, length, steps = SHAPES[arguments.shape]
     steps = arguments.steps or steps
-    model = Decoder(vocab, d_model, heads, layers, length)
+    model = (Llama if arguments.shape == "llama" else Decoder)(vocab, d_model, heads, layers, length)
     forward = torch.compile(model) if arguments.compile else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     ids = torch.randint(vocab, (batch, length + 1))

@@ -1,7 +1,7 @@
 //! Milliseconds of a training step, on the shapes by which small decoders are usually compared.
 //!
-//! `cargo bench --bench step -- small --threads 2`; without a shape: all of them but `long`. One line
-//! of JSON a shape. `--composed` takes Burn's operations instead of the kernels; `--engine` measures a
+//! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`.
+//! One line of JSON a shape. `--composed` takes Burn's operations instead of the kernels; `--engine` measures a
 //! whole run beside the bare step: loader, learner, metrics and progress.
 
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use causal_attention::data::{Batch, Role};
 use causal_attention::evaluation::DeviceBatch;
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
-use causal_attention::ops::Kernels;
+use causal_attention::ops::{Activation, Kernels, NormKind};
+use causal_attention::position::PositionScheme;
 use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
 
@@ -32,18 +33,41 @@ struct Shape {
     steps: usize,
 }
 
-fn shapes() -> [Shape; 4] {
+fn shapes() -> [Shape; 5] {
     let model = ModelConfig::default();
     let one_layer =
         ModelConfig { architecture: Architecture::OneLayer, d_model: 64, heads: 8, ..model.clone() };
     let small = ModelConfig { d_model: 128, heads: 4, layers: 4, ..model.clone() };
     let medium = ModelConfig { d_model: 384, heads: 6, layers: 6, ..model };
+    let llama = ModelConfig {
+        heads: 8,
+        key_value_heads: 4,
+        position: PositionScheme::Rotary,
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        d_inner: 1024,
+        bias: false,
+        ..medium.clone()
+    };
     [
         Shape { name: "one_layer", model: one_layer, vocab: 10, rows: 32, time: 10, steps: 200 },
         Shape { name: "small", model: small, vocab: 65, rows: 12, time: 64, steps: 20 },
         Shape { name: "medium", model: medium.clone(), vocab: 65, rows: 8, time: 256, steps: 3 },
+        Shape { name: "llama", model: llama, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "long", model: medium, vocab: 65, rows: 1, time: 4096, steps: 1 },
     ]
+}
+
+/// Operations of a step (Kaplan et al., 2020, arXiv 2001.08361, section 2.1): six a parameter that is multiplied and
+/// token, and attention's own.
+fn operations(shape: &Shape) -> f64 {
+    let Shape { model, vocab, rows, time, .. } = shape;
+    let sizes = Sizes { vocab: *vocab, context: *time, source_context: None };
+    let looked_up =
+        vocab * model.d_model + if model.position.ends_with_context() { time * model.d_model } else { 0 };
+    let attended = model.blocks() * model.heads * model.head_width() * time;
+    let of_a_token = 6.0 * (model.parameters(sizes) - looked_up) as f64 + 12.0 * attended as f64;
+    of_a_token * (rows * time) as f64
 }
 
 /// Numbers that no model learns at once, the same in every run.
@@ -118,6 +142,11 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         format!("model.heads={}", model.heads),
         format!("model.layers={}", model.layers),
         format!("model.position={}", serde_json::to_value(model.position).expect("a name")),
+        format!("model.key_value_heads={}", model.key_value_heads),
+        format!("model.norm_kind={}", serde_json::to_value(model.norm_kind).expect("a name")),
+        format!("model.activation={}", serde_json::to_value(model.activation).expect("a name")),
+        format!("model.d_inner={}", model.d_inner),
+        format!("model.bias={}", model.bias),
         format!("training.batch_size={rows}"),
         format!("training.steps={steps}"),
         format!("training.validate_every={}", 10 * steps),
@@ -224,6 +253,7 @@ fn measure(options: &Options) {
             "ms_per_step": (milliseconds * 1e3).round() / 1e3,
             // What the machine can do, whatever else it does.
             "least_ms": bare.least.as_micros() as f64 / 1e3,
+            "gflop_per_second": (operations(shape) / milliseconds * 1e-6).round(),
             "tokens_per_second": ((shape.rows * shape.time) as f64 / milliseconds * 1e3).round(),
             "peak_mb": peak_megabytes(),
             "page_faults_per_step": faults / (options.rounds * steps) as u64,

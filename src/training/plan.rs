@@ -58,7 +58,7 @@ impl Plan {
         let steps = training.total_steps(batches);
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        let (layers, width) = (model.blocks(), model.d_model);
+        let (layers, width) = (model.blocks(), model.heads * model.head_width());
         let positions = (rows(training, &dataset) * time) as f64;
         // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
         let a_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;
