@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::{input, print_paths};
 use crate::data::Vocabulary;
 use crate::error::Result;
-use crate::files::{check_output, write_atomically, write_output};
+use crate::files::{check_output, write_output};
 use crate::training::RunFolder;
 use crate::weights::export::{ExportFormat, export};
 use crate::weights::native;
@@ -38,11 +38,9 @@ pub fn run(args: Args) -> Result<()> {
     let out = args.out.unwrap_or_else(|| folder.path().join("export").join(name.get_name()));
     check_output(&out, "export")?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let (tensors, description) = native::read(&input::weights(&folder, args.checkpoint)?)?;
-    let files = export(&description, tensors, &vocabulary, args.format)?;
-    let written = write_output(&out, "export", |folder| {
-        files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
-    })?;
+    let (tensors, description) = native::checked(&input::weights(&folder, args.checkpoint)?)?;
+    let export = export(&description, tensors, &vocabulary, args.format)?;
+    let written = write_output(&out, "export", |folder| export.write(folder))?;
     print_paths(args.json, "files", &written);
     Ok(())
 }

@@ -20,9 +20,9 @@ pub struct Args {
     /// The weights: a file, its shards or their index, or the folder that they lie in.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Names and layout of the weights.
+    /// Names and layout of the weights. [default: what the files say: `model_type` in config.json, or their own content]
     #[arg(long, value_enum)]
-    format: ImportFormat,
+    format: Option<ImportFormat>,
     /// The model's config. [default: config.json beside the weights; nanoGPT's files hold their own]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<()> {
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
-        native::write(&folder.model(), &imported.tensors, &description)?;
+        native::write(&folder.model(), &imported.tensors, native::entry(&description))?;
         Hashes::of(folder).write(folder)
     })?;
     let sizes = description.sizes;
@@ -85,7 +85,7 @@ fn name(path: &Path) -> String {
 fn config(args: &Args, imported: &Imported) -> Result<Config> {
     let (description, sizes) = (&imported.description, imported.description.sizes);
     let beside = args.files[0].with_file_name("config.toml");
-    let config = match args.format == ImportFormat::Native && beside.is_file() {
+    let config = match imported.is_native && beside.is_file() {
         true => Config { model: description.model.clone(), ..Config::load(Some(&beside), &[])? },
         false => Config {
             data: data(description.model.architecture, sizes.context, &imported.vocabulary),
@@ -103,9 +103,10 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
 }
 
 /// A text that is still to be named, where a tokenizer came along; else a task over the ids. Sequences
-/// fit the context.
+/// fit the context, but are not as long as the longest: training on such takes memory that few machines have.
 fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> DataConfig {
-    let symbols = vocabulary.size();
+    const LONGEST: usize = 1024;
+    let (symbols, context) = (vocabulary.size(), context.min(LONGEST));
     let data = DataConfig { length: context, vocab: Count::Of(symbols), ..DataConfig::default() };
     if architecture == Architecture::EncoderDecoder {
         // Answers begin and end with a token of their own.

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::DType;
 use pytorch_reader::{PytorchReader, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::file::{WeightsFile, floats};
-use super::native::Tensors;
+use super::file::{LazyTensor, WeightsFile, floats};
+use super::{NOT_FINITE, not_finite, refuse};
 use crate::error::{Error, Result};
 use crate::files::read_json;
 use crate::terminal::Bytes;
@@ -33,12 +33,12 @@ pub fn has_usual_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| FILES.iter().any(|usual| name == *usual))
 }
 
-/// The files that hold the weights: a folder stands for the weights in it, an index for its
+/// The files that hold the weights, opened: a folder stands for the weights in it, an index for its
 /// shards.
 ///
 /// # Errors
-/// If a folder holds no weights, or an index cannot be read or names a file elsewhere.
-pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// If a folder holds no weights, an index cannot be read or names a file elsewhere, or a file cannot be opened.
+pub fn files(named: &[PathBuf]) -> Result<Vec<WeightsFile>> {
     let mut files = Vec::new();
     for path in named {
         let usual = || FILES.iter().map(|name| path.join(name)).find(|path| path.is_file());
@@ -53,7 +53,7 @@ pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
             false => files.push(path),
         }
     }
-    Ok(files)
+    files.into_iter().map(WeightsFile::open).collect()
 }
 
 /// The files that an index names.
@@ -71,32 +71,37 @@ fn shards(index: &Path) -> Result<BTreeSet<PathBuf>> {
     weight_map.values().map(beside).collect()
 }
 
-/// The tensors in all of `files`, in 32-bit floats, but for those whose name is `ignored`; and the model's
-/// arguments, where a PyTorch file holds them beside the weights, as nanoGPT's does.
+/// The tensors in all of `files`, but for those whose name is `ignored`; and the model's arguments, where a PyTorch
+/// file holds them beside the weights, as nanoGPT's does.
 ///
 /// # Errors
-/// If a file cannot be read, is damaged, holds code, or a tensor that is no float or stands in
-/// two files.
+/// If a file cannot be read, is damaged, holds code, or a tensor that stands in two files.
 pub fn read(
-    files: &[PathBuf],
+    files: &[WeightsFile],
     ignored: impl Fn(&str) -> bool,
-) -> Result<(BTreeMap<String, TensorData>, Option<Value>)> {
+) -> Result<(BTreeMap<String, LazyTensor>, Option<Value>)> {
     let (mut all, mut arguments) = (BTreeMap::new(), None);
-    for path in files {
-        let file = WeightsFile::open(path)?;
-        let tensors = if is_pytorch(&file) {
-            let (tensors, beside) = read_pytorch(&file, &ignored)?;
+    for file in files {
+        let tensors = if is_pytorch(file) {
+            let (tensors, beside) = read_pytorch(file)?;
             arguments = arguments.or(beside);
             tensors
         } else {
-            let tensors = file.tensors()?.into_iter().filter(|tensor| !ignored(&tensor.name));
-            tensors.map(|tensor| Ok((tensor.name.clone(), tensor.read()?))).collect::<Result<_>>()?
+            file.tensors()?
         };
-        for (name, data) in tensors {
+        for tensor in tensors.into_iter().filter(|tensor| !ignored(&tensor.name)) {
+            let name = tensor.name.clone();
             if all.contains_key(&name) {
                 return Err(file.error(format!("holds `{name}`, which another file holds too")));
             }
-            all.insert(name, data);
+            let file = file.clone();
+            let finite = LazyTensor::new(name.clone(), tensor.shape.clone(), move || {
+                let data = tensor.read()?;
+                let broken: Vec<_> = not_finite(&tensor.name, &data).into_iter().collect();
+                refuse(file.path(), &broken, NOT_FINITE)?;
+                Ok(data)
+            });
+            all.insert(name, finite);
         }
     }
     Ok((all, arguments))
@@ -111,15 +116,16 @@ fn is_pytorch(bytes: &[u8]) -> bool {
 
 /// The weights in a PyTorch file, by themselves or under one of the usual keys, and the arguments
 /// of the model beside them.
-fn read_pytorch(file: &WeightsFile, ignored: impl Fn(&str) -> bool) -> Result<(Tensors, Option<Value>)> {
+fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> {
     if !file.is_regular() {
         let problem =
             "is a stream, and of a PyTorch file the end is read first: save it as a file and name that";
         return Err(file.error(problem));
     }
-    let refused = |problem: String| {
+    let origin = file.clone();
+    let refused = move |problem: String| {
         let problem = problem.replace('\n', " ");
-        file.error(format!(
+        origin.error(format!(
             "is no PyTorch file of weights: {problem}; save the weights alone, as torch.save(model.state_dict(), \
              \"model.pt\") does, for pickled code is never run"
         ))
@@ -136,17 +142,20 @@ fn read_pytorch(file: &WeightsFile, ignored: impl Fn(&str) -> bool) -> Result<(T
         let [unpacked, packed] = [unpacked, file.len() as f64].map(Bytes);
         return Err(refused(format!("it unpacks to {unpacked}, far more than the {packed} of the file")));
     }
-    let read = |(name, tensor): (String, Tensor)| {
-        let dtype = match tensor.dtype() {
-            pytorch_reader::DType::F64 => DType::F64,
-            pytorch_reader::DType::F32 => DType::F32,
-            pytorch_reader::DType::F16 => DType::F16,
-            pytorch_reader::DType::BF16 => DType::BF16,
-            other => return Err(refused(format!("`{name}` is {other:?}, and floats are expected"))),
-        };
-        let bytes = tensor.read().map_err(|error| refused(error.to_string()))?;
-        Ok((name, floats(&bytes, dtype, tensor.shape())))
+    let lazy = |(name, tensor): (String, Tensor)| {
+        let refused = refused.clone();
+        LazyTensor::new(name.clone(), tensor.shape().to_vec(), move || {
+            let dtype = match tensor.dtype() {
+                pytorch_reader::DType::F64 => DType::F64,
+                pytorch_reader::DType::F32 => DType::F32,
+                pytorch_reader::DType::F16 => DType::F16,
+                pytorch_reader::DType::BF16 => DType::BF16,
+                other => return Err(refused(format!("`{name}` is {other:?}, and floats are expected"))),
+            };
+            let bytes = tensor.read().map_err(|error| refused(error.to_string()))?;
+            Ok(floats(&bytes, dtype, tensor.shape()))
+        })
     };
-    let tensors = tensors.into_iter().filter(|(name, _)| !ignored(name)).map(read).collect::<Result<_>>()?;
+    let tensors = tensors.into_iter().map(lazy).collect();
     Ok((tensors, PytorchReader::load_config(file.path(), Some("model_args")).ok()))
 }

@@ -1,17 +1,21 @@
 //! A model as files that another program reads: the weights, a small `config.json`, and what the
 //! ids stand for.
 
-use burn::tensor::TensorData;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::file::transposed;
-use super::gpt2;
-use super::native::{self, Description, Tensors};
+use super::families::{self, Family};
+use super::file::{LazyTensor, transposed};
+use super::native::{self, Description};
+use crate::files::write_atomically;
 use crate::{data::Vocabulary, error::Result};
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
+    /// The names and layout of the family that the model fits, as transformers loads it: GPT-2, Llama, Qwen2 or Qwen3.
+    Transformers,
     /// This program's own names, and Burn's layout: linear weights are [in, out].
     Safetensors,
     /// GPT-2's names and layout, as transformers and nanoGPT load them.
@@ -20,41 +24,65 @@ pub enum ExportFormat {
     PytorchNames,
 }
 
-/// The files of an export: name and contents.
-pub type Files = Vec<(&'static str, Vec<u8>)>;
+/// A model that is ready to be written.
+#[derive(Debug)]
+pub struct Export {
+    tensors: Vec<LazyTensor>,
+    /// The one entry of metadata beside them.
+    metadata: (String, String),
+    /// The other files: name and contents.
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Export {
+    /// Writes all files into a folder, the weights tensor by tensor.
+    ///
+    /// # Errors
+    /// If the weights cannot be read, or a file not written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        native::write(&folder.join("model.safetensors"), &self.tensors, self.metadata.clone())?;
+        self.files.iter().try_for_each(|(name, bytes)| write_atomically(&folder.join(name), bytes))
+    }
+}
 
 /// A model as files.
 ///
 /// # Errors
-/// [`Error::Key`](crate::error::Error::Key) where the format has no word for what the model computes.
+/// Where the format has no word for what the model computes: names the keys.
 pub fn export(
     description: &Description,
-    tensors: Tensors,
+    tensors: Vec<LazyTensor>,
     vocabulary: &Vocabulary,
     format: ExportFormat,
-) -> Result<Files> {
+) -> Result<Export> {
     let own = || serde_json::to_value(description).expect("a description holds plain values");
     // The entry that transformers looks for.
-    let for_pytorch = |tensors| native::serialize(&tensors, Some(("format", "pt".to_string())));
-    let (weights, config) = match format {
-        ExportFormat::Safetensors => (native::to_bytes(&tensors, Some(description))?, own()),
-        ExportFormat::Gpt2 => {
-            let (tensors, config) = gpt2::export(description, tensors, vocabulary)?;
-            (for_pytorch(tensors)?, config)
+    let for_pytorch = || ("format".to_string(), "pt".to_string());
+    let end = vocabulary.end();
+    let family = match format {
+        ExportFormat::Transformers => Some(families::fitting(&description.model)?),
+        ExportFormat::Gpt2 => Some(Family::Gpt2),
+        ExportFormat::Safetensors | ExportFormat::PytorchNames => None,
+    };
+    let (tensors, metadata, config) = match family {
+        Some(family) => {
+            let (tensors, config) = families::export(family, description, tensors, end)?;
+            (tensors, for_pytorch(), config)
         }
-        ExportFormat::PytorchNames => {
-            (for_pytorch(tensors.into_iter().map(pytorch_tensor).collect())?, own())
+        None if format == ExportFormat::PytorchNames => {
+            (tensors.into_iter().map(pytorch_tensor).collect(), for_pytorch(), own())
         }
+        None => (tensors, native::entry(description), own()),
     };
     let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("JSON can be written");
     let stored = json!(vocabulary);
-    let mut files = vec![
-        ("model.safetensors", weights),
-        ("config.json", pretty(&config)),
-        ("vocabulary.json", pretty(&stored)),
-    ];
+    let mut files = vec![("config.json", pretty(&config)), ("vocabulary.json", pretty(&stored))];
+    if family.is_some() {
+        let generation = json!({"_from_model_config": true, "bos_token_id": end, "eos_token_id": end});
+        files.push(("generation_config.json", pretty(&generation)));
+    }
     if let Some(tokenizer) = tokenizer(&stored) {
-        let end = vocabulary.end().map(|id| vocabulary.token(id));
+        let end = end.map(|id| vocabulary.token(id));
         let config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": description.sizes.context,
@@ -65,7 +93,7 @@ pub fn export(
         files.push(("tokenizer.json", pretty(&tokenizer)));
         files.push(("tokenizer_config.json", pretty(&config)));
     }
-    Ok(files)
+    Ok(Export { tensors, metadata, files })
 }
 
 /// A vocabulary as a `tokenizer.json`, where it reads texts.
@@ -88,11 +116,17 @@ fn tokenizer(stored: &Value) -> Option<Value> {
 }
 
 /// A parameter by PyTorch's name and in its layout.
-fn pytorch_tensor((name, data): (String, TensorData)) -> (String, TensorData) {
+fn pytorch_tensor(tensor: LazyTensor) -> LazyTensor {
     // Tables have a row an entry in PyTorch too.
     let tables = ["embedding.weight", "embedding.token.weight", "position.weight"];
-    let data = if tables.iter().any(|table| name.ends_with(table)) { data } else { transposed(data) };
-    (name.replace(".gamma", ".weight").replace(".beta", ".bias"), data)
+    let is_table = tables.iter().any(|table| tensor.name.ends_with(table));
+    let name = tensor.name.replace(".gamma", ".weight").replace(".beta", ".bias");
+    match tensor.shape[..] {
+        [rows, columns] if !is_table => {
+            LazyTensor::new(name, vec![columns, rows], move || Ok(transposed(tensor.read()?)))
+        }
+        _ => tensor.renamed(name),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! A weights file, mapped rather than read: a piece that was used leaves memory again, so that a model is there
 //! once, not twice.
 
+use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use burn::tensor::{DType, TensorData};
@@ -28,16 +30,14 @@ enum Bytes {
     Held(Vec<u8>),
 }
 
-/// A tensor of a safetensors file, read when it is asked for.
-#[derive(Debug, Clone)]
-pub struct StoredTensor {
-    /// Its name there.
+/// A tensor that is read, or made, when it is asked for, so that few are in memory at once. Cheap to clone.
+#[derive(Clone)]
+pub struct LazyTensor {
+    /// Its name.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    dtype: Dtype,
-    file: WeightsFile,
-    place: Range<usize>,
+    read: Rc<dyn Fn() -> Result<TensorData>>,
 }
 
 impl WeightsFile {
@@ -85,19 +85,25 @@ impl WeightsFile {
     ///
     /// # Errors
     /// When it is no whole one.
-    pub fn tensors(&self) -> Result<Vec<StoredTensor>> {
+    pub fn tensors(&self) -> Result<Vec<LazyTensor>> {
         let file = SafeTensors::deserialize(self)
             .map_err(|error| self.error(format!("is no whole safetensors file: {error}")))?;
         let stored = |(name, view): (String, TensorView)| {
             let start = view.data().as_ptr().addr() - self.as_ptr().addr();
             let place = start..start + view.data().len();
-            StoredTensor {
-                name,
-                shape: view.shape().to_vec(),
-                dtype: view.dtype(),
-                file: self.clone(),
-                place,
-            }
+            let (file, stored, shape) = (self.clone(), view.dtype(), view.shape().to_vec());
+            LazyTensor::new(name.clone(), shape.clone(), move || {
+                let dtype = match stored {
+                    Dtype::F64 => DType::F64,
+                    Dtype::F32 => DType::F32,
+                    Dtype::F16 => DType::F16,
+                    Dtype::BF16 => DType::BF16,
+                    other => return Err(file.error(format!("`{name}` is {other:?}: floats are expected"))),
+                };
+                let data = floats(&file[place.clone()], dtype, &shape);
+                file.release(place.clone());
+                Ok(data)
+            })
         };
         let mut tensors: Vec<_> = file.tensors().into_iter().map(stored).collect();
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -133,25 +139,34 @@ impl Deref for WeightsFile {
     }
 }
 
-impl StoredTensor {
+impl LazyTensor {
+    /// A tensor that `read` makes, in 32-bit floats.
+    pub fn new(name: String, shape: Vec<usize>, read: impl Fn() -> Result<TensorData> + 'static) -> Self {
+        Self { name, shape, read: Rc::new(read) }
+    }
+
+    /// One that is there already.
+    pub fn held(name: String, data: TensorData) -> Self {
+        Self::new(name, data.shape.to_vec(), move || Ok(data.clone()))
+    }
+
+    /// The same by another name.
+    pub fn renamed(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+
     /// The tensor in 32-bit floats.
     ///
     /// # Errors
-    /// When it holds no floats.
+    /// When it holds no floats, or cannot be read.
     pub fn read(&self) -> Result<TensorData> {
-        let bytes = &self.file[self.place.clone()];
-        let dtype = match self.dtype {
-            Dtype::F64 => DType::F64,
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                return Err(self.file.error(format!("`{}` is {other:?}: floats are expected", self.name)));
-            }
-        };
-        let data = floats(bytes, dtype, &self.shape);
-        self.file.release(self.place.clone());
-        Ok(data)
+        (self.read)()
+    }
+}
+
+impl fmt::Debug for LazyTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.name, self.shape)
     }
 }
 

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::checkpoint;
-use super::file::WeightsFile;
-use super::gpt2::{self, Layout};
-use super::native::{self, Description, Tensors};
-use super::{NOT_FINITE, not_finite, refuse, tokenizer};
+use super::families::{self, Family};
+use super::file::{LazyTensor, WeightsFile};
+use super::native::{self, Description};
+use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_json};
@@ -20,6 +19,14 @@ use crate::terminal::counted;
 pub enum ImportFormat {
     /// transformers' GPT-2, in one safetensors file or several, or a PyTorch file.
     Gpt2,
+    /// transformers' Llama, as SmolLM2 and TinyLlama are.
+    Llama,
+    /// transformers' Qwen2 and Qwen2.5.
+    Qwen2,
+    /// transformers' Qwen3.
+    Qwen3,
+    /// transformers' SmolLM3, where all layers rotate.
+    Smollm3,
     /// nanoGPT's checkpoint, a PyTorch file.
     Nanogpt,
     /// This program's own.
@@ -29,25 +36,27 @@ pub enum ImportFormat {
 /// A model and what its ids stand for.
 #[derive(Debug, Clone)]
 pub struct Imported {
+    /// Whether this program wrote it.
+    pub is_native: bool,
     /// The model's config and sizes.
     pub description: Description,
-    /// Its weights under our names.
-    pub tensors: Tensors,
+    /// Its weights under our names, each read when it is asked for.
+    pub tensors: Vec<LazyTensor>,
     /// What the ids stand for: the tokenizer that came along, or integers.
     pub vocabulary: Vocabulary,
     /// Whether there was a tokenizer or vocabulary.
     pub has_vocabulary: bool,
 }
 
-/// Reads a model. Without `config`, a `config.json` beside the first file is taken, and without
-/// `tokenizer` what lies there too.
+/// Opens a model. Without `format` the files say what they hold; without `config`, a `config.json` beside the first
+/// file is taken, and without `tokenizer` what lies there too.
 ///
 /// # Errors
 /// If a file cannot be read, is damaged, or holds another model than its config says: then every
 /// tensor that is missing, left over or of another shape is named, up to a number that a line can hold.
 pub fn import(
     named: &[PathBuf],
-    naming: ImportFormat,
+    format: Option<ImportFormat>,
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
@@ -55,28 +64,31 @@ pub fn import(
     let Some(first) = files.first() else {
         return Err(Error::Input("there is no file to import".into()));
     };
-    let folder = first.parent().unwrap_or(Path::new("."));
-    let (tensors, description) = match naming {
-        ImportFormat::Native if config.is_some() => {
+    let folder = first.path().parent().unwrap_or(Path::new("."));
+    let is_native = match format {
+        Some(format) => format == ImportFormat::Native,
+        None => native::is_own(first),
+    };
+    let (tensors, description) = match is_native {
+        true if config.is_some() => {
             return Err(Error::Input(
                 "--config: native weights describe their model themselves: leave it out".into(),
             ));
         }
-        ImportFormat::Native if files.len() > 1 => {
+        true if files.len() > 1 => {
             return Err(Error::Input("native weights are one file: name only that".into()));
         }
-        ImportFormat::Native => {
-            let (model, description) =
-                native::load_model::<Flex>(&WeightsFile::open(first)?, &Default::default())?;
-            (native::collect(&model)?, description)
+        true => {
+            let (model, description) = native::load_model::<Flex>(first, &Default::default())?;
+            let held = |(name, data)| LazyTensor::held(name, data);
+            (native::collect(&model)?.into_iter().map(held).collect(), description)
         }
-        ImportFormat::Gpt2 => read_gpt2(&files, Layout::InputOutput, config)?,
-        ImportFormat::Nanogpt => read_gpt2(&files, Layout::OutputInput, config)?,
+        false => read_foreign(&files, format, config)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
-        None if naming == ImportFormat::Native && stored.is_file() => Some(Vocabulary::read(stored)?),
+        None if is_native && stored.is_file() => Some(Vocabulary::read(stored)?),
         // Of an export of this program; another's file of this name is something else.
         None => match Vocabulary::read(stored) {
             Ok(vocabulary) => Some(vocabulary),
@@ -93,26 +105,44 @@ pub fn import(
     }
     let has_vocabulary = found.is_some();
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
-    Ok(Imported { description, tensors, vocabulary, has_vocabulary })
+    Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary })
 }
 
 /// What its file must hold.
-const CONFIG: &str = "the config of a GPT-2";
+const CONFIG: &str = "the config of a model, as transformers writes it";
 
-/// A model in GPT-2's naming, by the config that is named, that stands in the file, or that lies beside it.
-fn read_gpt2(files: &[PathBuf], layout: Layout, named: Option<&Path>) -> Result<(Tensors, Description)> {
-    let first = files[0].as_path();
-    let (tensors, arguments) = checkpoint::read(files, gpt2::is_mask)?;
+/// A model in another program's naming, by the config that is named, that stands in the file, or that lies beside it.
+fn read_foreign(
+    files: &[WeightsFile],
+    format: Option<ImportFormat>,
+    named: Option<&Path>,
+) -> Result<(Vec<LazyTensor>, Description)> {
+    let first = files[0].path();
+    let (tensors, arguments) = checkpoint::read(files, families::is_no_parameter)?;
+    let is_nanogpt = arguments.is_some();
     let beside = first.with_file_name("config.json");
-    let (config, place) = match (named, arguments) {
+    let (config, place): (Value, &Path) = match (named, arguments) {
         (Some(path), _) => (parse_json(Text::open(path)?.whole()?.as_bytes(), path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
-        (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, beside.as_path()),
+        (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, &beside),
+        (None, None) if format.is_none() => {
+            let problem =
+                "says nothing of its model, and no config.json lies beside it: name that by --config";
+            return Err(files[0].error(problem));
+        }
         (None, None) => (json!({}), first),
     };
-    let broken: Vec<_> = tensors.iter().filter_map(|(name, data)| not_finite(name, data)).collect();
-    refuse(first, &broken, NOT_FINITE)?;
-    gpt2::import(tensors, layout, (config, place), first)
+    let family = match format {
+        Some(ImportFormat::Gpt2) => Family::Gpt2,
+        Some(ImportFormat::Llama) => Family::Llama,
+        Some(ImportFormat::Qwen2) => Family::Qwen2,
+        Some(ImportFormat::Qwen3) => Family::Qwen3,
+        Some(ImportFormat::Smollm3) => Family::Smollm3,
+        Some(ImportFormat::Nanogpt) => Family::Nanogpt,
+        None if is_nanogpt => Family::Nanogpt,
+        Some(ImportFormat::Native) | None => Family::named_by(&config, place)?,
+    };
+    families::import(family, tensors, (&config, place), first)
 }
 
 #[cfg(test)]
@@ -121,6 +151,7 @@ mod tests {
 
     use super::*;
     use crate::model::Inputs;
+    use crate::weights::native::Tensors;
     use burn::tensor::{DType, Int, Tensor, TensorData, Tolerance};
     use burn_ndarray::NdArray;
     use proptest::prelude::*;
@@ -132,17 +163,21 @@ mod tests {
     }
 
     fn nanogpt() -> Imported {
-        import(&[peers().join("nanogpt.pt")], ImportFormat::Nanogpt, None, None).unwrap()
+        import(&[peers().join("nanogpt.pt")], None, None, None).unwrap()
     }
 
     /// A float32 tensor for a file: name, shape, bytes.
     type Stored = (String, Vec<usize>, Dtype, Vec<u8>);
 
     fn stored(imported: &Imported) -> Vec<Stored> {
-        let (tensors, _) =
-            gpt2::export(&imported.description, imported.tensors.clone(), &imported.vocabulary).unwrap();
-        let parts = tensors.into_iter();
-        parts.map(|(name, data)| (name, data.shape.to_vec(), Dtype::F32, data.as_bytes().to_vec())).collect()
+        let (tensors, _) = exported(imported);
+        let data = |tensor: LazyTensor| (tensor.name.clone(), tensor.shape.clone(), tensor.read().unwrap());
+        let parts = tensors.into_iter().map(data);
+        parts.map(|(name, shape, data)| (name, shape, Dtype::F32, data.as_bytes().to_vec())).collect()
+    }
+
+    fn exported(imported: &Imported) -> (Vec<LazyTensor>, Value) {
+        families::export(Family::Gpt2, &imported.description, imported.tensors.clone(), None).unwrap()
     }
 
     fn write(path: &Path, tensors: &[Stored]) {
@@ -153,12 +188,12 @@ mod tests {
     }
 
     fn config(imported: &Imported) -> String {
-        let (_, config) =
-            gpt2::export(&imported.description, imported.tensors.clone(), &imported.vocabulary).unwrap();
-        config.to_string()
+        exported(imported).1.to_string()
     }
 
-    fn sorted(mut tensors: Tensors) -> Tensors {
+    fn sorted(tensors: &[LazyTensor]) -> Tensors {
+        let mut tensors: Tensors =
+            tensors.iter().map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect();
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         tensors
     }
@@ -169,7 +204,7 @@ mod tests {
         assert!(!has_vocabulary && description.model.tie_embeddings);
         let device = Default::default();
         let model = description.model.init::<NdArray>(description.sizes, &device).unwrap();
-        let model = native::apply(model, tensors, Path::new("nanogpt.pt")).unwrap();
+        let model = native::apply(model, sorted(&tensors), Path::new("nanogpt.pt")).unwrap();
         let bytes = fs::read(peers().join("nanogpt.safetensors")).unwrap();
         let expected = SafeTensors::deserialize(&bytes).unwrap();
         let data = |name: &str, dtype| {
@@ -186,10 +221,12 @@ mod tests {
         let Imported { description, tensors, .. } = nanogpt();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        native::write(&path, &tensors, &description).unwrap();
-        assert!(fs::read(&path).unwrap() == native::to_bytes(&tensors, Some(&description)).unwrap());
+        native::write(&path, &tensors, native::entry(&description)).unwrap();
+        let at_once = native::to_bytes(&sorted(&tensors), Some(&description)).unwrap();
+        assert!(fs::read(&path).unwrap() == at_once);
         if cfg!(target_os = "linux") {
-            let said = native::write(Path::new("/dev/full"), &tensors, &description).unwrap_err().to_string();
+            let written = native::write(Path::new("/dev/full"), &tensors, native::entry(&description));
+            let said = written.unwrap_err().to_string();
             assert!(said.contains("no space is left on the disk: free some"), "{said}");
         }
     }
@@ -214,13 +251,15 @@ mod tests {
         let index = serde_json::json!({"metadata": {}, "weight_map": map});
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
         for named in [vec![folder.path().to_path_buf()], vec![path("a.safetensors"), path("b.safetensors")]] {
-            let again = import(&named, ImportFormat::Gpt2, None, None).unwrap();
-            assert_eq!(sorted(again.tensors), sorted(original.tensors.clone()));
+            let again = import(&named, Some(ImportFormat::Gpt2), None, None).unwrap();
+            assert_eq!(sorted(&again.tensors), sorted(&original.tensors));
             assert_eq!(again.description.sizes, original.description.sizes);
         }
-        let twice = import(&[path("a.safetensors"), path("a.safetensors")], ImportFormat::Gpt2, None, None);
+        let twice =
+            import(&[path("a.safetensors"), path("a.safetensors")], Some(ImportFormat::Gpt2), None, None);
         assert!(twice.unwrap_err().to_string().contains("which another file holds too"));
-        let half = import(&[path("a.safetensors")], ImportFormat::Gpt2, None, None).unwrap_err().to_string();
+        let half =
+            import(&[path("a.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap_err().to_string();
         assert!(half.contains("`ln_f.weight` is missing") && half.contains("`h.1.ln_2.bias` is missing"));
     }
 
@@ -229,12 +268,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = "pytorch_model-00001-of-00001.bin";
         fs::copy(peers().join("nanogpt.pt"), folder.path().join(shard)).unwrap();
-        let names = nanogpt().tensors.into_iter().map(|(name, _)| (name, shard.into()));
+        let names = nanogpt().tensors.into_iter().map(|tensor| (tensor.name, shard.into()));
         let map = serde_json::Map::from_iter(names);
         let index = serde_json::json!({"metadata": {}, "weight_map": map});
         fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();
-        let again = import(&[folder.path().to_path_buf()], ImportFormat::Nanogpt, None, None).unwrap();
-        assert_eq!(sorted(again.tensors), sorted(nanogpt().tensors));
+        let again = import(&[folder.path().to_path_buf()], Some(ImportFormat::Nanogpt), None, None).unwrap();
+        assert_eq!(sorted(&again.tensors), sorted(&nanogpt().tensors));
     }
 
     #[test]
@@ -249,9 +288,10 @@ mod tests {
         let norm = tensors.iter_mut().find(|(name, ..)| name == "transformer.ln_f.weight").unwrap();
         (norm.2, norm.3) = (Dtype::BF16, [0x80, 0x3f].repeat(12));
         write(&folder.path().join("model.safetensors"), &tensors);
-        let untied = import(&[folder.path().to_path_buf()], ImportFormat::Gpt2, None, None).unwrap();
+        let untied = import(&[folder.path().to_path_buf()], Some(ImportFormat::Gpt2), None, None).unwrap();
         assert!(!untied.description.model.tie_embeddings);
-        let tensor = |name: &str| &untied.tensors.iter().find(|(ours, _)| ours == name).unwrap().1;
+        let tensors = sorted(&untied.tensors);
+        let tensor = |name: &str| &tensors.iter().find(|(ours, _)| ours == name).unwrap().1;
         assert_eq!(tensor("norm.gamma").to_vec::<f32>().unwrap(), [1.0; 12]);
         assert_eq!(tensor("head.weight").shape.to_vec(), [12, 11]);
         assert_eq!(tensor("head.weight").to_vec::<f32>().unwrap()[..3], [0.0, 1.5, 3.0]);
@@ -266,7 +306,7 @@ mod tests {
         write(&path("model.safetensors"), &stored(&original));
         fs::write(path("vocab.json"), r#"{"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4}"#).unwrap();
         fs::write(path("merges.txt"), "#version: 0.2\na b\n").unwrap();
-        let pair = import(&[path("model.safetensors")], ImportFormat::Gpt2, None, None).unwrap();
+        let pair = import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap();
         assert!(pair.has_vocabulary);
         assert_eq!(pair.vocabulary.encode("ab b<|endoftext|>").unwrap(), [3, 2, 1, 4]);
         assert_eq!(pair.vocabulary.decode(&[3, 2, 1]), "ab b");
@@ -274,18 +314,20 @@ mod tests {
 
         let stored = serde_json::to_value(&pair.vocabulary).unwrap();
         fs::write(path("other.json"), stored["tokenizer"].to_string()).unwrap();
-        let json = import(&[path("model.safetensors")], ImportFormat::Gpt2, None, Some(&path("other.json")));
+        let json =
+            import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("other.json")));
         assert_eq!(json.unwrap().vocabulary, pair.vocabulary);
 
         let large: serde_json::Map<String, serde_json::Value> =
             (0u32..12).map(|id| (char::from(b'a' + id as u8).to_string(), id.into())).collect();
         fs::write(path("vocab.json"), serde_json::to_string(&large).unwrap()).unwrap();
         fs::write(path("merges.txt"), "").unwrap();
-        let error =
-            import(&[path("model.safetensors")], ImportFormat::Gpt2, None, None).unwrap_err().to_string();
+        let error = import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("has 12 tokens, but the model only 11"), "{error}");
         let error =
-            import(&[path("model.safetensors")], ImportFormat::Gpt2, None, Some(&path("config.json")));
+            import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("config.json")));
         assert!(error.unwrap_err().to_string().contains("is no tokenizer"));
     }
 
@@ -298,7 +340,7 @@ mod tests {
         let record = bytes.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
         bytes[record + 10] = 8;
         fs::write(&path, bytes).unwrap();
-        let refused = import(&[path], ImportFormat::Nanogpt, None, None).unwrap_err();
+        let refused = import(&[path], Some(ImportFormat::Nanogpt), None, None).unwrap_err();
         assert!(refused.to_string().contains("is no PyTorch file of weights"), "{refused}");
         assert_eq!(refused.exit_code(), 2);
     }
@@ -335,12 +377,16 @@ mod tests {
                 }
                 _ => {
                     let description = Some(&original.description);
-                    (native::to_bytes(&original.tensors, description).unwrap(), ImportFormat::Native)
+                    (native::to_bytes(&sorted(&original.tensors), description).unwrap(), ImportFormat::Native)
                 }
             };
             fs::write(&path, damaged(bytes, at, bit)).unwrap();
-            if let Err(error) = import(std::slice::from_ref(&path), naming, None, None) {
-                prop_assert_eq!(error.exit_code(), 2, "{}", error);
+            for format in [Some(naming), None] {
+                let read = import(std::slice::from_ref(&path), format, None, None)
+                    .and_then(|imported| imported.tensors.iter().try_for_each(|tensor| tensor.read().map(drop)));
+                if let Err(error) = read {
+                    prop_assert_eq!(error.exit_code(), 2, "{}", error);
+                }
             }
             if naming == ImportFormat::Native
                 && let Err(error) = native::load_model::<NdArray>(&WeightsFile::open(&path).unwrap(), &Default::default())

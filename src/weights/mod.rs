@@ -5,15 +5,15 @@
 //! | [`mod@file`] | the bytes of a weights file, and the tensors in it |
 //! | [`native`] | the project's own naming: each parameter under its path in the model |
 //! | [`checkpoint`] | the tensors of other programs' files: safetensors, shards, PyTorch |
-//! | [`gpt2`] | GPT-2's names, which nanoGPT shares, and its config |
+//! | [`families`] | the names and configs of other programs' models: GPT-2, Llama and those like it |
 //! | [`export`](mod@export) | a model as files for another program |
 //! | [`import`](mod@import) | a model out of another program's files |
 //! | [`tokenizer`] | the tokenizer that comes along |
 
 pub mod checkpoint;
 pub mod export;
+pub mod families;
 pub mod file;
-pub mod gpt2;
 pub mod import;
 pub mod native;
 pub mod tokenizer;

@@ -4,18 +4,18 @@
 //! Equal weights give equal bytes: the tensors are in a fixed order, and the metadata is one entry,
 //! the model's config and sizes, by which a file can be loaded alone.
 
-use std::{collections::HashMap, fs::File, path::Path, rc::Rc};
+use std::{collections::HashMap, fs::File, io::Write, path::Path, rc::Rc};
 
 use burn::module::{Module, ParamId};
 use burn::prelude::*;
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::file::{StoredTensor, WeightsFile};
+use super::file::{LazyTensor, WeightsFile};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelConfig, Sizes};
 use crate::ops;
@@ -57,24 +57,22 @@ pub fn names<B: Backend, M: Module<B>>(module: &M) -> Vec<String> {
 /// # Errors
 /// Names the tensors that are missing, left over or of another shape, thirty-two of them at most.
 pub fn apply<B: Backend, M: Module<B>>(module: M, tensors: Tensors, origin: &Path) -> Result<M> {
-    let snapshot =
-        |(name, data): (String, TensorData)| snapshot(&name, data.shape.clone(), move || Ok(data.clone()));
-    apply_snapshots(module, tensors.into_iter().map(snapshot).collect(), origin)
+    apply_lazy(module, tensors.into_iter().map(|(name, data)| LazyTensor::held(name, data)), origin)
 }
 
-/// A tensor by name that is read when it takes its place in a module.
-fn snapshot(name: &str, shape: Shape, read: impl Fn() -> Result<TensorData> + 'static) -> TensorSnapshot {
-    let path = name.split('.').map(String::from).collect();
-    let read = move || read().map_err(|error| TensorSnapshotError::DataError(error.to_string()));
-    TensorSnapshot::from_closure(Rc::new(read), DType::F32, shape, path, Vec::new(), ParamId::new())
-}
-
-fn apply_snapshots<B: Backend, M: Module<B>>(
+/// As [`apply`], each read when it takes its place.
+fn apply_lazy<B: Backend, M: Module<B>>(
     mut module: M,
-    tensors: Vec<TensorSnapshot>,
+    tensors: impl Iterator<Item = LazyTensor>,
     origin: &Path,
 ) -> Result<M> {
-    let result = module.apply(tensors, None, None, true);
+    let snapshot = |tensor: LazyTensor| {
+        let path = tensor.name.split('.').map(String::from).collect();
+        let shape = tensor.shape.clone().into();
+        let read = move || tensor.read().map_err(|error| TensorSnapshotError::DataError(error.to_string()));
+        TensorSnapshot::from_closure(Rc::new(read), DType::F32, shape, path, Vec::new(), ParamId::new())
+    };
+    let result = module.apply(tensors.map(snapshot).collect(), None, None, true);
     let misfit = |error: &ApplyError| match error {
         ApplyError::ShapeMismatch { path, expected, found } => {
             format!("`{path}` is {:?}, not {:?}", found.to_vec(), expected.to_vec())
@@ -91,38 +89,47 @@ fn apply_snapshots<B: Backend, M: Module<B>>(
 /// Named tensors as the bytes of a safetensors file, which says in its one entry of metadata what
 /// model they belong to.
 pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<Vec<u8>> {
-    serialize(tensors, description.map(|description| (DESCRIPTION, json(description))))
-}
-
-/// Named tensors as the bytes of a safetensors file, with at most one entry of metadata.
-pub(super) fn serialize(tensors: &Tensors, metadata: Option<(&str, String)>) -> Result<Vec<u8>> {
-    let metadata = metadata.map(|(key, value)| HashMap::from([(key.to_string(), value)]));
-    safetensors::serialize(views(tensors), metadata).map_err(|error| unwritten(&error))
-}
-
-/// Writes the weights of the model that is described into a new file, tensor by tensor: the file is never in memory.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn write(path: &Path, tensors: &Tensors, description: &Description) -> Result<()> {
-    let metadata = HashMap::from([(DESCRIPTION.to_string(), json(description))]);
-    let io = |error| Error::io("write", path, error);
-    safetensors::serialize_to_file(views(tensors), Some(metadata), path).map_err(|error| match error {
-        SafeTensorError::IoError(error) => io(error),
-        other => unwritten(&other),
-    })?;
-    File::open(path).and_then(|file| file.sync_data()).map_err(io)
-}
-
-fn views(tensors: &Tensors) -> impl Iterator<Item = (&String, TensorView<'_>)> {
-    tensors.iter().map(|(name, data)| {
+    let metadata = description.map(entry).map(|entry| HashMap::from([entry]));
+    let views = tensors.iter().map(|(name, data)| {
         let view = TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes());
         (name, view.expect("a tensor has as many numbers as its shape says"))
-    })
+    });
+    safetensors::serialize(views, metadata).map_err(|error| unwritten(&error))
 }
 
-fn json(description: &Description) -> String {
-    serde_json::to_string(description).expect("a description holds plain values")
+/// The entry of metadata that says what model the weights belong to.
+pub fn entry(description: &Description) -> (String, String) {
+    let json = serde_json::to_string(description).expect("a description holds plain values");
+    (DESCRIPTION.to_string(), json)
+}
+
+/// Writes tensors into a new safetensors file with one entry of metadata, tensor by tensor: neither the file nor all
+/// tensors are ever in memory.
+///
+/// # Errors
+/// If a tensor cannot be read, or the file not written.
+pub fn write(path: &Path, tensors: &[LazyTensor], metadata: (String, String)) -> Result<()> {
+    let mut tensors: Vec<_> = tensors.iter().collect();
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut end = 0;
+    let information = |tensor: &&LazyTensor| {
+        let start = end;
+        end += size_of::<f32>() * tensor.shape.iter().product::<usize>();
+        let shape = tensor.shape.clone();
+        (tensor.name.clone(), TensorInfo { dtype: Dtype::F32, shape, data_offsets: (start, end) })
+    };
+    let header = Metadata::new(Some(HashMap::from([metadata])), tensors.iter().map(information).collect())
+        .and_then(|header| Ok(serde_json::to_vec(&header)?));
+    let mut header = header.map_err(|error| unwritten(&error))?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let io = |error| Error::io("write", path, error);
+    let mut file = File::create(path).map_err(io)?;
+    file.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+    file.write_all(&header).map_err(io)?;
+    for tensor in tensors {
+        file.write_all(tensor.read()?.as_bytes()).map_err(io)?;
+    }
+    file.sync_data().map_err(io)
 }
 
 fn unwritten(error: &SafeTensorError) -> Error {
@@ -137,6 +144,13 @@ pub fn tensors(file: &WeightsFile) -> Result<Tensors> {
     file.tensors()?.iter().map(|tensor| Ok((tensor.name.clone(), tensor.read()?))).collect()
 }
 
+/// Whether a file says that this program wrote it.
+pub fn is_own(file: &WeightsFile) -> bool {
+    SafeTensors::read_metadata(file).is_ok_and(|(_, header)| {
+        header.metadata().as_ref().is_some_and(|entries| entries.contains_key(DESCRIPTION))
+    })
+}
+
 /// The model that a weights file describes, read from its header alone.
 ///
 /// # Errors
@@ -148,7 +162,7 @@ pub fn description(file: &WeightsFile) -> Result<Description> {
     let json = json.ok_or_else(|| foreign(format!("it lacks the entry `{DESCRIPTION}`")))?;
     let mut description: Value = serde_json::from_str(json).map_err(|error| foreign(error.to_string()))?;
     // The name that the key had before there were other activations.
-    if let Some(model) = description["model"].as_object_mut()
+    if let Some(model) = description.get_mut("model").and_then(Value::as_object_mut)
         && let Some(form) = model.remove("gelu")
     {
         let activation = if form == "tanh" { "gelu_tanh" } else { "gelu" };
@@ -166,9 +180,12 @@ pub fn read(file: &WeightsFile) -> Result<(Tensors, Description)> {
     Ok((tensors(file)?, description))
 }
 
-/// What a weights file holds, before it is read: no model that diverged, and none that is much larger than its
-/// weights, for what it says of itself may be damaged.
-fn checked(file: &WeightsFile) -> Result<(Vec<StoredTensor>, Description)> {
+/// What a weights file holds, once it is known to be sound: no model that diverged, and none that is much larger than
+/// its weights, for what it says of itself may be damaged.
+///
+/// # Errors
+/// As [`read`].
+pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
     /// Parameters that any machine can hold.
     const SMALL: usize = 1 << 24;
     let tensors = file.tensors()?;
@@ -200,8 +217,5 @@ pub fn load_model<B: ops::Backend>(
 ) -> Result<(Model<B>, Description)> {
     let (tensors, description) = checked(file)?;
     let model = description.model.init_lazy(description.sizes, device)?;
-    let snapshot = |tensor: StoredTensor| {
-        snapshot(&tensor.name.clone(), tensor.shape.clone().into(), move || tensor.read())
-    };
-    Ok((apply_snapshots(model, tensors.into_iter().map(snapshot).collect(), file.path())?, description))
+    Ok((apply_lazy(model, tensors.into_iter(), file.path())?, description))
 }

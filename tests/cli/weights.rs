@@ -2,13 +2,14 @@
 
 use std::{fs, path::Path, process::Command};
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 use burn_ndarray::NdArray;
 use causal_attention::model::{Inputs, ModelConfig, Sizes};
 use causal_attention::weights::file::WeightsFile;
 use causal_attention::weights::native::{self, Description, Tensors};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::generate::{json, run};
@@ -109,7 +110,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     let config = r#"{"n_head": 2, "n_layer": 1, "n_embd": 4"#;
     fs::write(path("config.json"), format!("{config}}}")).unwrap();
     fs::write(path("llama.json"), format!("{config}, \"model_type\": \"llama\"}}")).unwrap();
-    fs::write(path("relu.json"), format!("{config}, \"activation_function\": \"relu\"}}")).unwrap();
+    fs::write(path("mish.json"), format!("{config}, \"activation_function\": \"mish\"}}")).unwrap();
     fs::write(path("heads.json"), r#"{"n_head": 3}"#).unwrap();
     fs::write(path("broken.json"), "{\n\"n_head\": }").unwrap();
     fs::write(path("elsewhere.index.json"), r#"{"weight_map": {"a": "../other"}}"#).unwrap();
@@ -130,7 +131,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
             ],
         ),
         (&["wrong.safetensors", "--config", "llama.json"], &["llama.json: `model_type` is \"llama\""]),
-        (&["wrong.safetensors", "--config", "relu.json"], &["`activation_function` is \"relu\""]),
+        (&["wrong.safetensors", "--config", "mish.json"], &["`activation_function` is \"mish\": gelu_new, "]),
         (&["wrong.safetensors", "--config", "heads.json"], &["`model.heads` = 3 must divide"]),
         (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
         (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),
@@ -141,23 +142,185 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
         (&["nowhere.safetensors"], &["nowhere.safetensors"]),
     ];
     for (arguments, parts) in cases {
-        let arguments =
-            [&["import", "--backend", "ndarray", "--format", "gpt2", "--run", "run"][..], arguments].concat();
-        let output = run(place.path(), &arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        for part in parts {
-            assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
-        }
+        refuses(place.path(), &[&["--format", "gpt2"], arguments].concat(), parts);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), before, "{arguments:?} leaves nothing");
     }
 
     small_run(place.path(), &["training.steps=2", "model.position=rotary"], "rotary");
     let output = run(place.path(), &["export", "rotary", "--format", "gpt2"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("`model.position` = \"rotary\" is not what GPT-2 has"));
+    assert!(
+        text(&output.stderr)
+            .contains("the model is no gpt2: `model.position` = \"rotary\" is \"learned\" there;")
+    );
+    let output = run(place.path(), &["export", "rotary", "--format", "transformers"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    for part in
+        ["the model is no gpt2: ", "`model.position` = \"rotary\"", "--format safetensors or pytorch-names"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
     assert!(!path("rotary/export").exists());
+}
+
+/// Refuses to import: one line that has all `parts`, exit code 2 and no folder.
+fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
+    let output = run(place, &[&["import", "--backend", "ndarray", "--run", "run"], arguments].concat());
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
+    }
+    assert!(!place.join("run").exists(), "{arguments:?}");
+}
+
+#[test]
+fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
+    let place = TempDir::new().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama");
+    let folder = place.path().join("model");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(model.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(model.join("config.json")).unwrap()).unwrap();
+    let rope = |more: serde_json::Value| {
+        let mut rope = config["rope_parameters"].as_object().unwrap().clone();
+        rope.extend(more.as_object().unwrap().clone());
+        json!({"rope_parameters": rope})
+    };
+    let smollm3 = |key: &str, value: serde_json::Value| json!({"model_type": "smollm3", key: value});
+    for (change, part) in [
+        (
+            json!({"model_type": "mistral"}),
+            "`model_type` is \"mistral\": gpt2, llama, qwen2, qwen3, smollm3 can be imported",
+        ),
+        (json!({"model_type": null}), "has no key `model_type`"),
+        (json!({"use_sliding_window": true}), "`use_sliding_window` is true, and only false"),
+        (json!({"sliding_window": 8}), "`sliding_window` is 8, and only models without"),
+        (
+            json!({"layer_types": ["full_attention", "sliding_attention"]}),
+            "`layer_types` is [… \"sliding_attention\" …]",
+        ),
+        (json!({"num_experts": 4}), "`num_experts` is 4, which is not supported"),
+        (json!({"quantization_config": {"bits": 4}}), "`quantization_config` is {\"bits\":4}, which is not"),
+        (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, and only 1 is"),
+        (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, and only 1.0 is"),
+        (
+            rope(json!({"rope_type": "yarn"})),
+            "`rope_parameters.rope_type` is \"yarn\": default, linear and llama3",
+        ),
+        (
+            json!({"rope_parameters": null, "rope_scaling": {"type": "dynamic", "factor": 2}}),
+            "`rope_scaling.type` is \"dynamic\"",
+        ),
+        (rope(json!({"attention_factor": 1.5})), "`rope_parameters.attention_factor` is 1.5, and only 1.0"),
+        (
+            rope(json!({"mscale": 0.7})),
+            "`rope_parameters.mscale` is 0.7, which rotary positions of kind llama3 do not",
+        ),
+        (rope(json!({"factor": null})), "kind llama3 lack the key `rope_parameters.factor`"),
+        (rope(json!({"factor": 0.5})), "`model.rope_factor` = 0.5 must be"),
+        (
+            json!({"rope_theta": 7.0}),
+            "`rope_parameters.rope_theta` is 500000, but `rope_theta` beside it is 7",
+        ),
+        (
+            json!({"rope_scaling": {"type": "linear", "factor": 2}}),
+            "`rope_parameters` and `rope_scaling` disagree",
+        ),
+        (json!({"attention_bias": true}), "`attention_bias` is true, but `mlp_bias` is false"),
+        (json!({"hidden_act": "relu"}), "`hidden_act` is \"relu\": of gated layers silu and gelu"),
+        (
+            json!({"tie_word_embeddings": true}),
+            "`tie_word_embeddings` is true, but `lm_head.weight` is not the table",
+        ),
+        (
+            smollm3("no_rope_layers", json!([1, 0])),
+            "`no_rope_layers` is [1,0], and only layers that all rotate",
+        ),
+        (smollm3("no_rope_layer_interval", json!(2)), "`no_rope_layer_interval` is 2, so that layers skip"),
+        (json!({"hidden_size": "16"}), "`hidden_size` is \"16\": expected a whole number, at least 1"),
+        (json!({"hidden_size": 0}), "`hidden_size` is 0: expected a whole number, at least 1"),
+        (json!({"rms_norm_eps": true}), "`rms_norm_eps` is true: expected a number"),
+        (json!({"intermediate_size": null}), "lacks the key `intermediate_size`"),
+        (json!({"num_key_value_heads": 3}), "`model.key_value_heads` = 3"),
+    ] {
+        let mut changed = config.as_object().unwrap().clone();
+        changed.extend(change.as_object().unwrap().clone());
+        fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+        refuses(place.path(), &["model"], &["model/config.json: ", part]);
+    }
+    // What does not fit the tensors is named at once.
+    for (change, parts) in [
+        (
+            json!({"vocab_size": 30, "intermediate_size": 25}),
+            [
+                "`embed_tokens.weight` is [29, 16], not [30, 16]",
+                "`layers.0.mlp.gate_proj.weight` is [24, 16], not [25, 16]",
+                "`layers.1.mlp.down_proj.weight` is [16, 24], not [16, 25]",
+            ],
+        ),
+        (
+            json!({"num_hidden_layers": 3, "head_dim": 14}),
+            [
+                "`layers.2.input_layernorm.weight` is missing",
+                "`layers.0.self_attn.k_proj.weight` is [16, 16], not [14, 16]",
+                "`layers.2.mlp.down_proj.weight` is missing",
+            ],
+        ),
+        (
+            json!({"num_hidden_layers": 1, "vocab_size": 30}),
+            [
+                "`lm_head.weight` is [29, 16], not [30, 16]",
+                "`layers.1.input_layernorm.weight` is left over",
+                "`layers.1.self_attn.v_proj.weight` is left over",
+            ],
+        ),
+    ] {
+        let mut changed = config.as_object().unwrap().clone();
+        changed.extend(change.as_object().unwrap().clone());
+        fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+        refuses(place.path(), &["model"], &["holds no such llama: "]);
+        refuses(place.path(), &["model"], &parts);
+    }
+}
+
+#[test]
+fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
+    let place = TempDir::new().unwrap();
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/qwen3");
+    let path = |name: &str| place.path().join("model").join(name);
+    fs::create_dir(place.path().join("model")).unwrap();
+    let whole = fs::read(peers.join("model.safetensors")).unwrap();
+    fs::write(path("model.safetensors"), &whole).unwrap();
+    refuses(place.path(), &["model"], &["says nothing of its model, and no config.json lies beside it"]);
+    fs::copy(peers.join("config.json"), path("config.json")).unwrap();
+
+    fs::write(path("model.safetensors"), &whole[..whole.len() - 5]).unwrap();
+    refuses(place.path(), &["model"], &["model.safetensors: is no whole safetensors file"]);
+    let mut broken = whole.clone();
+    let end = broken.len();
+    broken[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(path("model.safetensors"), &broken).unwrap();
+    refuses(place.path(), &["model"], &["holds weights that are not finite"]);
+    fs::write(path("model.safetensors"), &whole).unwrap();
+
+    let symbols = (0..30).map(|id| (char::from(b'A' + id).to_string(), json!(id)));
+    fs::write(path("vocab.json"), json!(serde_json::Map::from_iter(symbols)).to_string()).unwrap();
+    fs::write(path("merges.txt"), "").unwrap();
+    refuses(place.path(), &["model"], &["the tokenizer has 30 tokens, but the model only 29"]);
+    fs::remove_file(path("vocab.json")).unwrap();
+
+    for (shard, part) in [
+        ("model-00001-of-00002.safetensors", "model-00001-of-00002.safetensors"),
+        ("../model/model.safetensors", "names `../model/model.safetensors`, which is no file beside it"),
+    ] {
+        let index =
+            json!({"weight_map": {"model.norm.weight": "model.safetensors", "lm_head.weight": shard}});
+        fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
+        refuses(place.path(), &["model"], &[part]);
+    }
 }
 
 /// Logits of the exported model by the peer that the format is for, where it is installed.
@@ -192,15 +355,157 @@ fn transformers_computes_the_same_logits_from_our_export() {
 
 /// Runs a script of the peers on an export and what is expected of it; not where the peer is not installed.
 fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
+    peer(script, &[export.to_str().unwrap(), expected.to_str().unwrap()]);
+}
+
+/// Runs a script of the peers; false where the peer is not installed.
+fn peer(script: &str, arguments: &[&str]) -> bool {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
-    let Ok(output) = Command::new(&python).arg(script).arg(export).arg(expected).output() else {
-        return eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+    let Ok(output) = Command::new(&python).arg(script).args(arguments).output() else {
+        eprintln!("skipped: there is no `{python}`; PEER_PYTHON names another");
+        return false;
     };
     if output.status.code() == Some(77) {
-        return eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+        eprintln!("skipped: {python} has no transformers: {}", text(&output.stdout));
+        return false;
     }
-    assert!(output.status.success(), "{export:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    true
+}
+
+/// What a model of transformers computes, beside its files, and what this program computes with it.
+struct Expected(Vec<u8>);
+
+impl Expected {
+    fn read(folder: &Path) -> Self {
+        Self(fs::read(folder.join("expected.safetensors")).unwrap())
+    }
+
+    fn numbers(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let view = file.tensor(name).unwrap();
+        let numbers = view.data().as_chunks().0.iter().map(|&bytes| match view.dtype() {
+            Dtype::I32 => i32::from_le_bytes(bytes) as f32,
+            _ => f32::from_le_bytes(bytes),
+        });
+        (view.shape().to_vec(), numbers.collect())
+    }
+
+    /// The numbers agree, as far as the largest of them can be told from its neighbours.
+    fn assert_close(&self, name: &str, found: &[f32]) {
+        let (_, expected) = self.numbers(name);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() <= 1e-5 * largest, "{name} at {at}: {found}, not {expected}");
+        }
+    }
+}
+
+/// Ids as they are typed.
+fn typed(ids: &[f32]) -> String {
+    ids.iter().map(f32::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Imports a model that transformers saved, by what its folder says, and compares all that it computes; then exports
+/// it and imports it again.
+fn agrees_with_transformers(place: &Path, folder: &Path) {
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let imported = run(place, &["import", folder.to_str().unwrap(), "--run", name]);
+    assert!(imported.status.success(), "{name}: {}", text(&imported.stderr));
+
+    let expected = Expected::read(folder);
+    let (shape, tokens) = expected.numbers("tokens");
+    let [batch, time] = shape[..] else { panic!("{shape:?}") };
+    let rows: Vec<_> = tokens.chunks(time).map(typed).collect();
+    let device = Default::default();
+    let (model, _) = native::load_model::<NdArray>(&weights_file(&place.join(name)), &device).unwrap();
+    let ids = tokens.iter().map(|&id| id as i32).collect::<Vec<_>>();
+    let ids = TensorData::new(ids, [batch, time]);
+    let inputs = Inputs::tokens(Tensor::<NdArray, 2, Int>::from_data(ids, &device));
+    let logits = model.forward(inputs).unwrap().into_data();
+    expected.assert_close("logits", logits.as_slice().unwrap());
+
+    // [layers, batch, heads, time, time] there, a row of the batch at a time here.
+    let inspect = |row: &String| json(place, &["inspect", name, "--tokens", row, "--no-ablation", "--json"]);
+    let inspected: Vec<_> = rows.iter().map(inspect).collect();
+    let layers = inspected[0]["weights"].as_array().unwrap().len();
+    let maps: Vec<_> =
+        (0..layers).flat_map(|layer| inspected.iter().map(move |row| &row["weights"][layer])).collect();
+    expected.assert_close("attentions", &flat(&json!(maps)));
+
+    let scored = json(place, &["score", name, "--tokens", &rows[0], "--json"]);
+    let (_, logits) = expected.numbers("logits");
+    let vocab = logits.len() / tokens.len();
+    for (at, score) in flat(&scored["log_probabilities"]).into_iter().enumerate() {
+        let row = &logits[at * vocab..][..vocab];
+        let sum = row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
+        let expected = f64::from(row[tokens[at + 1] as usize]) - sum;
+        assert!((f64::from(score) - expected).abs() < 1e-4, "{name}: {score}, not {expected}");
+    }
+
+    let (_, greedy) = expected.numbers("greedy");
+    let prompt = typed(&greedy[..5]);
+    for cache in [&[][..], &["--no-cache"]] {
+        let generate = ["generate", name, "--tokens", &prompt, "--max-new", "32", "--greedy", "--json"];
+        let written = json(place, &[&generate[..], cache].concat());
+        assert_eq!(flat(&written["samples"][0]["tokens"]), greedy[5..], "{name} {cache:?}");
+    }
+
+    let exported = run(place, &["export", name, "--format", "transformers"]);
+    assert!(exported.status.success(), "{name}: {}", text(&exported.stderr));
+    let export = place.join(name).join("export/transformers");
+    let again = format!("{name}-again");
+    assert!(run(place, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
+    let bytes = |run: &str| fs::read(place.join(run).join("model.safetensors")).unwrap();
+    assert!(read(&place.join(name)).0 == read(&place.join(&again)).0, "{name}: the weights come back");
+    // All but SmolLM3, which goes out as the Llama that it is, come back to the same bytes, config included.
+    assert!(name == "smollm3" || bytes(name) == bytes(&again), "{name}");
+}
+
+/// All numbers of a value, in their order.
+fn flat(value: &serde_json::Value) -> Vec<f32> {
+    match value {
+        serde_json::Value::Array(values) => values.iter().flat_map(flat).collect(),
+        number => vec![number.as_f64().unwrap() as f32],
+    }
+}
+
+#[test]
+fn small_models_of_today_compute_what_transformers_computed() {
+    let place = TempDir::new().unwrap();
+    for name in ["llama", "qwen3"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families").join(name);
+        agrees_with_transformers(place.path(), &folder);
+        // What transformers stored comes out again by its names, in every bit.
+        let [there, here] = [folder, place.path().join(name).join("export/transformers")].map(|folder| {
+            let tensors = weights_file(&folder).tensors().unwrap().into_iter();
+            tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
+        });
+        assert_eq!(there, here);
+    }
+}
+
+/// Seeded models of every family by the peer, where it is installed: imported, compared, exported, and compared there.
+#[test]
+fn every_family_agrees_with_transformers_in_both_directions() {
+    let place = TempDir::new().unwrap();
+    let models = place.path().join("models");
+    if !peer("families.py", &["make", models.to_str().unwrap()]) {
+        return;
+    }
+    let mut exported = vec!["compare".to_string()];
+    for model in fs::read_dir(&models).unwrap() {
+        let model = model.unwrap();
+        agrees_with_transformers(place.path(), &model.path());
+        let export = place.path().join(model.file_name()).join("export/transformers");
+        for path in [export, model.path().join("expected.safetensors")] {
+            exported.push(path.to_str().unwrap().to_string());
+        }
+    }
+    assert!(exported.len() > 20, "{exported:?}");
+    assert!(peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>()));
 }
 
 /// The ids of a text by a run's own vocabulary.

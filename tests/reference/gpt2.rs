@@ -10,8 +10,9 @@ use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::Inputs;
 use causal_attention::ops;
 use causal_attention::weights::export::{ExportFormat, export};
-use causal_attention::weights::import::{ImportFormat, Imported, import};
-use causal_attention::weights::native;
+use causal_attention::weights::file::LazyTensor;
+use causal_attention::weights::import::{Imported, import};
+use causal_attention::weights::native::{self, Tensors};
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
@@ -33,15 +34,24 @@ fn write_checkpoint(case: &Case, folder: &Path, prefix: &str) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
 }
 
-fn imported(case: &Case, prefix: &str) -> Imported {
+/// What a folder holds, by what it says itself, with its weights read.
+fn read(folder: &Path) -> (Imported, Tensors) {
+    let imported = import(&[folder.to_path_buf()], None, None, None).unwrap();
+    let read = |tensor: &LazyTensor| (tensor.name.clone(), tensor.read().unwrap());
+    let mut tensors: Tensors = imported.tensors.iter().map(read).collect();
+    tensors.sort_by(|a, b| a.0.cmp(&b.0));
+    (imported, tensors)
+}
+
+fn imported(case: &Case, prefix: &str) -> (Imported, Tensors) {
     let folder = tempfile::tempdir().unwrap();
     write_checkpoint(case, folder.path(), prefix);
-    import(&[folder.path().to_path_buf()], ImportFormat::Gpt2, None, None).unwrap()
+    read(folder.path())
 }
 
 fn agrees<B: ops::Backend>() {
     let (case, device) = (Case::read("gpt2"), Default::default());
-    let Imported { description, tensors, vocabulary, .. } = imported(&case, "transformer.");
+    let (Imported { description, vocabulary, .. }, tensors) = imported(&case, "transformer.");
     let model = description.model.init::<B>(description.sizes, &device).unwrap();
     let model = native::apply(model, tensors, Path::new("gpt2")).unwrap();
 
@@ -74,26 +84,21 @@ fn gpt2() {
 #[test]
 fn an_export_and_its_import_are_equal_in_every_bit() {
     let case = Case::read("gpt2");
-    let Imported { description, tensors, vocabulary, .. } = imported(&case, "");
-    for (format, naming) in
-        [(ExportFormat::Gpt2, ImportFormat::Gpt2), (ExportFormat::Safetensors, ImportFormat::Native)]
-    {
+    let (Imported { description, vocabulary, tensors: lazy, .. }, tensors) = imported(&case, "");
+    let exported = |format| {
         let folder = tempfile::tempdir().unwrap();
-        for (name, bytes) in export(&description, tensors.clone(), &vocabulary, format).unwrap() {
-            fs::write(folder.path().join(name), bytes).unwrap();
-        }
-        let again = import(&[folder.path().to_path_buf()], naming, None, None).unwrap();
-        assert_eq!(again.description.sizes, description.sizes);
-        assert_eq!(again.description.model.activation, description.model.activation);
+        export(&description, lazy.clone(), &vocabulary, format).unwrap().write(folder.path()).unwrap();
+        folder
+    };
+    for format in [ExportFormat::Gpt2, ExportFormat::Transformers, ExportFormat::Safetensors] {
+        let (again, read) = read(exported(format).path());
+        assert_eq!(again.is_native, format == ExportFormat::Safetensors);
+        assert_eq!(again.description, description);
         assert!(again.description.model.tie_embeddings);
-        let sorted = |mut tensors: native::Tensors| {
-            tensors.sort_by(|a, b| a.0.cmp(&b.0));
-            tensors
-        };
-        assert_eq!(sorted(again.tensors), sorted(tensors.clone()), "{format:?}");
+        assert_eq!(read, tensors, "{format:?}");
     }
-    let plain = export(&description, tensors.clone(), &vocabulary, ExportFormat::PytorchNames).unwrap();
-    let plain = safetensors::SafeTensors::deserialize(&plain[0].1).unwrap();
+    let plain = fs::read(exported(ExportFormat::PytorchNames).path().join("model.safetensors")).unwrap();
+    let plain = safetensors::SafeTensors::deserialize(&plain).unwrap();
     assert_eq!(plain.len(), tensors.len());
     for (name, ours) in &tensors {
         let name = name.replace(".gamma", ".weight").replace(".beta", ".bias");

@@ -1,0 +1,197 @@
+//! GPT-2 (Radford et al., 2019) under the names that transformers gives its weights, which nanoGPT shares.
+//!
+//! | theirs | ours |
+//! |---|---|
+//! | `wte.weight`, `wpe.weight` | `embedding.token.weight`, `position.weight` |
+//! | `h.0.ln_1.weight`, `.bias` | `blocks.0.attention_norm.gamma`, `.beta` |
+//! | `h.0.attn.c_attn`, `h.0.attn.c_proj` | `blocks.0.attention.qkv`, `.output` |
+//! | `h.0.ln_2`, `h.0.mlp.c_fc`, `h.0.mlp.c_proj` | `blocks.0.feed_forward_norm`, `.feed_forward.up`, `.down` |
+//! | `ln_f`, `lm_head.weight` | `norm`, `head.weight` |
+//!
+//! transformers keeps the weights of its `Conv1D` as `[in, out]`, as Burn does; nanoGPT's are
+//! `nn.Linear`'s, `[out, in]`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Family;
+use super::entry::{Entry, Part};
+use super::keys::Keys;
+use crate::error::Result;
+use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
+use crate::ops::{Activation, NormKind};
+use crate::position::PositionScheme;
+use crate::weights::file::LazyTensor;
+use crate::weights::native::Description;
+
+/// The activations by their names there; the first name of each is written.
+const ACTIVATIONS: [(&str, Activation); 8] = [
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu", Activation::Gelu),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::Relu2),
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+];
+
+/// All tensors of a model, with biases or without.
+pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<Entry> {
+    let (d_model, inner) = (model.d_model, model.inner_width());
+    let mut entries = Vec::new();
+    let mut add = |theirs: String, ours: String, rows, columns, is_transposed| {
+        let parts = vec![Part { theirs, columns, is_transposed, turned: None }];
+        entries.push(Entry { ours, rows, parts });
+    };
+    add("wte.weight".into(), "embedding.token.weight".into(), Some(sizes.vocab), d_model, false);
+    add("wpe.weight".into(), "position.weight".into(), Some(sizes.context), d_model, false);
+    if !model.tie_embeddings {
+        // `[vocab, d_model]` in both layouts.
+        add("lm_head.weight".into(), "head.weight".into(), Some(d_model), sizes.vocab, true);
+    }
+    // A norm, or a linear layer, which has rows: a weight, and a bias as wide as its output.
+    let mut add_module = |theirs: String, ours: String, rows: Option<usize>, columns| {
+        let [weight, bias] = if rows.is_some() { ["weight", "bias"] } else { ["gamma", "beta"] };
+        let is_transposed = rows.is_some() && family == Family::Nanogpt;
+        add(format!("{theirs}.weight"), format!("{ours}.{weight}"), rows, columns, is_transposed);
+        if has_biases {
+            add(format!("{theirs}.bias"), format!("{ours}.{bias}"), None, columns, false);
+        }
+    };
+    for layer in 0..model.layers {
+        for (theirs, ours, rows, columns) in [
+            ("ln_1", "attention_norm", None, d_model),
+            ("attn.c_attn", "attention.qkv", Some(d_model), 3 * d_model),
+            ("attn.c_proj", "attention.output", Some(d_model), d_model),
+            ("ln_2", "feed_forward_norm", None, d_model),
+            ("mlp.c_fc", "feed_forward.up", Some(d_model), inner),
+            ("mlp.c_proj", "feed_forward.down", Some(inner), d_model),
+        ] {
+            add_module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), rows, columns);
+        }
+    }
+    add_module("ln_f".into(), "norm".into(), None, d_model);
+    entries
+}
+
+/// Whether a tensor is no parameter but a mask that old files carry along.
+pub(super) fn is_mask(name: &str) -> bool {
+    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
+}
+
+/// What model the tensors belong to: by transformers' `GPT2Config` or nanoGPT's `model_args`, and by their shapes
+/// where it is silent.
+pub(super) fn read(
+    family: Family,
+    keys: Keys,
+    tensors: &BTreeMap<String, LazyTensor>,
+) -> Result<Description> {
+    for (key, supported) in [
+        ("scale_attn_weights", true),
+        ("scale_attn_by_inverse_layer_idx", false),
+        ("add_cross_attention", false),
+    ] {
+        keys.only(key, &json!(supported))?;
+    }
+    let axis = |name: &str, axis: usize| tensors.get(name).and_then(|tensor| tensor.shape.get(axis).copied());
+    let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
+        Some(size) => Ok(size),
+        None => Err(keys.error(format!("neither `{key}` nor a tensor says how large the model is"))),
+    };
+    let d_model = size("n_embd", axis("wte.weight", 1))?;
+    let vocab = size("vocab_size", axis("wte.weight", 0))?;
+    let positions = keys.size("block_size")?.or(axis("wpe.weight", 0));
+    let context = size("n_positions", positions)?;
+    let blocks = tensors.keys().filter_map(|name| name.strip_prefix("h.")?.split('.').next()?.parse().ok());
+    let layers = size("n_layer", blocks.max().map(|last: usize| last.saturating_add(1)))?;
+    let heads = keys.size("n_head")?.ok_or_else(|| {
+        keys.error("no config says how many heads the model has: give it by --config config.json")
+    })?;
+    let inner = axis("h.0.mlp.c_fc.weight", if family == Family::Gpt2 { 1 } else { 0 });
+    let inner = size("n_inner", inner.or(d_model.checked_mul(4)))?;
+    // nanoGPT calls `nn.GELU()`.
+    let usual = if family == Family::Gpt2 { "gelu_new" } else { "gelu" };
+    let name = keys.text("activation_function")?.unwrap_or(usual);
+    let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
+        let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
+        return Err(keys.refused(
+            "activation_function",
+            format!("\"{name}\""),
+            &format!(": {known} are known"),
+        ));
+    };
+    // transformers' files may store a tied head once more.
+    let is_tied = keys.flag("tie_word_embeddings")? != Some(false)
+        && !super::has_head_of_its_own(tensors, "wte.weight")?;
+    let dropout = keys.number("resid_pdrop")?.or(keys.number("dropout")?);
+    let model = ModelConfig {
+        architecture: Architecture::Decoder,
+        d_model,
+        heads,
+        key_value_heads: 0,
+        layers,
+        dropout: dropout.unwrap_or(0.0),
+        position: PositionScheme::Learned,
+        norm: NormPlacement::Pre,
+        norm_epsilon: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
+        feed_forward: if inner.is_multiple_of(d_model) { inner / d_model } else { 4 },
+        d_inner: if inner.is_multiple_of(d_model) { 0 } else { inner },
+        activation,
+        bias: family == Family::Gpt2 || tensors.contains_key("ln_f.bias"),
+        head_bias: false,
+        tie_embeddings: is_tied,
+        embedding_norm: false,
+        initialisation: Initialisation::Normal,
+        ..ModelConfig::default()
+    };
+    Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+}
+
+/// The keys of a model that GPT-2 has no word for, each with what it has. Biases that a model lacks are zeros there.
+pub(super) fn obstacles(model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
+    [
+        ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
+        ("position", model.position != PositionScheme::Learned, "\"learned\""),
+        ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
+        ("norm_kind", model.norm_kind != NormKind::Layer, "\"layer\""),
+        ("activation", model.activation.is_gated(), "one without a gate"),
+        ("d_head", model.d_head > 0 && model.d_head * model.heads != model.d_model, "d_model / heads"),
+        ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "as many as heads"),
+        ("qk_norm", model.qk_norm, "false"),
+        ("embedding_norm", model.embedding_norm, "false"),
+        ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
+        ("embedding_scale", model.embedding_scale != 1.0, "1"),
+        ("softcap", model.softcap != 0.0, "0"),
+    ]
+    .into_iter()
+    .filter_map(|(key, differs, theirs)| differs.then_some((key, theirs)))
+    .collect()
+}
+
+/// The contents of a `config.json`.
+pub(super) fn write(Description { model, sizes }: &Description, end: Option<u32>) -> Value {
+    let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
+    json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": sizes.vocab,
+        "n_positions": sizes.context,
+        "n_ctx": sizes.context,
+        "n_embd": model.d_model,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_inner": model.inner_width(),
+        "activation_function": activation.map(|(name, _)| name),
+        "layer_norm_epsilon": model.norm_epsilon,
+        "tie_word_embeddings": model.tie_embeddings,
+        "attn_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "resid_pdrop": model.dropout,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "dtype": "float32",
+        "torch_dtype": "float32",
+    })
+}

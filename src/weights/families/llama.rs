@@ -1,0 +1,352 @@
+//! Llama (Touvron et al., 2023, arXiv 2302.13971) and the families that are made like it, under the names that
+//! transformers gives them. What differs between them stands in one table.
+//!
+//! | theirs | ours |
+//! |---|---|
+//! | `embed_tokens.weight` | `embedding.token.weight` |
+//! | `layers.0.input_layernorm`, `.post_attention_layernorm` | `blocks.0.attention_norm`, `.feed_forward_norm` |
+//! | `layers.0.self_attn.q_proj`, `.k_proj`, `.v_proj` | the columns of `blocks.0.attention.qkv` |
+//! | `layers.0.self_attn.q_norm`, `.k_norm` | `blocks.0.attention.query_norm`, `.key_norm` |
+//! | `layers.0.self_attn.o_proj` | `blocks.0.attention.output` |
+//! | `layers.0.mlp.gate_proj`, `.up_proj` | the columns of `blocks.0.feed_forward.up` |
+//! | `layers.0.mlp.down_proj` | `blocks.0.feed_forward.down` |
+//! | `norm.weight`, `lm_head.weight` | `norm.gamma`, `head.weight` |
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::entry::{Entry, Part};
+use super::keys::Keys;
+use super::{Family, rope};
+use crate::error::Result;
+use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
+use crate::ops::{Activation, NormKind};
+use crate::position::PositionScheme;
+use crate::weights::file::LazyTensor;
+use crate::weights::native::Description;
+
+/// What differs between the families that are made like Llama.
+#[derive(Debug)]
+struct Differences {
+    architecture: &'static str,
+    biases: Biases,
+    /// Whether queries and keys have norms.
+    qk_norm: bool,
+    /// The width of a head where a config does not say it; none for the model's width by the number of heads.
+    head_width: Option<usize>,
+    /// Whether the head is tied where a config does not say it.
+    is_tied: bool,
+    theta: f64,
+}
+
+/// Where biases stand.
+#[derive(Debug, PartialEq, Eq)]
+enum Biases {
+    /// Everywhere or nowhere, as `attention_bias` and `mlp_bias` say together.
+    Said,
+    /// At queries, keys and values alone.
+    QueryKeyValue,
+    Nowhere,
+}
+
+const LLAMA: Differences = Differences {
+    architecture: "LlamaForCausalLM",
+    biases: Biases::Said,
+    qk_norm: false,
+    head_width: None,
+    is_tied: false,
+    theta: 10_000.0,
+};
+
+fn differences(family: Family) -> Differences {
+    match family {
+        Family::Qwen2 => {
+            Differences { architecture: "Qwen2ForCausalLM", biases: Biases::QueryKeyValue, ..LLAMA }
+        }
+        Family::Qwen3 => Differences {
+            architecture: "Qwen3ForCausalLM",
+            biases: Biases::Nowhere,
+            qk_norm: true,
+            head_width: Some(128),
+            ..LLAMA
+        },
+        Family::Smollm3 => {
+            Differences { architecture: "SmolLM3ForCausalLM", is_tied: true, theta: 2_000_000.0, ..LLAMA }
+        }
+        Family::Llama | Family::Gpt2 | Family::Nanogpt => LLAMA,
+    }
+}
+
+/// What model a config describes.
+pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
+    let differences = differences(family);
+    refuse_unsupported(family, keys)?;
+    let [d_model, heads, layers] =
+        ["hidden_size", "num_attention_heads", "num_hidden_layers"].map(|key| keys.needed_size(key));
+    let (d_model, heads, layers) = (d_model?, heads?, layers?);
+    let d_head = keys.size("head_dim")?.or(differences.head_width);
+    let activation = match keys.text("hidden_act")?.unwrap_or("silu") {
+        "silu" | "swish" => Activation::Swiglu,
+        "gelu" => Activation::Geglu,
+        other => {
+            let problem = ": of gated layers silu and gelu are supported";
+            return Err(keys.refused("hidden_act", format!("\"{other}\""), problem));
+        }
+    };
+    let attention_bias = keys.flag("attention_bias")?.unwrap_or(false);
+    let bias = match differences.biases {
+        Biases::Said => {
+            let mlp_bias = keys.flag("mlp_bias")?.unwrap_or(false);
+            if attention_bias != mlp_bias {
+                let problem = format!(", but `mlp_bias` is {mlp_bias}: only both or neither are supported");
+                return Err(keys.refused("attention_bias", attention_bias, &problem));
+            }
+            attention_bias
+        }
+        Biases::Nowhere if attention_bias => {
+            return Err(keys.refused("attention_bias", true, ", and only false is supported"));
+        }
+        Biases::QueryKeyValue | Biases::Nowhere => false,
+    };
+    let model = ModelConfig {
+        architecture: Architecture::Decoder,
+        d_model,
+        heads,
+        d_head: d_head.filter(|width| width.checked_mul(heads) != Some(d_model)).unwrap_or(0),
+        key_value_heads: keys.size("num_key_value_heads")?.unwrap_or(heads),
+        layers,
+        dropout: keys.number("attention_dropout")?.unwrap_or(0.0),
+        qk_norm: differences.qk_norm,
+        position: PositionScheme::Rotary,
+        norm: NormPlacement::Pre,
+        norm_kind: NormKind::Rms,
+        norm_epsilon: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
+        d_inner: keys.needed_size("intermediate_size")?,
+        activation,
+        bias,
+        query_key_value_bias: (differences.biases == Biases::QueryKeyValue).then_some(true),
+        tie_embeddings: keys.flag("tie_word_embeddings")?.unwrap_or(differences.is_tied),
+        initialisation: Initialisation::Normal,
+        ..ModelConfig::default()
+    };
+    let model = rope::read(keys, differences.theta, model)?;
+    let (vocab, context) = (keys.needed_size("vocab_size")?, keys.needed_size("max_position_embeddings")?);
+    Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+}
+
+/// Refuses what would make the model compute something else than it does here.
+fn refuse_unsupported(family: Family, keys: Keys) -> Result<()> {
+    for (key, supported) in [
+        ("use_sliding_window", json!(false)),
+        ("pretraining_tp", json!(1)),
+        ("partial_rotary_factor", json!(1.0)),
+        ("rope_interleaved", json!(false)),
+    ] {
+        keys.only(key, &supported)?;
+    }
+    for key in ["quantization_config", "num_experts", "num_local_experts", "n_routed_experts"] {
+        if let Some(value) = keys.value(key) {
+            return Err(keys.refused(
+                key,
+                value,
+                ", which is not supported: leave it out or null if it has no effect",
+            ));
+        }
+    }
+    if let Some(window) = keys.value("sliding_window").filter(|_| keys.value("use_sliding_window").is_none())
+    {
+        return Err(keys.refused(
+            "sliding_window",
+            window,
+            ", and only models without sliding windows are supported",
+        ));
+    }
+    for kind in keys.list("layer_types")?.unwrap_or_default() {
+        if kind != "full_attention" {
+            return Err(keys.refused(
+                "layer_types",
+                format!("[… {kind} …]"),
+                ", and only \"full_attention\" is supported",
+            ));
+        }
+    }
+    if family == Family::Smollm3 {
+        match keys.list("no_rope_layers")? {
+            Some(layers) if layers.iter().any(|rotates| *rotates != json!(1)) => {
+                let problem = ", and only layers that all rotate, which are 1 there, are supported";
+                return Err(keys.refused("no_rope_layers", json!(layers), problem));
+            }
+            Some(_) => {}
+            None => {
+                let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
+                if interval <= keys.needed_size("num_hidden_layers")? {
+                    let problem = ", so that layers skip rotation, which is not supported";
+                    return Err(keys.refused("no_rope_layer_interval", interval, problem));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All tensors of a model.
+pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
+    let (d_model, width, inner) = (model.d_model, model.head_width(), model.inner_width());
+    let shared = if model.key_value_heads == 0 { model.heads } else { model.key_value_heads };
+    let mut entries = Vec::new();
+    let part = |theirs: String, columns, turned| Part { theirs, columns, is_transposed: true, turned };
+    let mut vector = |ours: String, theirs: String, columns, turned| {
+        entries.push(Entry { ours, rows: None, parts: vec![part(theirs, columns, turned)] });
+    };
+    vector("norm.gamma".into(), "norm.weight".into(), d_model, None);
+    for layer in 0..model.layers {
+        let (ours, theirs) = (format!("blocks.{layer}"), format!("layers.{layer}"));
+        vector(
+            format!("{ours}.attention_norm.gamma"),
+            format!("{theirs}.input_layernorm.weight"),
+            d_model,
+            None,
+        );
+        vector(
+            format!("{ours}.feed_forward_norm.gamma"),
+            format!("{theirs}.post_attention_layernorm.weight"),
+            d_model,
+            None,
+        );
+        if model.qk_norm {
+            for (our_norm, their_norm) in [("query_norm", "q_norm"), ("key_norm", "k_norm")] {
+                vector(
+                    format!("{ours}.attention.{our_norm}.gamma"),
+                    format!("{theirs}.self_attn.{their_norm}.weight"),
+                    width,
+                    Some(width),
+                );
+            }
+        }
+    }
+    let table = Part { is_transposed: false, ..part("embed_tokens.weight".into(), d_model, None) };
+    entries.push(Entry {
+        ours: "embedding.token.weight".into(),
+        rows: Some(sizes.vocab),
+        parts: vec![table],
+    });
+    if !model.tie_embeddings {
+        let head = part("lm_head.weight".into(), sizes.vocab, None);
+        entries.push(Entry { ours: "head.weight".into(), rows: Some(d_model), parts: vec![head] });
+    }
+    let (queries, keys) = (model.heads * width, shared * width);
+    for layer in 0..model.layers {
+        let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+        let qkv = [
+            ("self_attn.q_proj", queries, Some(width)),
+            ("self_attn.k_proj", keys, Some(width)),
+            ("self_attn.v_proj", keys, None),
+        ];
+        let up = [("mlp.gate_proj", inner, None), ("mlp.up_proj", inner, None)];
+        for (ours, rows, bias, parts) in [
+            ("attention.qkv", d_model, qkv_bias, &qkv[..]),
+            ("attention.output", queries, model.bias, &[("self_attn.o_proj", d_model, None)]),
+            ("feed_forward.up", d_model, model.bias, &up),
+            ("feed_forward.down", inner, model.bias, &[("mlp.down_proj", d_model, None)]),
+        ] {
+            let mut linear = |kind: &str, rows| {
+                let part = |&(theirs, columns, turned): &(&str, usize, Option<usize>)| {
+                    part(format!("layers.{layer}.{theirs}.{kind}"), columns, turned)
+                };
+                let parts = parts.iter().map(part).collect();
+                entries.push(Entry { ours: format!("blocks.{layer}.{ours}.{kind}"), rows, parts });
+            };
+            linear("weight", Some(rows));
+            if bias {
+                linear("bias", None);
+            }
+        }
+    }
+    entries
+}
+
+/// Whether a tensor is no parameter: the frequencies of rotary positions, which old files carry along.
+pub(super) fn is_computed(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
+}
+
+/// The keys of a model that a family has no word for, each with what the family has.
+pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
+    let Differences { biases, qk_norm, .. } = differences(family);
+    let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+    [
+        ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
+        ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
+        ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
+        ("norm_kind", model.norm_kind != NormKind::Rms, "\"rms\""),
+        ("activation", !model.activation.is_gated(), "\"swiglu\" or \"geglu\""),
+        (
+            "heads",
+            family == Family::Llama && !model.d_model.is_multiple_of(model.heads),
+            "a divisor of d_model",
+        ),
+        ("qk_norm", model.qk_norm != qk_norm, if qk_norm { "true" } else { "false" }),
+        ("bias", model.bias && biases != Biases::Said, "false"),
+        match biases {
+            Biases::Said => ("query_key_value_bias", qkv_bias != model.bias, "as bias"),
+            Biases::QueryKeyValue => ("query_key_value_bias", !qkv_bias, "true"),
+            Biases::Nowhere => ("query_key_value_bias", qkv_bias, "false"),
+        },
+        ("embedding_norm", model.embedding_norm, "false"),
+        ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
+        ("embedding_scale", model.embedding_scale != 1.0, "1"),
+        ("softcap", model.softcap != 0.0, "0"),
+    ]
+    .into_iter()
+    .filter_map(|(key, differs, theirs)| differs.then_some((key, theirs)))
+    .collect()
+}
+
+/// The contents of a `config.json`, complete for transformers 4 and 5.
+pub(super) fn write(family: Family, Description { model, sizes }: &Description, end: Option<u32>) -> Value {
+    let Differences { architecture, biases, .. } = differences(family);
+    let [rope_parameters, rope_scaling] = rope::write(model);
+    let mut config = json!({
+        "architectures": [architecture],
+        "model_type": family.name(),
+        "vocab_size": sizes.vocab,
+        "max_position_embeddings": sizes.context,
+        "hidden_size": model.d_model,
+        "intermediate_size": model.inner_width(),
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": if model.key_value_heads == 0 { model.heads } else { model.key_value_heads },
+        "head_dim": model.head_width(),
+        "hidden_act": if model.activation == Activation::Geglu { "gelu" } else { "silu" },
+        "rms_norm_eps": model.norm_epsilon,
+        "rope_theta": model.rope_theta,
+        "rope_scaling": rope_scaling,
+        "rope_parameters": rope_parameters,
+        "attention_dropout": model.dropout,
+        "tie_word_embeddings": model.tie_embeddings,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "pad_token_id": null,
+        "initializer_range": 0.02,
+        "use_cache": true,
+        "dtype": "float32",
+        "torch_dtype": "float32",
+    });
+    let more = match biases {
+        Biases::Said => json!({"attention_bias": model.bias, "mlp_bias": model.bias}),
+        Biases::QueryKeyValue => json!({"use_sliding_window": false}),
+        Biases::Nowhere => json!({"attention_bias": false, "use_sliding_window": false}),
+    };
+    let more = more.as_object().expect("an object").clone();
+    config.as_object_mut().expect("an object").extend(more);
+    config
+}
+
+/// Refuses a head of its own where the config says that it is tied.
+pub(super) fn check_head(keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<()> {
+    match super::has_head_of_its_own(tensors, "embed_tokens.weight")? {
+        true => Err(keys.refused("tie_word_embeddings", true, ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the head out")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,272 @@
+//! The families of models that other programs know: the names of their weights, and the keys of their `config.json`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`entry`] | how a parameter is put together from tensors there, and taken apart |
+//! | [`gpt2`] | GPT-2, and nanoGPT's layout of it |
+//! | [`keys`] | the keys of a config, read by name |
+//! | [`llama`] | Llama, Qwen2, Qwen3 and SmolLM3 |
+//! | [`rope`] | the keys of rotary positions |
+
+mod entry;
+mod gpt2;
+mod keys;
+mod llama;
+mod rope;
+
+use std::{collections::BTreeMap, path::Path};
+
+use burn::tensor::TensorData;
+use serde_json::{Value, json};
+
+use super::file::LazyTensor;
+use super::native::Description;
+use super::refuse;
+use crate::error::{Error, Result};
+use crate::model::ModelConfig;
+use entry::Entry;
+use keys::Keys;
+
+/// A family of models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// GPT-2 as transformers stores it.
+    Gpt2,
+    /// GPT-2 as nanoGPT stores it.
+    Nanogpt,
+    /// Llama, and what is called so: SmolLM and SmolLM2, TinyLlama.
+    Llama,
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Qwen3.
+    Qwen3,
+    /// SmolLM3, as far as all of its layers rotate.
+    Smollm3,
+}
+
+impl Family {
+    /// Those that `config.json` can name.
+    const NAMED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
+    /// Those that a model is written as: SmolLM3 whose layers all rotate is a Llama.
+    const WRITTEN: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
+
+    /// Its `model_type`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gpt2 | Self::Nanogpt => "gpt2",
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Smollm3 => "smollm3",
+        }
+    }
+
+    /// The family that a config names.
+    ///
+    /// # Errors
+    /// If it names none, or one that is not known here.
+    pub fn named_by(config: &Value, place: &Path) -> Result<Self> {
+        let keys = Keys::new(config, place)?;
+        let names = Self::NAMED.map(Self::name).join(", ");
+        let Some(name) = keys.text("model_type")? else {
+            return Err(keys.error("has no key `model_type`: say by --format of which family the model is"));
+        };
+        Self::NAMED.into_iter().find(|family| family.name() == name).ok_or_else(|| {
+            keys.refused("model_type", format!("\"{name}\""), &format!(": {names} can be imported"))
+        })
+    }
+
+    /// What names of tensors begin with in a whole model, the head apart.
+    fn prefix(self) -> &'static str {
+        if matches!(self, Self::Gpt2 | Self::Nanogpt) { "transformer." } else { "model." }
+    }
+
+    /// The keys of a model that this family has no word for, each with what the family has.
+    fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
+        // A new key is asked for here: does it change what a model computes, so that a family must refuse it?
+        let ModelConfig {
+            architecture: _,
+            d_model: _,
+            heads: _,
+            d_head: _,
+            key_value_heads: _,
+            layers: _,
+            dropout: _,
+            qk_norm: _,
+            position: _,
+            rope_theta: _,
+            rope_scaling: _,
+            rope_factor: _,
+            rope_low_frequency_factor: _,
+            rope_high_frequency_factor: _,
+            rope_original_context: _,
+            norm: _,
+            norm_kind: _,
+            norm_epsilon: _,
+            feed_forward: _,
+            d_inner: _,
+            activation: _,
+            bias: _,
+            query_key_value_bias: _,
+            head_bias: _,
+            tie_embeddings: _,
+            embedding_scale: _,
+            softcap: _,
+            embedding_norm: _,
+            embedding_norm_epsilon: _,
+            initialisation: _,
+        } = model;
+        match self {
+            Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
+            Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::obstacles(self, model),
+        }
+    }
+
+    fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<Entry> {
+        match self {
+            Self::Gpt2 | Self::Nanogpt => gpt2::entries(self, model, *sizes, has_biases),
+            Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::entries(model, *sizes),
+        }
+    }
+}
+
+/// Whether a tensor is no parameter, but something that old files carry along.
+pub fn is_no_parameter(name: &str) -> bool {
+    gpt2::is_mask(name) || llama::is_computed(name)
+}
+
+/// A name without what wrappers put before it: `torch.compile`, data parallelism, the model's head.
+fn bare(name: &str) -> String {
+    let prefixes = ["_orig_mod.", "module.", "transformer.", "model."];
+    prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
+}
+
+/// Whether there is a head that is not the `table` of the embedding once more.
+fn has_head_of_its_own(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
+    let (Some(head), Some(table)) = (tensors.get("lm_head.weight"), tensors.get(table)) else {
+        return Ok(false);
+    };
+    Ok(head.shape != table.shape || head.read()?.bytes != table.read()?.bytes)
+}
+
+/// A model in a family's naming, made ours. `config` is the contents of a `config.json` or nanoGPT's `model_args`,
+/// and where it stands; `origin` the file that errors about tensors name. The weights are read when they are asked for.
+///
+/// # Errors
+/// Where the config asks for what this decoder does not do, and one that lists up to 32 tensors that are missing,
+/// left over or of another shape.
+pub fn import(
+    family: Family,
+    tensors: BTreeMap<String, LazyTensor>,
+    (config, place): (&Value, &Path),
+    origin: &Path,
+) -> Result<(Vec<LazyTensor>, Description)> {
+    let keys = Keys::new(config, place)?;
+    if let Some(other) = keys.text("model_type")?.filter(|name| *name != family.name()) {
+        let problem = format!(", and not \"{}\"", family.name());
+        return Err(keys.refused("model_type", format!("\"{other}\""), &problem));
+    }
+    let mut tensors: BTreeMap<_, _> =
+        tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
+    let description = match family {
+        Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
+        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::read(family, keys)?,
+    };
+    description.model.check().map_err(|error| keys.error(error.to_string()))?;
+    if description.model.tie_embeddings {
+        if family.prefix() == "model." {
+            llama::check_head(keys, &tensors)?;
+        }
+        tensors.remove("lm_head.weight");
+    }
+    let (mut ours, mut problems) = (Vec::new(), Vec::new());
+    for entry in family.entries(&description, description.model.bias) {
+        let mut parts = Vec::new();
+        for part in &entry.parts {
+            let (name, shape) = (&part.theirs, entry.shape_of(part));
+            match tensors.remove(name) {
+                None => problems.push(format!("`{name}` is missing")),
+                Some(tensor) if tensor.shape != shape => {
+                    problems.push(format!("`{name}` is {:?}, not {shape:?}", tensor.shape))
+                }
+                Some(tensor) => parts.push(tensor),
+            }
+        }
+        if parts.len() == entry.parts.len() {
+            ours.push(entry.packed(parts));
+        }
+    }
+    problems.extend(tensors.keys().map(|name| format!("`{name}` is left over")));
+    refuse(origin, &problems, &format!("holds no such {}", family.name()))?;
+    Ok((ours, description))
+}
+
+/// The family that fits a model.
+///
+/// # Errors
+/// Names the keys that keep it from the one that comes nearest.
+pub fn fitting(model: &ModelConfig) -> Result<Family> {
+    let nearest = Family::WRITTEN.into_iter().min_by_key(|family| family.obstacles(model).len());
+    let nearest = nearest.expect("there are families");
+    check_fit(nearest, model)?;
+    Ok(nearest)
+}
+
+/// Refuses a model that a family has no word for.
+fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
+    let values = json!(model);
+    let obstacles: Vec<_> = family
+        .obstacles(model)
+        .into_iter()
+        .map(|(key, theirs)| format!("`model.{key}` = {} is {theirs} there", values[key]))
+        .collect();
+    if obstacles.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "the model is no {}: {}; export --format safetensors or pytorch-names instead",
+        family.name(),
+        obstacles.join(", ")
+    )))
+}
+
+/// A model in a family's naming and layout, with the contents of its `config.json`. `end` is the id of the token that
+/// ends a text.
+///
+/// # Errors
+/// Names the keys that make the model something else.
+pub fn export(
+    family: Family,
+    description: &Description,
+    tensors: Vec<LazyTensor>,
+    end: Option<u32>,
+) -> Result<(Vec<LazyTensor>, Value)> {
+    check_fit(family, &description.model)?;
+    let mut ours: BTreeMap<_, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+    let mut theirs = Vec::new();
+    for entry in family.entries(description, true) {
+        let tensor = match ours.remove(&entry.ours) {
+            Some(tensor) => tensor,
+            // A model without biases computes as if they were zeros.
+            None if entry.rows.is_none() => {
+                LazyTensor::held(entry.ours.clone(), TensorData::zeros::<f32, _>(entry.shape()))
+            }
+            None => return Err(Error::Failed(format!("the weights lack `{}`", entry.ours))),
+        };
+        theirs.extend(entry.unpacked(tensor));
+    }
+    let theirs = theirs.into_iter().map(|tensor| match &*tensor.name {
+        "lm_head.weight" => tensor,
+        name => {
+            let name = format!("{}{name}", family.prefix());
+            tensor.renamed(name)
+        }
+    });
+    let config = match family {
+        Family::Gpt2 | Family::Nanogpt => gpt2::write(description, end),
+        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
+            llama::write(family, description, end)
+        }
+    };
+    Ok((theirs.collect(), config))
+}

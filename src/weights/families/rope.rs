@@ -1,0 +1,107 @@
+//! How fast rotary positions turn, in the two places of a `config.json`: `rope_theta` and `rope_scaling` up to
+//! transformers 4, `rope_parameters` since 5.
+
+use serde_json::{Value, json};
+
+use super::keys::Keys;
+use crate::error::Result;
+use crate::model::ModelConfig;
+use crate::position::RopeScaling;
+
+/// The keys that say so here, taken from a config.
+///
+/// # Errors
+/// If a kind of scaling, or a key of it, is not supported, or the places disagree.
+pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<ModelConfig> {
+    let top = keys.number("rope_theta")?;
+    let objects = [keys.object("rope_parameters")?, keys.object("rope_scaling")?];
+    let mut found: Option<ModelConfig> = None;
+    for object in objects.into_iter().flatten() {
+        let theta = object.number("rope_theta")?;
+        if let (Some(theta), Some(top)) = (theta, top)
+            && theta != top
+        {
+            return Err(object.refused(
+                "rope_theta",
+                theta,
+                &format!(", but `rope_theta` beside it is {top}"),
+            ));
+        }
+        let theta = theta.or(top).unwrap_or(usual_theta);
+        let read = scaling(keys, object, ModelConfig { rope_theta: theta, ..model.clone() })?;
+        if found.as_ref().is_some_and(|other| *other != read) {
+            return Err(keys.error("`rope_parameters` and `rope_scaling` disagree: leave one of them"));
+        }
+        found = Some(read);
+    }
+    Ok(found.unwrap_or_else(|| ModelConfig { rope_theta: top.unwrap_or(usual_theta), ..model }))
+}
+
+/// The scaling that an object asks for.
+fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
+    // Both names: old files have `type`, and some have both.
+    let kind_key = if object.value("rope_type").is_some() { "rope_type" } else { "type" };
+    let kind = object.text(kind_key)?.unwrap_or("default");
+    let factors: &[&str] = match kind {
+        "default" => &[],
+        "linear" => &["factor"],
+        "llama3" => &["factor", "low_freq_factor", "high_freq_factor"],
+        _ => {
+            let known = ": default, linear and llama3 are supported";
+            return Err(object.refused(kind_key, format!("\"{kind}\""), known));
+        }
+    };
+    object.only("partial_rotary_factor", &json!(1.0))?;
+    object.only("attention_factor", &json!(1.0))?;
+    let allowed = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor"];
+    let original = "original_max_position_embeddings";
+    for name in object.names() {
+        if !allowed.contains(&name) && !factors.contains(&name) && name != original {
+            let value = object.value(name).expect("a key that has a value");
+            return Err(object.refused(
+                name,
+                value,
+                &format!(", which rotary positions of kind {kind} do not have here"),
+            ));
+        }
+    }
+    let factor = |name: &str| {
+        let lacks = || object.lacking(name, &format!("rotary positions of kind {kind}"));
+        object.number(name)?.ok_or_else(lacks)
+    };
+    Ok(match kind {
+        "linear" => {
+            ModelConfig { rope_scaling: RopeScaling::Linear, rope_factor: factor("factor")?, ..model }
+        }
+        "llama3" => ModelConfig {
+            rope_scaling: RopeScaling::Llama3,
+            rope_factor: factor("factor")?,
+            rope_low_frequency_factor: factor("low_freq_factor")?,
+            rope_high_frequency_factor: factor("high_freq_factor")?,
+            rope_original_context: match object.size(original)? {
+                Some(size) => size,
+                None => top.needed_size(original)?,
+            },
+            ..model
+        },
+        _ => model,
+    })
+}
+
+/// The values of `rope_parameters` and of `rope_scaling`.
+pub(super) fn write(model: &ModelConfig) -> [Value; 2] {
+    let scaling = match model.rope_scaling {
+        RopeScaling::None => Value::Null,
+        RopeScaling::Linear => json!({"rope_type": "linear", "factor": model.rope_factor}),
+        RopeScaling::Llama3 => json!({
+            "rope_type": "llama3",
+            "factor": model.rope_factor,
+            "low_freq_factor": model.rope_low_frequency_factor,
+            "high_freq_factor": model.rope_high_frequency_factor,
+            "original_max_position_embeddings": model.rope_original_context,
+        }),
+    };
+    let mut parameters = if scaling.is_null() { json!({"rope_type": "default"}) } else { scaling.clone() };
+    parameters["rope_theta"] = json!(model.rope_theta);
+    [parameters, scaling]
+}

@@ -1,0 +1,119 @@
+"""Small seeded models of the families that transformers knows, and what they compute.
+
+    python tests/peers/families.py make FOLDER [NAME...]
+    python tests/peers/families.py compare EXPORT EXPECTED [EXPORT EXPECTED...]
+
+`make` writes a folder for each NAME (all, if none is given): the model as `save_pretrained` does, and
+expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time], and
+`greedy`, the first five tokens of the first row and 32 that follow. `compare` loads what was exported, which must
+give no warning and the same numbers. The folders families/llama and families/qwen3 beside this file were made by
+
+    python tests/peers/families.py make tests/peers/families llama qwen3
+
+Exit code 77: transformers is not installed.
+"""
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+try:
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoModelForCausalLM
+    from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3Config, SmolLM3Config
+    from transformers.utils import logging as transformers_logging
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
+
+SIZES = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+             num_key_value_heads=1, max_position_embeddings=128, bos_token_id=None, eos_token_id=None,
+             pad_token_id=None)
+# Of the eight planes of a head some keep their speed, one lies between, and the others are slowed down.
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+
+
+def rope(theta, **more):
+    return dict(rope_type="default", rope_theta=theta) | more
+
+
+# The config of each model, and how its weights are stored.
+MODELS = {
+    "llama": (LlamaConfig(**SIZES, head_dim=16, rope_parameters=LLAMA3), torch.bfloat16),
+    "qwen3": (Qwen3Config(**SIZES | dict(hidden_size=18, num_attention_heads=4, num_key_value_heads=2), head_dim=8,
+                          tie_word_embeddings=True, rope_parameters=rope(1e6)), torch.float32),
+    "llama-biased": (LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                 hidden_act="gelu"), torch.float32),
+    "llama-linear": (LlamaConfig(**SIZES | dict(num_key_value_heads=2), head_dim=12,
+                                 rope_parameters=rope(10000.0, rope_type="linear", factor=3.0)), torch.float32),
+    "llama-half": (LlamaConfig(**SIZES, rope_parameters=rope(500000.0)), torch.float16),
+    "qwen2": (Qwen2Config(**SIZES, tie_word_embeddings=True, rope_parameters=rope(1e6)), torch.float32),
+    "qwen2-untied": (Qwen2Config(**SIZES, rope_parameters=LLAMA3), torch.bfloat16),
+    "qwen3-untied": (Qwen3Config(**SIZES, head_dim=16), torch.bfloat16),
+    "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 1]), torch.float32),
+    "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
+                        activation_function="relu", bos_token_id=None, eos_token_id=None), torch.float32),
+}
+
+
+def attend(model, tokens):
+    with torch.no_grad():
+        computed = model(tokens, output_attentions=True, use_cache=False)
+    return computed.logits, torch.stack(computed.attentions)
+
+
+def load(folder, **options):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **options)
+
+
+def make(folder, name):
+    config, dtype = MODELS[name]
+    torch.manual_seed(sorted(MODELS).index(name))
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            # Large, so that attention is far from uniform.
+            is_norm = "norm" in key or "ln_" in key
+            scale = 0.2 if is_norm else 1.0 if "embed" in key or "wte" in key else 0.35
+            value.copy_(is_norm * key.endswith("weight") + scale * torch.randn(value.shape))
+    # One file for a small model, or several.
+    model.to(dtype).save_pretrained(folder / name, max_shard_size="4KB" if name.endswith("untied") else "1GB")
+    model = load(folder / name).eval()
+    tokens = torch.randint(0, SIZES["vocab_size"], (2, 13))
+    logits, attentions = attend(model, tokens)
+    greedy = tokens[:1, :5]
+    for _ in range(32):
+        greedy = torch.cat([greedy, attend(model, greedy)[0][:, -1].argmax(-1, keepdim=True)], 1)
+    save_file({"tokens": tokens.int(), "logits": logits.contiguous(), "attentions": attentions.contiguous(),
+               "greedy": greedy[0].int().contiguous()}, folder / name / "expected.safetensors")
+
+
+def compare(export, expected):
+    said = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())
+    transformers_logging.add_handler(handler)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model, loaded = load(export, output_loading_info=True)
+        expected = load_file(expected)
+        found = dict(zip(("logits", "attentions"), attend(model.eval(), expected["tokens"].long())))
+    transformers_logging.remove_handler(handler)
+    assert not said and not caught, (export, said, [str(warning.message) for warning in caught])
+    assert not any(loaded.values()), (export, loaded)
+    for key, value in found.items():
+        difference = ((value - expected[key]).abs().max() / expected[key].abs().max()).item()
+        print(f"{export}: {model.config.model_type}: largest difference of {key}: {difference:.1e}")
+        assert difference < 1e-5, (export, key, difference)
+
+
+command, *arguments = sys.argv[1:]
+if command == "make":
+    for name in arguments[1:] or MODELS:
+        make(Path(arguments[0]), name)
+else:
+    for export, expected in zip(arguments[::2], arguments[1::2], strict=True):
+        compare(export, expected)
