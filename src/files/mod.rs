@@ -38,6 +38,10 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> 
     })
 }
 
+/// What is wrong with a file of a run whose content has another hash than the run wrote down, and what helps.
+pub const FOREIGN: &str =
+    "is not the file that the run wrote: it has changed, or is another run's. Copy this run's back";
+
 /// The SHA-256 of what a file of this program's holds, in hexadecimal digits.
 ///
 /// # Errors
@@ -45,12 +49,17 @@ pub fn parse_json<T: DeserializeOwned>(json: &[u8], path: &Path, what: &str) -> 
 pub fn sha256(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     std::io::copy(&mut open_own(path)?, &mut hash).map_err(|error| Error::io("read", path, error))?;
-    Ok(format!("{:x}", hash.finalize()))
+    Ok(digits(&hash))
 }
 
 /// The same of bytes.
 pub fn hash(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
+    digits(&Sha256::new_with_prefix(bytes))
+}
+
+/// The same of what was hashed so far.
+pub fn digits(hash: &Sha256) -> String {
+    format!("{:x}", hash.clone().finalize())
 }
 
 /// Makes what is to be written under a hidden name, with the `mode` of any new file or folder, less what the user's

@@ -59,6 +59,9 @@ pub struct State {
     pub clipped_since_row: (u64, u64),
     /// Length of `metrics.csv` in bytes.
     pub metrics_bytes: u64,
+    /// The SHA-256 of so much of it.
+    #[serde(default)]
+    pub metrics_sha256: Option<String>,
 }
 
 /// The best validation of a run.

@@ -5,9 +5,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::read_own;
+use crate::files::{FOREIGN, digits, read_own};
 
 /// A part of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -54,6 +55,8 @@ pub struct History {
     file: File,
     /// How many bytes the rows take.
     pub bytes: u64,
+    /// The hash of these, which goes on with each row.
+    pub hash: Sha256,
     /// All rows since the run's start.
     pub rows: Vec<Row>,
 }
@@ -66,12 +69,12 @@ impl History {
         Ok(header.len() as u64)
     }
 
-    /// Opens the file of a run that goes on, as far as its first `bytes`. Nothing is changed yet:
-    /// [`cut`](Self::cut) comes before the first row.
+    /// Opens the file of a run that goes on, as far as its first `bytes`, whose hash was `written` down. Nothing
+    /// is changed yet: [`cut`](Self::cut) comes before the first row.
     ///
     /// # Errors
-    /// If rows are missing, or cannot be understood.
-    pub fn open(path: &Path, bytes: u64) -> Result<Self> {
+    /// If rows are missing, are others than the run wrote, or cannot be understood.
+    pub fn open(path: &Path, bytes: u64, written: Option<&str>) -> Result<Self> {
         let text = read_own(path)?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
@@ -81,8 +84,12 @@ impl History {
             );
             return Err(Error::file(path, problem));
         };
+        let hash = Sha256::new_with_prefix(kept);
+        if written.is_some_and(|written| written != digits(&hash)) {
+            return Err(Error::file(path, FOREIGN));
+        }
         let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
-        Ok(Self { path: path.to_path_buf(), file, bytes, rows: parse(kept, path)? })
+        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)? })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
@@ -98,6 +105,7 @@ impl History {
         let line = writer.into_inner().expect("a row fits into memory");
         self.file.write_all(&line).map_err(|error| Error::io("write", &self.path, error))?;
         self.bytes += line.len() as u64;
+        self.hash.update(&line);
         self.rows.push(row);
         Ok(())
     }

@@ -6,7 +6,6 @@
 
 use std::path::PathBuf;
 
-use super::history::{self, Row, Split};
 use super::{
     checkpoint,
     run_folder::RunFolder,
@@ -17,7 +16,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{hash, sha256};
+use crate::files::{FOREIGN, hash, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
@@ -113,12 +112,15 @@ impl RunFolder {
 
     /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
     fn check_sizes(&self) -> Result<()> {
-        let Hashes { vocabulary_sha256, samples_sha256, .. } = Hashes::read(self).unwrap_or_default();
-        for (path, written) in [(self.vocabulary(), vocabulary_sha256), (self.samples(), samples_sha256)] {
+        let hashes = Hashes::read(self).unwrap_or_default();
+        for (path, written, or) in [
+            (self.vocabulary(), hashes.vocabulary_sha256, ""),
+            (self.samples(), hashes.samples_sha256, ""),
+            (self.metrics(), hashes.metrics_sha256, ""),
+            (self.head_scores(), hashes.head_scores_sha256, ", or remove it"),
+        ] {
             if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
-                let problem = "is not the file that the run wrote: it has changed, or is another run's. Copy this run's \
-                               back";
-                return Err(Error::file(path, problem));
+                return Err(Error::file(path, format!("{FOREIGN}{or}")));
             }
         }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
@@ -137,9 +139,6 @@ impl RunFolder {
         let history = HeadHistory::open(&self.head_scores(), usize::MAX).unwrap_or_default();
         let mut scored = history.steps.iter();
         let summary = Summary::read(self).ok();
-        let rows = summary.as_ref().and_then(|_| history::read(&self.metrics()).ok());
-        let has_own_rows =
-            rows.zip(summary.as_ref()).is_none_or(|(rows, summary)| are_rows_of(&rows, summary));
         let is_own = |analysis: &Analysis| {
             let is_best = |summary: &Summary| {
                 let of_best = analysis.loss.is_none_or(|loss| is_same(Some(loss), summary.best_valid_loss));
@@ -166,10 +165,6 @@ impl RunFolder {
             () if !samples.iter().all(|sample| is_read(sample, &model, sizes)) => {
                 let problem = "holds sequences that the weights beside it cannot read: it is another run's";
                 (self.samples(), problem.into(), "")
-            }
-            () if !has_own_rows => {
-                let problem = "ends with other losses than summary.json says: it is another run's";
-                (self.metrics(), problem.into(), "")
             }
             () if analysis.is_some_and(|analysis| !is_own(&analysis)) => {
                 (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
@@ -199,13 +194,6 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     sample.source.is_some() == reads_source
         && is_short
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
-}
-
-/// Whether the last rows are those that the summary of their run knows.
-fn are_rows_of(rows: &[Row], summary: &Summary) -> bool {
-    let last = |split| rows.iter().rev().find(|row| row.split == split).map(|row| row.loss);
-    is_same(last(Split::Train), summary.last_train_loss)
-        && is_same(last(Split::Valid), summary.last_valid_loss)
 }
 
 /// Whether two files hold the same number, which each has rounded by itself, or both none.

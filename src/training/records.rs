@@ -13,7 +13,7 @@ use super::summary::{Hashes, Summary};
 use crate::data::{Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::evaluate;
-use crate::files::write_atomically;
+use crate::files::{digits, write_atomically};
 use crate::ops;
 use crate::weights::native;
 
@@ -120,6 +120,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Err(self.diverged("a weight is not finite".to_string()));
         }
         self.state.metrics_bytes = self.history.bytes;
+        self.state.metrics_sha256 = Some(digits(&self.history.hash));
         let is_best = self.state.best.as_ref().is_some_and(|best| best.step == step);
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let sync_rows = self.history.sync()?;

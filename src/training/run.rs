@@ -124,7 +124,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 "the data has changed since the run `{path}` began: restore what it was made with"
             )));
         }
-        let mut history = History::open(&folder.metrics(), state.metrics_bytes)?;
+        let mut history =
+            History::open(&folder.metrics(), state.metrics_bytes, state.metrics_sha256.as_deref())?;
         refuse_done(&folder, &state, &history.rows, training, total)?;
         let mut heads = HeadHistory::open(&folder.head_scores(), state.step)?;
         let trainee = trainee_of::<B>(config, sizes, weights, &path, device)?;

@@ -72,6 +72,10 @@ pub struct Hashes {
     pub vocabulary_sha256: Option<String>,
     /// The SHA-256 of `samples.json`.
     pub samples_sha256: Option<String>,
+    /// The SHA-256 of `metrics.csv`.
+    pub metrics_sha256: Option<String>,
+    /// The SHA-256 of `head_scores.csv`.
+    pub head_scores_sha256: Option<String>,
 }
 
 impl Hashes {
@@ -82,6 +86,8 @@ impl Hashes {
             weights_sha256: hash(folder.model()),
             vocabulary_sha256: hash(folder.vocabulary()),
             samples_sha256: hash(folder.samples()),
+            metrics_sha256: hash(folder.metrics()),
+            head_scores_sha256: hash(folder.head_scores()),
         }
     }
 

@@ -101,8 +101,8 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
     // Of the same shapes, but of other weights.
     let twin = small_run(place.path(), &[steps, "analysis.every=2", "run.seed=1"], "twin");
     let shorter = small_run(place.path(), &["training.steps=3", "analysis.every=2"], "shorter");
-    let of_twins =
-        [&twin, &shorter].into_iter().flat_map(|run| [(run, "analysis.json"), (run, "metrics.csv")]);
+    let of_a_course = ["analysis.json", "metrics.csv", "head_scores.csv"];
+    let of_twins = [&twin, &shorter].into_iter().flat_map(|run| of_a_course.map(|file| (run, file)));
     for (other, file) in files.map(|file| (&other, file)).into_iter().chain(of_twins) {
         let run = place.path().join("mixed");
         copy_run(&own, &run);
@@ -120,6 +120,27 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
         }
         fs::remove_dir_all(run).unwrap();
     }
+}
+
+#[test]
+fn a_run_without_a_summary_does_not_go_on_with_metrics_of_another() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=4", "training.log_every=1"], "run");
+    let longer =
+        small_run(place.path(), &["training.steps=9", "training.log_every=1", "run.seed=1"], "longer");
+    // As a run is that was killed.
+    fs::remove_file(run.join("summary.json")).unwrap();
+    let resume = ["train", "--resume", "run", "--set", "training.steps=6"];
+    let own = fs::read(run.join("metrics.csv")).unwrap();
+    let foreign = fs::read(longer.join("metrics.csv")).unwrap();
+    assert!(foreign.len() > own.len());
+    fs::write(run.join("metrics.csv"), &foreign).unwrap();
+    let said = refused(place.path(), &resume);
+    assert!(said.contains("run/metrics.csv: is not the file that the run wrote"), "{said}");
+    assert!(fs::read(run.join("metrics.csv")).unwrap() == foreign, "nothing of it is cut");
+    // Rows of steps that will be done again may follow.
+    fs::write(run.join("metrics.csv"), [&own[..], b"5,1,train,2.0,0"].concat()).unwrap();
+    assert!(program(place.path()).args(resume).output().unwrap().status.success());
 }
 
 #[test]
