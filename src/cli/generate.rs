@@ -151,13 +151,17 @@ impl Job for Generate<'_> {
             print_text(if first { shown.trim_end() } else { "" });
             print_text("\n");
         }
-        let [context, kept] = generation::window(description.sizes, &prompt);
+        let ([window, kept], context) =
+            (generation::window(description.sizes, &prompt), description.sizes.context);
         // The last token is written, but not read.
-        if prompt.tokens.len() + longest > context + 1 {
-            warn(&format!(
-                "notice: the context of {context} tokens was full: whenever it is, the last {kept} are read \
-                 again and the others forgotten"
-            ));
+        if prompt.tokens.len() + longest > window + 1 {
+            let full = match window == context {
+                true => format!("the context of {context} tokens was full: whenever it is"),
+                false => format!(
+                    "the prompt of {window} tokens is longer than the context of {context}: after as many tokens"
+                ),
+            };
+            warn(&format!("notice: {full}, the last {kept} are read again and the others forgotten"));
         }
         Ok(continuations)
     }

@@ -164,7 +164,7 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
 /// The text of a file or a stream, or of standard input for `-`, without the line break that ends it.
 fn read(path: &Path) -> Result<String> {
     let text = match path == Path::new("-") {
-        true => Text::of_stream(io::stdin(), path)?,
+        true => Text::of_stream(io::stdin(), Path::new("standard input"))?,
         false => Text::open(path)?,
     };
     let text = text.whole()?;

@@ -121,10 +121,11 @@ fn refuse<T: std::fmt::Debug>(
 }
 
 /// Arguments that end soon and write nothing, of a run `run`.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 22] = [
     &["train", "run/config.toml", "--dry-run"],
     &["train", "--from", "run", "--dry-run"],
     &["train", "--resume", "run"],
+    &["train", "run/config.toml", "--run", "run", "--progress", "none"],
     &["evaluate", "run"],
     &["evaluate", "run", "--split", "train", "--json"],
     &["plot", "run", "--out", "run", "--scale", "1"],
@@ -136,7 +137,10 @@ const COMMANDS: [&[&str]; 18] = [
     &["score", "run", "--text", "3 1 4"],
     &["score", "run", "--tokens", "3 1 4", "--json"],
     &["tune", "run/config.toml", "--dry-run", "--set", "tune.steps=5"],
+    &["tune", "--resume", "run"],
     &["data", "run/config.toml", "--json"],
+    &["config", "--defaults"],
+    &["config", "--schema"],
     &["import", "run/model.safetensors", "--format", "native", "--run", "run"],
     &["export", "run", "--format", "gpt2", "--out", "run"],
     &["backends", "--list", "--json"],
@@ -193,44 +197,17 @@ fn nasty() -> impl Strategy<Value = OsString> {
     prop_oneof![6 => word, 1 => long]
 }
 
-/// Keys of a config, and such as there are not.
-fn key() -> impl Strategy<Value = &'static str> {
-    select(vec![
-        "run.name",
-        "run.seed",
-        "run.from",
-        "data.source",
-        "data.task",
-        "data.path",
-        "data.length",
-        "data.vocab",
-        "data.period",
-        "data.train_samples",
-        "data.valid_fraction",
-        "data.tokens",
-        "model.architecture",
-        "model.d_model",
-        "model.heads",
-        "model.layers",
-        "model.dropout",
-        "model.position",
-        "training.steps",
-        "training.epochs",
-        "training.batch_size",
-        "training.accumulate",
-        "training.optimizer",
-        "training.learning_rate",
-        "training.warmup",
-        "training.validate_every",
-        "training.validate_at",
-        "training.max_minutes",
-        "training.precision",
-        "training.device",
-        "analysis.every",
-        "analysis.sequences",
-        "tune.method",
-        "tune.trials",
-        "tune.rungs",
+/// Every key of a config, and such as there are not.
+fn key(folder: &Path) -> impl Strategy<Value = String> + use<> {
+    let schema = run(folder, &["config", "--schema"]).stdout;
+    let schema: serde_json::Value = serde_json::from_slice(&schema).unwrap();
+    let section = |(section, schema): (&String, &serde_json::Value)| {
+        let keys = schema["properties"].as_object().unwrap().keys();
+        keys.map(|key| format!("{section}.{key}")).collect::<Vec<_>>()
+    };
+    let mut keys = schema["properties"].as_object().unwrap().iter().flat_map(section).collect::<Vec<_>>();
+    assert!(keys.len() > 60, "{keys:?}");
+    let more = [
         "tune.search.model.heads",
         "tune.search.training.learning_rate",
         "tune.search.nothing",
@@ -238,7 +215,9 @@ fn key() -> impl Strategy<Value = &'static str> {
         "nothing",
         "a.b.c",
         "",
-    ])
+    ];
+    keys.extend(more.map(String::from));
+    select(keys)
 }
 
 fn small_place() -> TempDir {
@@ -287,7 +266,7 @@ fn keys_and_config_files_that_mean_nothing_are_refused() {
     let config = place.path().join("run/config.toml");
     let whole = fs::read(&config).unwrap();
     let command = select(vec![&["train", "--dry-run"][..], &["tune", "--dry-run"], &["data"]]);
-    let set = (key(), nasty()).prop_map(|(key, value)| {
+    let set = (key(place.path()), nasty()).prop_map(|(key, value)| {
         let mut set = OsString::from(format!("{key}="));
         set.push(value);
         vec!["--set".into(), set]

@@ -151,6 +151,11 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         let said = text(&read.stderr);
         assert!(read.status.success(), "{arguments:?}: {said}");
         assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
+        if arguments[0] == "generate" {
+            let expected =
+                "notice: the prompt of 20 tokens is longer than the context of 12: after as many tokens";
+            assert!(said.contains(expected), "no other context is named: {said}");
+        }
     }
     // What is longer is scored in windows, none of which is.
     assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
