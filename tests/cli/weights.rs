@@ -151,7 +151,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output.stderr)
-            .contains("the model is no gpt2: `model.position` = \"rotary\" is \"learned\" there;")
+            .contains("the model is no gpt2: `model.position` = \"rotary\" must be \"learned\";")
     );
     let output = run(place.path(), &["export", "rotary", "--format", "transformers"]);
     let said = text(&output.stderr);
@@ -323,18 +323,37 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
     }
 }
 
-/// Logits of the exported model by the peer that the format is for, where it is installed.
+/// The exported model by the peer that the format is for, where it is installed.
 #[test]
 fn transformers_computes_the_same_logits_from_our_export() {
     let place = TempDir::new().unwrap();
-    let cases: [(&str, &[&str]); 3] = [
-        ("default", &[]),
-        ("tied", &["model.tie_embeddings=true", "model.gelu=tanh", "model.norm_epsilon=1e-3"]),
-        ("unbiased", &["model.bias=false", "model.feed_forward=3"]),
+    let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
+    let gpt2: [&str; 0] = [];
+    let cases: [(&str, &str, &[&str], &[&str]); 7] = [
+        ("default", "gpt2", &gpt2, &[]),
+        ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
+        ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
+        ("shared", "llama", &llama, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
+        (
+            "biased",
+            "llama",
+            &llama,
+            &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
+        ),
+        ("some-biased", "qwen2", &llama, &["query_key_value_bias=true", "d_head=10"]),
+        ("normed", "qwen3", &llama, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];
-    for (name, sets) in cases {
-        let folder = small_run(place.path(), &[&["training.steps=20"], sets].concat(), name);
-        assert!(run(place.path(), &["export", name, "--format", "gpt2"]).status.success());
+    let mut exported = vec!["compare".to_string()];
+    for (name, family, common, more) in cases {
+        let sets: Vec<_> = common.iter().chain(more).map(|set| format!("model.{set}")).collect();
+        let sets: Vec<_> = sets.iter().map(String::as_str).chain(["training.steps=20"]).collect();
+        let folder = small_run(place.path(), &sets, name);
+        let output = run(place.path(), &["export", name, "--format", "transformers"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let export = folder.join("export/transformers");
+        let config: serde_json::Value =
+            serde_json::from_slice(&fs::read(export.join("config.json")).unwrap()).unwrap();
+        assert_eq!(config["model_type"], family, "{name}");
 
         let device = Default::default();
         let (model, _) = native::load_model::<NdArray>(&weights_file(&folder), &device).unwrap();
@@ -346,11 +365,27 @@ fn transformers_computes_the_same_logits_from_our_export() {
             ("tokens", TensorView::new(Dtype::I32, vec![2, 7], &ids).unwrap()),
             ("logits", TensorView::new(Dtype::F32, logits.shape.to_vec(), logits.as_bytes()).unwrap()),
         ];
-        let expected = place.path().join("expected.safetensors");
+        let expected = folder.join("expected.safetensors");
         fs::write(&expected, safetensors::serialize(views, None).unwrap()).unwrap();
-
-        compare_with_peer("gpt2.py", &folder.join("export/gpt2"), &expected);
+        exported.extend([export, expected].map(|path| path.to_str().unwrap().to_string()));
     }
+    peer("families.py", &exported.iter().map(String::as_str).collect::<Vec<_>>());
+
+    let sets = [
+        &llama.map(|set| format!("model.{set}"))[..],
+        &["model.softcap=5".into(), "model.embedding_scale=2".into()],
+    ];
+    let sets = sets.concat();
+    small_run(
+        place.path(),
+        &sets.iter().map(String::as_str).chain(["training.steps=2"]).collect::<Vec<_>>(),
+        "capped",
+    );
+    let output = run(place.path(), &["export", "capped", "--format", "transformers"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let keys = "the model is no llama: `model.embedding_scale` = 2.0 must be 1, `model.softcap` = 5.0 must be 0; export";
+    assert!(said.contains(keys), "{said}");
 }
 
 /// Runs a script of the peers on an export and what is expected of it; not where the peer is not installed.

@@ -6,7 +6,7 @@
 `make` writes a folder for each NAME (all, if none is given): the model as `save_pretrained` does, and
 expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time], and
 `greedy`, the first five tokens of the first row and 32 that follow. `compare` loads what was exported, which must
-give no warning and the same numbers. The folders families/llama and families/qwen3 beside this file were made by
+give no warning and the same numbers, as far as they are given. The folders families/llama and families/qwen3 beside this file were made by
 
     python tests/peers/families.py make tests/peers/families llama qwen3
 
@@ -105,6 +105,8 @@ def compare(export, expected):
     assert not said and not caught, (export, said, [str(warning.message) for warning in caught])
     assert not any(loaded.values()), (export, loaded)
     for key, value in found.items():
+        if key not in expected:
+            continue
         difference = ((value - expected[key]).abs().max() / expected[key].abs().max()).item()
         print(f"{export}: {model.config.model_type}: largest difference of {key}: {difference:.1e}")
         assert difference < 1e-5, (export, key, difference)

@@ -218,7 +218,7 @@ fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
     let obstacles: Vec<_> = family
         .obstacles(model)
         .into_iter()
-        .map(|(key, theirs)| format!("`model.{key}` = {} is {theirs} there", values[key]))
+        .map(|(key, theirs)| format!("`model.{key}` = {} must be {theirs}", values[key]))
         .collect();
     if obstacles.is_empty() {
         return Ok(());
