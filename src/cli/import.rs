@@ -18,7 +18,7 @@ use crate::weights::native;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The weights: a file, its shards or their index, or the folder that they lie in.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "PATH")]
     files: Vec<PathBuf>,
     /// Names and layout of the weights. [default: what the files say: `model_type` in config.json, or their own content]
     #[arg(long, value_enum)]

@@ -79,9 +79,9 @@ pub fn import(
             return Err(Error::Input("native weights are one file: name only that".into()));
         }
         true => {
-            let (model, description) = native::load_model::<Flex>(first, &Default::default())?;
-            let held = |(name, data)| LazyTensor::held(name, data);
-            (native::collect(&model)?.into_iter().map(held).collect(), description)
+            // Whether they fit their model is known before any is written, and the model is gone by then.
+            let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
+            (first.tensors()?, description)
         }
         false => read_foreign(&files, format, config)?,
     };

@@ -5,6 +5,8 @@ use std::{fs, path::Path, process::Command};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_ndarray::NdArray;
 use causal_attention::model::{Inputs, ModelConfig, Sizes};
+use causal_attention::ops::{Activation, NormKind};
+use causal_attention::position::PositionScheme;
 use causal_attention::weights::file::WeightsFile;
 use causal_attention::weights::native::{self, Description, Tensors};
 use safetensors::SafeTensors;
@@ -519,6 +521,18 @@ fn small_models_of_today_compute_what_transformers_computed() {
             tensors.map(|tensor| (tensor.name.clone(), tensor.read().unwrap())).collect::<Tensors>()
         });
         assert_eq!(there, here);
+
+        // They learn on, and what they became leaves as the same family.
+        let tuned = format!("{name}-tuned");
+        let sets = ["training.steps=2", "data.length=12", "data.train_samples=32", "data.valid_samples=16"];
+        let sets = sets.map(|set| ["--set", set]);
+        let from = ["train", "--from", name, "--run", &tuned, "--backend", "ndarray"];
+        let output = run(place.path(), &[&from[..], sets.as_flattened()].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(run(place.path(), &["export", &tuned, "--format", "transformers"]).status.success());
+        let config =
+            |run: &str| fs::read(place.path().join(run).join("export/transformers/config.json")).unwrap();
+        assert_eq!(config(name), config(&tuned));
     }
 }
 
@@ -603,20 +617,36 @@ fn peak_memory(place: &Path, arguments: &[&str]) -> f64 {
 #[cfg(target_os = "linux")]
 fn weights_are_in_memory_once() {
     let place = TempDir::new().unwrap();
+    // One that leaves as a Llama, whose matrices are packed of several.
     let write = |name: &str, d_model: usize| {
-        let model = ModelConfig { d_model, layers: 5, ..ModelConfig::default() };
+        let model = ModelConfig {
+            d_model,
+            layers: 5,
+            position: PositionScheme::Rotary,
+            norm_kind: NormKind::Rms,
+            activation: Activation::Swiglu,
+            bias: false,
+            ..ModelConfig::default()
+        };
         let sizes = Sizes { vocab: 11, context: 7, source_context: None };
         let weights = native::collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
         let bytes = native::to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
-        let file = format!("{name}.safetensors");
-        fs::write(place.path().join(&file), &bytes).unwrap();
-        assert!(run(place.path(), &["import", &file, "--format", "native", "--run", name]).status.success());
+        fs::write(place.path().join(format!("{name}.safetensors")), &bytes).unwrap();
         bytes.len() as f64
     };
     let (large, small) = (write("large", 384), write("small", 16));
-    let peak = |name| peak_memory(place.path(), &["generate", name, "--tokens", "1 2", "--max-new", "2"]);
-    let ratio = (peak("large") - peak("small")) / (large - small);
-    assert!(ratio < 1.3, "{ratio} of the weights");
+    let check = |arguments: &[&str]| {
+        let peak = |name| {
+            let arguments: Vec<_> = arguments.iter().map(|part| part.replace("NAME", name)).collect();
+            peak_memory(place.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let ratio = (peak("large") - peak("small")) / (large - small);
+        assert!(ratio < 1.3, "{arguments:?}: {ratio} of the weights");
+    };
+    check(&["import", "NAME.safetensors", "--run", "NAME"]);
+    check(&["generate", "NAME", "--tokens", "1 2", "--max-new", "2"]);
+    check(&["export", "NAME", "--format", "transformers"]);
+    check(&["import", "NAME/export/transformers", "--run", "NAME-again"]);
 }
 
 #[test]

@@ -49,6 +49,7 @@ MODELS = {
                                  hidden_act="gelu"), torch.float32),
     "llama-linear": (LlamaConfig(**SIZES | dict(num_key_value_heads=2), head_dim=12,
                                  rope_parameters=rope(10000.0, rope_type="linear", factor=3.0)), torch.float32),
+    "llama-pytorch": (LlamaConfig(**SIZES), torch.float32),
     "llama-half": (LlamaConfig(**SIZES, rope_parameters=rope(500000.0)), torch.float16),
     "qwen2": (Qwen2Config(**SIZES, tie_word_embeddings=True, rope_parameters=rope(1e6)), torch.float32),
     "qwen2-untied": (Qwen2Config(**SIZES, rope_parameters=LLAMA3), torch.bfloat16),
@@ -71,7 +72,7 @@ def load(folder, **options):
 
 def make(folder, name):
     config, dtype = MODELS[name]
-    torch.manual_seed(sorted(MODELS).index(name))
+    torch.manual_seed(sum(map(ord, name)))
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for key, value in model.named_parameters():
@@ -87,6 +88,9 @@ def make(folder, name):
     greedy = tokens[:1, :5]
     for _ in range(32):
         greedy = torch.cat([greedy, attend(model, greedy)[0][:, -1].argmax(-1, keepdim=True)], 1)
+    if name.endswith("pytorch"):
+        torch.save(model.state_dict(), folder / name / "pytorch_model.bin")
+        (folder / name / "model.safetensors").unlink()
     save_file({"tokens": tokens.int(), "logits": logits.contiguous(), "attentions": attentions.contiguous(),
                "greedy": greedy[0].int().contiguous()}, folder / name / "expected.safetensors")
 
