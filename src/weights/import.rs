@@ -355,8 +355,56 @@ mod tests {
         bytes
     }
 
+    /// What may stand in a config where a size or a switch belongs.
+    const VALUES: [&str; 14] = [
+        "null",
+        "true",
+        "0",
+        "1",
+        "3",
+        "64",
+        "1048576",
+        "9007199254740992",
+        "18446744073709551615",
+        "-1",
+        "1e300",
+        "\"x\"",
+        "[0, null]",
+        "{\"a\": {}}",
+    ];
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_config_of_any_values_is_read_or_refused(
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), 0..VALUES.len()), 1..4),
+            family in 0..5usize,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let model = peers().join("families/llama");
+            fs::copy(model.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+            let config = fs::read(model.join("config.json")).unwrap();
+            let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&config).unwrap();
+            let names = ["llama", "qwen2", "qwen3", "smollm3", "gpt2"];
+            config.insert("model_type".into(), names[family].into());
+            for key in ["n_embd", "n_layer", "n_head", "n_inner", "n_positions", "rope_scaling", "sliding_window"] {
+                config.insert(key.into(), Value::Null);
+            }
+            for (key, value) in changes {
+                let key = key.get(&config.keys().cloned().collect::<Vec<_>>()).clone();
+                let value: Value = serde_json::from_str(VALUES[value]).unwrap();
+                match config.get_mut("rope_parameters").and_then(Value::as_object_mut) {
+                    Some(rope) if key == "rope_parameters" => rope.insert("factor".into(), value),
+                    _ => config.insert(key, value),
+                };
+            }
+            fs::write(folder.path().join("config.json"), json!(config).to_string()).unwrap();
+            if let Err(error) = import(&[folder.path().to_path_buf()], None, None, None) {
+                prop_assert_eq!(error.exit_code(), 2, "{}", error);
+                prop_assert_eq!(error.to_string().lines().count(), 1, "{}", error);
+            }
+        }
 
         #[test]
         fn a_damaged_file_is_read_or_refused(

@@ -71,10 +71,11 @@ impl<'a> Keys<'a> {
         self.value(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// A number of things, at least 1.
+    /// A number of things, at least 1, and so few that the product of two can be told.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
-        let size = |value: &Value| value.as_u64().filter(|&size| size > 0)?.try_into().ok();
-        self.typed(key, "a whole number, at least 1", size)
+        let most = u64::from(u32::MAX);
+        let size = |value: &Value| value.as_u64().filter(|size| (1..=most).contains(size))?.try_into().ok();
+        self.typed(key, &format!("a whole number from 1 to {most}"), size)
     }
 
     /// A size that must be there.
