@@ -63,10 +63,13 @@ function tokenElement(token, attributes = {}) {
 const whole = (number) => number.toLocaleString("en-US");
 const layerHead = (layer, head) => `layer ${layer}, head ${head}`;
 
-/** A number with `digits` after the point and a true minus, which a rounded zero has not. */
+/**
+ * A number with `digits` after the point and a true minus, which a rounded zero has not; one of a lost run, which digits
+ * say nothing of, in powers of ten.
+ */
 function fixed(number, digits) {
   if (number === null || number === undefined) return "–";
-  const text = number.toFixed(digits);
+  const text = Math.abs(number) >= 1e5 ? number.toExponential(1).replace("e+", "e") : number.toFixed(digits);
   return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
