@@ -126,7 +126,7 @@ pub fn rows(training: &TrainingConfig, dataset: &Dataset) -> usize {
 
 /// Bytes that a process can still get from this machine, or from the container that it runs in;
 /// infinitely many where the system does not say.
-fn free() -> f64 {
+pub fn free() -> f64 {
     let mut system = System::new();
     system.refresh_memory();
     let of_container = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::ops;
 use crate::report::{Page, PictureFormat, Reading, Style, save_all};
-use crate::terminal::{PieceProgress, print_json_line, say};
+use crate::terminal::{Bytes, PieceProgress, counted, print_json_line, say};
 use crate::training::RunFolder;
 use crate::weights::native;
 
@@ -140,8 +140,26 @@ impl Job for Inspect<'_> {
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();
+        check_memory(heads, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(args.json, heads, "heads left out");
         let done = (!args.no_ablation).then_some(|done| pieces.done(done as usize));
         look_at(&model, sample, done, &device)
     }
+}
+
+/// The weights of a map are held as the model computes them, as they are kept, and as they are shown.
+const COPIES: f64 = 4.0;
+
+/// Refuses an input of so many tokens whose maps of all `heads` no memory holds.
+fn check_memory(heads: usize, tokens: usize) -> Result<()> {
+    let (taken, free) = (COPIES * 4.0 * heads as f64 * (tokens as f64).powi(2), backend::free());
+    if taken <= free {
+        return Ok(());
+    }
+    let (heads, tokens) = (counted(heads, "head"), counted(tokens, "token"));
+    Err(Error::Input(format!(
+        "the attention of {heads} to {tokens} takes about {}, and {} are free here: shorten the input",
+        Bytes(taken),
+        Bytes(free)
+    )))
 }

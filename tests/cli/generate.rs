@@ -157,6 +157,12 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
             assert!(said.contains(expected), "no other context is named: {said}");
         }
     }
+    // What no memory holds is refused before it is computed.
+    fs::write(place.path().join("long.txt"), "1 ".repeat(300_000)).unwrap();
+    let output = run(place.path(), &["inspect", "alibi", "--text-file", "long.txt"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("to 300,000 tokens takes about") && said.contains("shorten the input"), "{said}");
     // What is longer is scored in windows, none of which is.
     assert!(run(place.path(), &["score", "learned", "--tokens", &long]).status.success());
 }
