@@ -307,6 +307,7 @@ fn a_run_that_was_never_sane_shows_where_it_began() {
     assert!(curve.losses().end < 5.0, "{:?}", curve.losses());
     let svg = vector(&curve.picture());
     assert!(svg.contains("validation loss 7.2e8 nats per token; 7.2e8 above the floor"), "{svg}");
+    assert!(!svg.contains("\nvalidation\n"), "no curve of it is drawn: {svg}");
     drawn(&curve.picture());
 }
 

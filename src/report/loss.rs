@@ -105,7 +105,8 @@ impl LossCurve {
             let line = [(step as f64, losses.start), (step as f64, losses.end)];
             Series::new(&name, MUTED, Mark::Dashed(1.5), line)
         }));
-        chart.series.retain(|series| !series.points.is_empty());
+        // A legend names no curve that lies above the axes as a whole.
+        chart.series.retain(|series| series.points.iter().any(|&(_, loss)| loss <= losses.end));
         chart
     }
 
