@@ -298,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tied_head_may_be_stored_once_more() {
+        let original = nanogpt();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.json"), config(&original)).unwrap();
+        let mut tensors = stored(&original);
+        let table = tensors.iter().find(|(name, ..)| name == "transformer.wte.weight").unwrap().clone();
+        tensors.push(("lm_head.weight".to_string(), table.1, table.2, table.3));
+        write(&folder.path().join("model.safetensors"), &tensors);
+        let again = import(&[folder.path().to_path_buf()], None, None, None).unwrap();
+        assert!(again.description.model.tie_embeddings);
+        assert_eq!(sorted(&again.tensors), sorted(&original.tensors));
+    }
+
+    #[test]
     fn a_tokenizer_comes_along_in_either_form_and_must_fit() {
         let original = nanogpt();
         let folder = tempfile::tempdir().unwrap();

@@ -256,6 +256,14 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
         fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
         refuses(place.path(), &["model"], &["model/config.json: ", part]);
     }
+    // A format that is said stands for a family that is not, and contradicts none that is.
+    let mut changed = config.as_object().unwrap().clone();
+    fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+    refuses(place.path(), &["model", "--format", "qwen2"], &["`model_type` is \"llama\", and not \"qwen2\""]);
+    changed.remove("model_type");
+    fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+    let output = run(place.path(), &["import", "model", "--format", "llama", "--run", "said"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     // What does not fit the tensors is named at once.
     for (change, parts) in [
         (
@@ -310,6 +318,12 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
     fs::write(path("model.safetensors"), &broken).unwrap();
     refuses(place.path(), &["model"], &["holds weights that are not finite"]);
     fs::write(path("model.safetensors"), &whole).unwrap();
+    let config = fs::read_to_string(path("config.json")).unwrap();
+    let tied = "\"tie_word_embeddings\": true";
+    assert!(config.contains(tied));
+    fs::write(path("config.json"), config.replace(tied, "\"tie_word_embeddings\": false")).unwrap();
+    refuses(place.path(), &["model"], &["`lm_head.weight` is missing"]);
+    fs::write(path("config.json"), config).unwrap();
 
     let symbols = (0..30).map(|id| (char::from(b'A' + id).to_string(), json!(id)));
     fs::write(path("vocab.json"), json!(serde_json::Map::from_iter(symbols)).to_string()).unwrap();
@@ -570,7 +584,9 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
     let place = TempDir::new().unwrap();
     let path = |name: &str| place.path().join(name);
     fs::write(path("words.txt"), "to be or not to be, that is the question.\n".repeat(60)).unwrap();
-    let bytes = ["data.tokens=bpe", "data.vocab=280"];
+    let llama =
+        ["model.position=rotary", "model.norm_kind=rms", "model.activation=swiglu", "model.bias=false"];
+    let bytes = [&["data.tokens=bpe", "data.vocab=280"][..], &llama].concat();
     for (run_name, sets) in [("characters", &[][..]), ("pairs", &bytes[..])] {
         let text_sets = ["data.source=text", "data.path=words.txt", "training.steps=2"];
         small_run(place.path(), &[&text_sets[..], &["data.vocab=auto"], sets].concat(), run_name);
@@ -582,16 +598,16 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
             "texts": serde_json::Map::from_iter(expected.clone().map(|(text, ids)| (text.to_string(), ids))),
         });
         fs::write(path("expected.json"), json.to_string()).unwrap();
-        for format in ["gpt2", "pytorch-names"] {
+        for format in ["transformers", "pytorch-names"] {
             assert!(run(place.path(), &["export", run_name, "--format", format]).status.success());
             let export = path(run_name).join("export").join(format);
             compare_with_peer("tokenizer.py", &export, &path("expected.json"));
         }
         // By the tokenizer alone, as another program writes it.
-        let export = path(run_name).join("export/gpt2");
+        let export = path(run_name).join("export/transformers");
         fs::remove_file(export.join("vocabulary.json")).unwrap();
         let again = format!("{run_name}-again");
-        let arguments = ["import", export.to_str().unwrap(), "--format", "gpt2", "--run", &again];
+        let arguments = ["import", export.to_str().unwrap(), "--run", &again];
         let imported = run(place.path(), &arguments);
         assert!(imported.status.success(), "{}", text(&imported.stderr));
         for (text, ids) in expected {
