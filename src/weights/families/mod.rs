@@ -2,11 +2,11 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`entry`] | how a parameter is put together from tensors there, and taken apart |
-//! | [`gpt2`] | GPT-2, and nanoGPT's layout of it |
-//! | [`keys`] | the keys of a config, read by name |
-//! | [`llama`] | Llama, Qwen2, Qwen3 and SmolLM3 |
-//! | [`rope`] | the keys of rotary positions |
+//! | `entry` | how a parameter is put together from tensors there, and taken apart |
+//! | `gpt2` | GPT-2, and nanoGPT's layout of it |
+//! | `keys` | the keys of a config, read by name |
+//! | `llama` | Llama, Qwen2, Qwen3 and SmolLM3 |
+//! | `rope` | the keys of rotary positions |
 
 mod entry;
 mod gpt2;
