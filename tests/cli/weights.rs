@@ -264,6 +264,21 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
     fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
     let output = run(place.path(), &["import", "model", "--format", "llama", "--run", "said"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    // As transformers 4 wrote it, and as SmolLM2's is, with keys that change nothing.
+    let mut scaling = changed.remove("rope_parameters").unwrap();
+    let theta = scaling.as_object_mut().unwrap().remove("rope_theta").unwrap();
+    let old = json!({
+        "model_type": "llama", "rope_theta": theta, "rope_scaling": scaling, "is_llama_config": true,
+        "rope_interleaved": false, "torch_dtype": "bfloat16", "transformers.js_config": {"kv_cache_dtype": "float16"},
+        "sliding_window": 8, "use_sliding_window": false, "layer_types": ["full_attention", "full_attention"],
+    });
+    changed.extend(old.as_object().unwrap().clone());
+    fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+    let output = run(place.path(), &["import", "model", "--run", "old"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let [said, old] =
+        ["said", "old"].map(|run| fs::read(place.path().join(run).join("model.safetensors")).unwrap());
+    assert!(said == old, "the same weights of the same model");
     // What does not fit the tensors is named at once.
     for (change, parts) in [
         (
