@@ -1,4 +1,4 @@
-//! The small decoder by which backends are compared, and what one makes of it.
+//! The small decoders by which backends are compared, and what one makes of them.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::model::{Model, ModelConfig, Sizes, loss};
-use crate::ops::{self, Parameter, Rule, Update};
+use crate::ops::{self, Activation, NormKind, Parameter, Rule, Update};
+use crate::position::PositionScheme;
 use crate::weights::native::{self, Tensors};
 
 const VOCAB: usize = 31;
@@ -21,7 +22,7 @@ const TIME: usize = 29;
 const ROWS: usize = 5;
 const LEARNING_RATE: f64 = 1e-2;
 
-/// What a backend makes of the small decoder.
+/// What a backend makes of a small decoder.
 #[derive(Clone)]
 pub(super) struct Measurement {
     pub logits: TensorData,
@@ -34,11 +35,12 @@ pub(super) struct Measurement {
 impl Measurement {
     /// Measures from the weights `start`; `expected` are the reference's gradients, unless this is it.
     pub fn new<B: ops::AutodiffBackend>(
+        config: &ModelConfig,
         start: &Tensors,
         expected: Option<&Tensors>,
         device: &B::Device,
     ) -> Result<Self> {
-        let model = decoder_of::<B>(start, device)?;
+        let model = native::apply(decoder::<B>(config, device)?, start.clone(), Path::new("the check"))?;
         // The way of inference, and the way of training.
         let inputs = DeviceBatch::<B::InnerBackend>::new(&batch(), device).inputs;
         let logits = model.valid().forward(inputs)?.into_data();
@@ -117,13 +119,24 @@ fn differentiate<B: ops::AutodiffBackend>(
     Ok((loss.into_data(), gather.1))
 }
 
-pub(super) fn decoder<B: ops::Backend>(device: &B::Device) -> Result<Model<B>> {
-    let config = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
-    config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)
+/// A small GPT-2, and a small decoder of the parts that came later.
+pub(super) fn configs() -> [ModelConfig; 2] {
+    let gpt2 = ModelConfig { d_model: 24, heads: 3, layers: 2, ..ModelConfig::default() };
+    let modern = ModelConfig {
+        position: PositionScheme::Rotary,
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        qk_norm: true,
+        key_value_heads: 1,
+        softcap: 10.0,
+        bias: false,
+        ..gpt2.clone()
+    };
+    [gpt2, modern]
 }
 
-fn decoder_of<B: ops::Backend>(start: &Tensors, device: &B::Device) -> Result<Model<B>> {
-    native::apply(decoder::<B>(device)?, start.clone(), Path::new("the check"))
+pub(super) fn decoder<B: ops::Backend>(config: &ModelConfig, device: &B::Device) -> Result<Model<B>> {
+    config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)
 }
 
 /// Sequences that count in steps of their own, with padding at the end of the last.

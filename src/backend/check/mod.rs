@@ -1,4 +1,4 @@
-//! Whether a device computes right: a small decoder on it, beside the same one composed of Burn's
+//! Whether a device computes right: small decoders on it, beside the same ones composed of Burn's
 //! operations on the processor.
 
 mod measurement;
@@ -10,7 +10,7 @@ use super::{Device, Job, run};
 use crate::error::Result;
 use crate::ops::{self, Kernels};
 use crate::weights::native;
-use measurement::{Measurement, decoder};
+use measurement::{Measurement, configs, decoder};
 
 #[cfg(feature = "ndarray")]
 type Reference = Autodiff<burn_ndarray::NdArray>;
@@ -91,15 +91,18 @@ pub fn check(device: &Device) -> Result<Check> {
 /// Checks the backend `B` itself.
 fn compare<B: ops::AutodiffBackend>(device: &B::Device) -> Result<Check> {
     let reference_device = Default::default();
-    let (start, expected) = Kernels::Composed.run(|| -> Result<_> {
-        Reference::seed(&reference_device, 7);
-        let start = native::collect(&decoder::<Reference>(&reference_device)?)?;
-        let expected = Measurement::new::<Reference>(&start, None, &reference_device)?;
-        Ok((start, expected))
-    })?;
-    let found = Measurement::new::<B>(&start, Some(&expected.gradients), device)?;
-
-    let mut parts = found.beside(&expected);
+    let mut parts = Vec::new();
+    for (config, of) in configs().iter().zip(["", " of the gated decoder"]) {
+        let (start, expected) = Kernels::Composed.run(|| -> Result<_> {
+            Reference::seed(&reference_device, 7);
+            let start = native::collect(&decoder::<Reference>(config, &reference_device)?)?;
+            let expected = Measurement::new::<Reference>(config, &start, None, &reference_device)?;
+            Ok((start, expected))
+        })?;
+        let found = Measurement::new::<B>(config, &start, Some(&expected.gradients), device)?;
+        let found = found.beside(&expected).into_iter();
+        parts.extend(found.map(|part| Part { what: part.what + of, ..part }));
+    }
     for size in PRODUCTS {
         let [rows, inner, columns] = size;
         let what = format!("product of {rows} x {inner} and {inner} x {columns}");
@@ -201,8 +204,9 @@ mod tests {
     fn one_number_that_is_wrong_is_found_wherever_it_stands() {
         type Plain = Autodiff<NdArray>;
         let device = Default::default();
-        let start = native::collect(&decoder::<Plain>(&device).unwrap()).unwrap();
-        let right = Measurement::new::<Plain>(&start, None, &device).unwrap();
+        let [config, _] = configs();
+        let start = native::collect(&decoder::<Plain>(&config, &device).unwrap()).unwrap();
+        let right = Measurement::new::<Plain>(&config, &start, None, &device).unwrap();
         assert!(right.beside(&right).iter().all(|part| part.difference == 0.0));
         let wrong_in = |alter: &dyn Fn(&mut Measurement) -> &mut TensorData| {
             let mut found = right.clone();
