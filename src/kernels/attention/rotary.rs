@@ -1,13 +1,32 @@
 //! Rotary positions (Su et al., *RoFormer*, 2021): at position `t`, the pair of columns `(2 i, 2 i + 1)` of a
 //! query or key is turned by an angle `t * frequency_i`. Scores then depend on the distance of two positions.
 
+use rayon::prelude::*;
+
+use crate::parallel::for_each;
 use crate::{matrix::MatrixMut, vector::vectorized};
 
 /// Which way to turn: gradients are turned back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum Turn {
+    /// As queries and keys are.
     Forth = 1,
+    /// As their gradients are.
     Back = -1,
+}
+
+/// Turns the heads of sequences in place, each from the first position on.
+///
+/// # Shapes
+/// `values` `[batch, time, width]`, in which heads of width `d_head` lie side by side.
+///
+/// # Panics
+/// If the tables hold fewer positions than a sequence, or the width of a head is odd.
+pub fn turn(way: Turn, rotary: &Rotary, [time, width, d_head]: [usize; 3], values: &mut [f32]) {
+    rotary.check(d_head, time);
+    for_each(values.par_chunks_exact_mut(time * width), 2 * time * width, |sequence| {
+        rotary.turn_heads(way, 0, d_head, &mut MatrixMut::new(sequence, width));
+    });
 }
 
 /// Cosines and sines of the angles.

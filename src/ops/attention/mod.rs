@@ -4,6 +4,9 @@
 #[cfg(test)]
 mod agreement;
 mod fused;
+mod rotate;
+
+pub use rotate::rotate;
 
 use burn::tensor::{Int, Tensor, backend};
 
@@ -152,27 +155,6 @@ fn composed<B: Backend>(
     let weights = dropout::run(weights, dropout);
     let context = matmul(weights.clone(), value); // [batch, heads, query_time, d_head]
     (context.swap_dims(1, 2).reshape([batch, query_time, width]), weights)
-}
-
-/// Rotary positions on interleaved pairs (Su et al., 2021, arXiv 2104.09864): elements `2i` and
-/// `2i + 1` of each head are one point in the plane, turned by the angle of time and pair.
-///
-/// # Shapes
-/// `input` and the result `[batch, time, heads * d_head]`, tables `[time, d_head / 2]`.
-pub fn rotate<B: backend::Backend>(
-    input: Tensor<B, 3>,
-    cosine: Tensor<B, 2>,
-    sine: Tensor<B, 2>,
-) -> Tensor<B, 3> {
-    let ([batch, time, width], [_, pairs]) = (input.dims(), cosine.dims());
-    let points = input.reshape([batch, time, width / (2 * pairs), pairs, 2]);
-    let table = |table: Tensor<B, 2>| table.reshape([1, time, 1, pairs, 1]);
-    let (cosine, sine) = (table(cosine), table(sine));
-    let x = points.clone().narrow(4, 0, 1); // [batch, time, heads, d_head / 2, 1]
-    let y = points.narrow(4, 1, 1);
-    let turned =
-        Tensor::cat(vec![x.clone() * cosine.clone() - y.clone() * sine.clone(), x * sine + y * cosine], 4);
-    turned.reshape([batch, time, width])
 }
 
 /// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
