@@ -18,7 +18,7 @@ impl Config {
         let (is_text, is_table) = (data.source == Source::Text, data.source == Source::Table);
         let draws = |task| is_drawn && data.task == task;
         let is_sized = match data.source {
-            Source::Sequences => true,
+            Source::Sequences => data.task != Task::Addition,
             Source::Text => data.tokens == Tokens::Bpe,
             Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
         };
@@ -29,7 +29,8 @@ impl Config {
         // Who alone reads a key that nothing reads here.
         let reader = |key: &str| {
             Some(match key {
-                "data.vocab" if !is_sized => "tasks, byte pair encoding and tables of integers",
+                "data.vocab" if !is_sized => "tasks but `addition`, byte pair encoding and tables of integers",
+                "data.length" if draws(Task::Addition) => "texts, tables and the other tasks",
                 "data.seed" | "data.train_samples" | "data.valid_samples" if !is_drawn => "tasks",
                 "data.period" if !draws(Task::Repeat) => "the task `repeat`",
                 "data.order" if !draws(Task::Markov) => "the task `markov`",
@@ -121,6 +122,8 @@ mod tests {
             (&["data.valid_fraction=0.2"], "`data.valid_fraction` = 0.2"),
             (&["data.path=a.txt", "data.train_samples=7"], "`data.train_samples` = 7"),
             (&["data.path=a.txt", "data.vocab=7"], "`data.vocab` = 7"),
+            (&["data.task=addition", "data.length=9"], "`data.length` = 9"),
+            (&["data.task=addition", "data.vocab=9"], "`data.vocab` = 9"),
             (&["data.order=2"], "`data.order` = 2 has no effect: it is for the task `markov` alone"),
         ] {
             let said = said("", set);
