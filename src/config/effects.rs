@@ -29,7 +29,9 @@ impl Config {
         // Who alone reads a key that nothing reads here.
         let reader = |key: &str| {
             Some(match key {
-                "data.vocab" if !is_sized => "tasks but `addition`, byte pair encoding and tables of integers",
+                "data.vocab" if !is_sized => {
+                    "tasks but `addition`, byte pair encoding and tables of integers"
+                }
                 "data.length" if draws(Task::Addition) => "texts, tables and the other tasks",
                 "data.seed" | "data.train_samples" | "data.valid_samples" if !is_drawn => "tasks",
                 "data.period" if !draws(Task::Repeat) => "the task `repeat`",

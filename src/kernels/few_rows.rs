@@ -22,6 +22,12 @@ const TOGETHER: usize = 8;
 /// The most parts of a sum: each has as many numbers as the output, and one thread adds them up.
 const MOST_PARTS: usize = 16;
 
+/// Numbers of a weight that are worth handing over.
+const LEAST_PIECE: usize = 1 << 15;
+
+/// The multiply-adds that take as long as reading a number from memory.
+const READ: usize = 4;
+
 /// Rows of the weight in a piece: half a mebibyte, long enough to hand over, short enough to share out.
 fn rows_in_a_piece(width: usize) -> usize {
     (1usize << 17).div_ceil(width).next_multiple_of(TOGETHER)
@@ -38,17 +44,17 @@ pub(super) fn product(input: Matrix, weight: Matrix, output: &mut [f32]) {
         let weight = weight.transposed();
         let piece_rows = rows_in_a_piece(d_in);
         let tiles = MatrixMut::new(output, d_out).tiles(rows, piece_rows).into_par_iter();
-        for_each(tiles, piece_rows * d_in * rows, |mut tile| {
+        for_each(tiles, piece_rows * d_in * rows.max(READ), |mut tile| {
             dot_products(weight.part(tile.columns, 0..d_in), input, &mut tile.numbers);
         });
     } else {
-        // Each piece of the weight gives a part of every sum.
-        let least = d_in.div_ceil(MOST_PARTS).next_multiple_of(TOGETHER);
-        let piece_rows = rows_in_a_piece(d_out).max(least);
+        // Each piece of the weight gives a part of every sum; there are enough to share them out evenly.
+        let pieces = (d_in * d_out / LEAST_PIECE).clamp(1, MOST_PARTS);
+        let piece_rows = d_in.div_ceil(pieces).next_multiple_of(TOGETHER);
         let mut parts = pool::take(d_in.div_ceil(piece_rows) * rows * d_out);
         for_each(
             parts.par_chunks_mut(rows * d_out).enumerate(),
-            piece_rows * d_out * rows,
+            piece_rows * d_out * rows.max(READ),
             |(piece, sums)| {
                 let inner = piece * piece_rows..d_in.min((piece + 1) * piece_rows);
                 add_weighted_rows(input.part(0..rows, inner.clone()), weight.part(inner, 0..d_out), sums);
