@@ -113,6 +113,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     fs::write(path("config.json"), format!("{config}}}")).unwrap();
     fs::write(path("llama.json"), format!("{config}, \"model_type\": \"llama\"}}")).unwrap();
     fs::write(path("mish.json"), format!("{config}, \"activation_function\": \"mish\"}}")).unwrap();
+    fs::write(path("packed.json"), format!("{config}, \"quantization_config\": {{\"bits\": 4}}}}")).unwrap();
     fs::write(path("heads.json"), r#"{"n_head": 3}"#).unwrap();
     fs::write(path("broken.json"), "{\n\"n_head\": }").unwrap();
     fs::write(path("elsewhere.index.json"), r#"{"weight_map": {"a": "../other"}}"#).unwrap();
@@ -122,7 +123,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     fs::create_dir(path("empty")).unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
 
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 12] = [
         (
             &["wrong.safetensors"],
             &[
@@ -134,6 +135,10 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
         ),
         (&["wrong.safetensors", "--config", "llama.json"], &["llama.json: `model_type` is \"llama\""]),
         (&["wrong.safetensors", "--config", "mish.json"], &["`activation_function` is \"mish\": gelu_new, "]),
+        (
+            &["wrong.safetensors", "--config", "packed.json"],
+            &["`quantization_config` is {\"bits\":4}, which is not supported"],
+        ),
         (&["wrong.safetensors", "--config", "heads.json"], &["`model.heads` = 3 must divide"]),
         (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
         (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),

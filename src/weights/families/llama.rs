@@ -81,7 +81,6 @@ fn differences(family: Family) -> Differences {
 /// What model a config describes.
 pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     let differences = differences(family);
-    refuse_unsupported(family, keys)?;
     let [d_model, heads, layers] =
         ["hidden_size", "num_attention_heads", "num_hidden_layers"].map(|key| keys.needed_size(key));
     let (d_model, heads, layers) = (d_model?, heads?, layers?);
@@ -136,7 +135,7 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
 }
 
 /// Refuses what would make the model compute something else than it does here.
-fn refuse_unsupported(family: Family, keys: Keys) -> Result<()> {
+pub(super) fn refuse_unsupported(family: Family, keys: Keys) -> Result<()> {
     for (key, supported) in [
         ("use_sliding_window", json!(false)),
         ("pretraining_tp", json!(1)),

@@ -166,6 +166,7 @@ pub fn import(
         let problem = format!(", and not \"{}\"", family.name());
         return Err(keys.refused("model_type", format!("\"{other}\""), &problem));
     }
+    llama::refuse_unsupported(family, keys)?;
     let mut tensors: BTreeMap<_, _> =
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
     let description = match family {
