@@ -6,6 +6,7 @@
 //! | `score` | the list of scores, and the scores of one head |
 //! | `head` | the scores of heads from their attention weights |
 //! | [`ablation`] | a model without one of its heads |
+//! | [`circuit`] | which parts make the prediction, by interventions |
 //! | `sample` | the validation sequences that are kept with a run |
 //! | `view` | what a model does with one of them |
 //! | `free_running` | one of them continued by the model itself |
@@ -13,6 +14,7 @@
 //! | `head_history` | the scores along a run: `head_scores.csv` |
 
 pub mod ablation;
+pub mod circuit;
 mod examination;
 mod free_running;
 mod head;

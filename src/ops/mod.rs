@@ -34,6 +34,7 @@ mod precision;
 
 pub use activation::Activation;
 pub use attention::{AttentionOptions, Projections, ScorePosition, attention, rotate};
+pub(crate) use attention::{repeat_heads, split_heads};
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use embedding::embedding;

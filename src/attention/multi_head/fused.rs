@@ -175,26 +175,28 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         mask.check(batch, time, key_time)?;
         position.check(self.heads, self.d_head, time, key_time)?;
 
-        let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
-        let mut options = AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.key_value_heads,
-            mask: mask.clone(),
-            position: position.clone(),
-            dropout: self.dropout.prob,
-        };
-        let mut projections = Projections::Packed(qkv);
-        if let (Some(of_query), Some(of_key)) = (&self.query_norm, &self.key_norm) {
-            let [query, key, value] = projections.split(&options);
-            let [query, key] =
-                [(query, of_query), (key, of_key)].map(|(part, norm)| self.normalise(part, norm));
-            projections = Projections::Separate([query, key, value]);
-        }
+        let mut options = self.options(mask.clone(), position.clone());
+        let mut projections = self.project(input);
         if let Some(cache) = cache {
             projections = cache.extend(projections, &mut options);
         }
         let context = ops::attention(projections, options, maps); // [batch, time, heads * d_head]
         Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
+    }
+
+    /// Queries, keys and values of an input, `[batch, time, d_model]`; positions have not turned them yet.
+    pub fn project(&self, input: Tensor<B, 3>) -> Projections<B> {
+        let qkv = Projections::Packed(ops::linear(&self.qkv, input)); // [batch, time, (heads + 2 * key_value_heads) * d_head]
+        let (Some(of_query), Some(of_key)) = (&self.query_norm, &self.key_norm) else { return qkv };
+        let [query, key, value] = qkv.split(&self.options(Mask::none(), ScorePosition::None));
+        let [query, key] = [(query, of_query), (key, of_key)].map(|(part, norm)| self.normalise(part, norm));
+        Projections::Separate([query, key, value])
+    }
+
+    /// How its queries, keys and values meet.
+    pub fn options(&self, mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
+        let Self { heads, key_value_heads, .. } = *self;
+        AttentionOptions { heads, key_value_heads, mask, position, dropout: self.dropout.prob }
     }
 
     /// `[batch, time, heads * d_head]`, each head by itself.

@@ -158,14 +158,14 @@ fn composed<B: Backend>(
 }
 
 /// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
-fn split_heads<B: backend::Backend>(input: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
+pub fn split_heads<B: backend::Backend>(input: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
     let [batch, time, width] = input.dims();
     input.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
 }
 
 /// Lets groups of query heads share a head: `[batch, key_value_heads, time, d_head]` to
 /// `[batch, heads, time, d_head]`, each head repeated in its place.
-fn repeat_heads<B: backend::Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
+pub fn repeat_heads<B: backend::Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
     let [batch, key_value_heads, time, d_head] = input.dims();
     if key_value_heads == heads {
         return input;

@@ -1,0 +1,433 @@
+//! A forward pass that records every activation and may replace it.
+//!
+//! The stream of a pre-norm decoder is a sum: what the embedding, each head and each feed-forward layer write. So an
+//! intervention can replace what one of them writes for all that read it (*activation patching*; *ablation* where
+//! the replacement is zero or a mean), or for one reader alone (*path patching*, Wang et al., 2022, arXiv 2211.00593;
+//! Goldowsky-Dill et al., 2023, arXiv 2304.05969).
+
+use std::collections::HashMap;
+
+use burn::tensor::{Int, Tensor, backend::Backend};
+
+use crate::model::{Decoder, Model, NormPlacement};
+use crate::ops::{self, Mask, Projections, repeat_heads, split_heads};
+use crate::position::contributions;
+use crate::{Error, Result};
+
+/// A place of a decoder where an activation is recorded and can be replaced. Layers and heads count from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Site {
+    /// The stream before the first block, `[batch, time, d_model]`.
+    Embedding,
+    /// The queries of a head, before positions turn them, `[batch, time, d_head]`; as a reader, what they are made of.
+    Query(usize, usize),
+    /// Its keys, likewise. Heads that share keys have each their own here.
+    Key(usize, usize),
+    /// Its values, likewise.
+    Value(usize, usize),
+    /// Its attention weights, `[batch, query_time, key_time]`.
+    Pattern(usize, usize),
+    /// What it writes, without the bias of the output projection, `[batch, time, d_model]`.
+    Head(usize, usize),
+    /// What a feed-forward layer writes, likewise; as a reader, its input.
+    FeedForward(usize),
+    /// The stream behind the last block, which only reads: what the logits are made of.
+    Logits,
+}
+
+/// What a pass replaces. A replacement that has one sequence, or one place in time, stands for all.
+#[derive(Debug, Clone, Default)]
+pub struct Interventions<B: Backend> {
+    replaced: HashMap<Site, Tensor<B, 3>>,
+    paths: Vec<(Site, Site, Tensor<B, 3>)>,
+}
+
+impl<B: Backend> Interventions<B> {
+    /// Replaces the activation at `site`, for all that read it.
+    #[must_use]
+    pub fn replace(mut self, site: Site, activation: Tensor<B, 3>) -> Self {
+        self.replaced.insert(site, activation);
+        self
+    }
+
+    /// Replaces what `from` (embedding, head or feed-forward layer) writes for one reader alone: the query, key or
+    /// value of a head, a feed-forward layer, or the logits.
+    #[must_use]
+    pub fn reroute(mut self, from: Site, reader: Site, activation: Tensor<B, 3>) -> Self {
+        self.paths.push((from, reader, activation));
+        self
+    }
+
+    /// `activation`, or what replaces it.
+    fn apply(&self, site: Site, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.replaced.get(&site).map_or(activation.clone(), |new| new.clone().expand(activation.shape()))
+    }
+
+    /// The heads of a layer, `[batch, heads, ..]`, those replaced that are at `site`.
+    fn apply_to_heads(&self, site: impl Fn(usize) -> Site, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
+        for head in 0..heads.dims()[1] {
+            if let Some(new) = self.replaced.get(&site(head)) {
+                heads = put_head(heads, head, new.clone());
+            }
+        }
+        heads
+    }
+
+    /// What `reader` reads where that is not the stream `x` as it is; `written` holds what was written so far.
+    fn read(
+        &self,
+        reader: Site,
+        x: &Tensor<B, 3>,
+        written: &HashMap<Site, Tensor<B, 3>>,
+    ) -> Option<Tensor<B, 3>> {
+        let paths = self.paths.iter().filter(|(_, to, _)| *to == reader);
+        let changes = paths.filter_map(|(from, _, new)| {
+            let old = written.get(from)?;
+            Some(new.clone().expand(old.shape()) - old.clone())
+        });
+        changes.reduce(|sum, change| sum + change).map(|change| x.clone() + change)
+    }
+}
+
+/// `heads` `[batch, heads, rows, columns]` with one of them replaced by `new`.
+fn put_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
+    let [batch, _, rows, columns] = heads.dims();
+    let new = new.expand([batch, rows, columns]).unsqueeze_dim(1);
+    heads.slice_assign([0..batch, head..head + 1, 0..rows, 0..columns], new)
+}
+
+/// What a pass made.
+#[derive(Debug, Clone)]
+pub struct Activations<B: Backend> {
+    /// The stream before the first block, `[batch, time, d_model]`.
+    pub embedded: Tensor<B, 3>,
+    /// The blocks.
+    pub layers: Vec<LayerActivations<B>>,
+    /// The stream behind the last block, as the logits read it.
+    pub stream: Tensor<B, 3>,
+    /// `[batch, time, vocab]`.
+    pub logits: Tensor<B, 3>,
+}
+
+/// What a pass made in one block. The shapes are those of [`Site`], with all heads side by side.
+#[derive(Debug, Clone)]
+pub struct LayerActivations<B: Backend> {
+    /// The stream before the block.
+    pub before: Tensor<B, 3>,
+    /// `[batch, heads, time, d_head]`.
+    pub query: Tensor<B, 4>,
+    /// `[batch, heads, time, d_head]`.
+    pub key: Tensor<B, 4>,
+    /// `[batch, heads, time, d_head]`.
+    pub value: Tensor<B, 4>,
+    /// `[batch, heads, time, time]`.
+    pub pattern: Tensor<B, 4>,
+    /// `[batch, heads, time, d_model]`.
+    pub heads: Tensor<B, 4>,
+    /// The stream between attention and feed-forward layer.
+    pub between: Tensor<B, 3>,
+    /// What the feed-forward layer writes.
+    pub feed_forward: Tensor<B, 3>,
+}
+
+impl<B: Backend> Activations<B> {
+    /// What was recorded at `site`.
+    ///
+    /// # Panics
+    /// Where the model has no such layer or head.
+    pub fn at(&self, site: Site) -> Tensor<B, 3> {
+        let head = |heads: &Tensor<B, 4>, head| heads.clone().narrow(1, head, 1).squeeze_dim(1);
+        match site {
+            Site::Embedding => self.embedded.clone(),
+            Site::Query(layer, at) => head(&self.layers[layer].query, at),
+            Site::Key(layer, at) => head(&self.layers[layer].key, at),
+            Site::Value(layer, at) => head(&self.layers[layer].value, at),
+            Site::Pattern(layer, at) => head(&self.layers[layer].pattern, at),
+            Site::Head(layer, at) => head(&self.layers[layer].heads, at),
+            Site::FeedForward(layer) => self.layers[layer].feed_forward.clone(),
+            Site::Logits => self.stream.clone(),
+        }
+    }
+
+    /// What was recorded at `site`, with that of `other` at the given places in time.
+    pub fn mixed(&self, site: Site, other: &Self, places: std::ops::Range<usize>) -> Tensor<B, 3> {
+        let [activation, other] = [self, other].map(|pass| pass.at(site));
+        let [batch, _, width] = activation.dims();
+        let ranges = [0..batch, places, 0..width];
+        activation.slice_assign(ranges.clone(), other.slice(ranges))
+    }
+}
+
+/// The decoder of a model whose stream is a sum of what its parts write.
+///
+/// # Errors
+/// Where it is none: says what has no such stream.
+pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
+    let problem = match model {
+        Model::OneLayer(_) => "a one-layer decoder has no residual stream",
+        Model::Decoder(Decoder { encoder: Some(_), .. }) => {
+            "an encoder-decoder also reads what its encoder wrote"
+        }
+        Model::Decoder(model) if model.blocks.iter().any(|block| block.placement == NormPlacement::Post) => {
+            "the norms of a post-norm decoder stand in its residual stream, which then is no sum"
+        }
+        Model::Decoder(model) => return Ok(model),
+    };
+    Err(Error::Input(format!("{problem}: explain takes pre-norm decoders, and `inspect` shows all heads")))
+}
+
+/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`]. A pass without interventions makes the
+/// logits of [`Model::forward`], up to rounding.
+///
+/// # Errors
+/// [`Error::Shape`] where the positions end before the tokens do.
+pub fn run<B: ops::Backend>(
+    model: &Decoder<B>,
+    tokens: Tensor<B, 2, Int>,
+    interventions: &Interventions<B>,
+) -> Result<Activations<B>> {
+    let [_, time] = tokens.dims();
+    let (added, position) = contributions(model.position.as_ref(), 0, time)?;
+    let embedded = interventions.apply(Site::Embedding, model.embedding.forward(tokens, added)?);
+
+    // What paths start from.
+    let mut written = HashMap::from([(Site::Embedding, embedded.clone())]);
+    let starts_path = |site: &Site| interventions.paths.iter().any(|(from, ..)| from == site);
+    let mut layers = Vec::with_capacity(model.blocks.len());
+    let mut x = embedded.clone(); // [batch, time, d_model]
+    for (layer, block) in model.blocks.iter().enumerate() {
+        let (attention, before) = (&block.attention, x.clone());
+        let heads = attention.heads;
+        let mut options = attention.options(Mask::causal(), position.clone());
+        let project = |x: Tensor<B, 3>| {
+            let parts = attention.project(block.attention_norm.forward(x)).split(&options);
+            let [query, key, value] = parts;
+            let shared = |part| repeat_heads(split_heads(part, options.key_value_heads), heads);
+            [split_heads(query, heads), shared(key), shared(value)] // [batch, heads, time, d_head]
+        };
+        let mut parts = project(x.clone());
+        for (at, site) in [Site::Query, Site::Key, Site::Value].into_iter().enumerate() {
+            for head in 0..heads {
+                if let Some(x) = interventions.read(site(layer, head), &x, &written) {
+                    let part = project(x)[at].clone().narrow(1, head, 1).squeeze_dim(1);
+                    parts[at] = put_head(parts[at].clone(), head, part);
+                }
+            }
+            parts[at] = interventions.apply_to_heads(|head| site(layer, head), parts[at].clone());
+        }
+
+        let [query, key, value] = parts.clone();
+        options.key_value_heads = heads;
+        let mut maps = Vec::with_capacity(1);
+        ops::attention(Projections::Separate(parts.map(join_heads)), options, Some(&mut maps));
+        let pattern = interventions.apply_to_heads(|head| Site::Pattern(layer, head), maps.remove(0));
+        let [d_inner, d_model] = attention.output.weight.dims();
+        let weight = attention.output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
+        let context = pattern.clone().matmul(value.clone()); // [batch, heads, time, d_head]
+        let outputs = context.matmul(weight); // [batch, heads, time, d_model]
+        let outputs = interventions.apply_to_heads(|head| Site::Head(layer, head), outputs);
+        for head in (0..heads).filter(|&head| starts_path(&Site::Head(layer, head))) {
+            written.insert(Site::Head(layer, head), outputs.clone().narrow(1, head, 1).squeeze_dim(1));
+        }
+        x = x + outputs.clone().sum_dim(1).squeeze_dim(1);
+        if let Some(bias) = &attention.output.bias {
+            x = x + bias.val().unsqueeze();
+        }
+
+        let between = x.clone();
+        let read = interventions.read(Site::FeedForward(layer), &x, &written).unwrap_or_else(|| x.clone());
+        let added =
+            block.feed_forward.forward_residual(x.zeros_like(), block.feed_forward_norm.forward(read))?;
+        let feed_forward = interventions.apply(Site::FeedForward(layer), added);
+        written.insert(Site::FeedForward(layer), feed_forward.clone());
+        x = x + feed_forward.clone();
+        layers.push(LayerActivations {
+            before,
+            query,
+            key,
+            value,
+            pattern,
+            heads: outputs,
+            between,
+            feed_forward,
+        });
+    }
+    let stream = interventions.read(Site::Logits, &x, &written).unwrap_or(x);
+    let stream = interventions.apply(Site::Logits, stream);
+    Ok(Activations { embedded, layers, logits: model.logits(stream.clone()), stream })
+}
+
+/// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
+fn join_heads<B: Backend>(part: Tensor<B, 4>) -> Tensor<B, 3> {
+    let [batch, heads, time, d_head] = part.dims();
+    part.swap_dims(1, 2).reshape([batch, time, heads * d_head])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::ablation::without_head;
+    use crate::model::{Inputs, ModelConfig, Sizes};
+    use crate::ops::{Activation, NormKind};
+    use crate::position::PositionScheme;
+    use burn::tensor::Tolerance;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    /// A decoder of every position scheme; with shared keys and the parts of Llama, too.
+    fn models() -> Vec<Model<B>> {
+        let sizes = Sizes { vocab: 13, context: 7, source_context: None };
+        let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+        let mut configs: Vec<_> =
+            PositionScheme::ALL.map(|position| ModelConfig { position, ..plain.clone() }).to_vec();
+        configs.push(ModelConfig {
+            key_value_heads: 1,
+            norm_kind: NormKind::Rms,
+            activation: Activation::Swiglu,
+            qk_norm: true,
+            bias: false,
+            tie_embeddings: true,
+            softcap: 7.0,
+            position: PositionScheme::Rotary,
+            ..plain
+        });
+        configs.iter().map(|config| config.init(sizes, &Default::default()).unwrap()).collect()
+    }
+
+    fn tokens() -> [Tensor<B, 2, Int>; 2] {
+        [[[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]], [[2, 7, 1, 8, 2, 8, 1], [8, 2, 8, 4, 5, 9, 0]]]
+            .map(|tokens| Tensor::from_ints(tokens, &Default::default()))
+    }
+
+    fn pass(model: &Model<B>, tokens: &Tensor<B, 2, Int>, interventions: Interventions<B>) -> Activations<B> {
+        run(explained(model).unwrap(), tokens.clone(), &interventions).unwrap()
+    }
+
+    fn sites(model: &Model<B>) -> Vec<Site> {
+        let layers = explained(model).unwrap().blocks.len();
+        let heads = |layer| (0..5).map(move |head| (layer, head));
+        let of_head = |(layer, head)| {
+            let sites: [fn(usize, usize) -> Site; 5] =
+                [Site::Query, Site::Key, Site::Value, Site::Pattern, Site::Head];
+            sites.map(|site| site(layer, head))
+        };
+        let of_layer = |layer| heads(layer).flat_map(of_head).chain([Site::FeedForward(layer)]);
+        [Site::Embedding].into_iter().chain((0..layers).flat_map(of_layer)).chain([Site::Logits]).collect()
+    }
+
+    fn near(left: Tensor<B, 3>, right: Tensor<B, 3>) {
+        left.into_data().assert_approx_eq::<f32>(&right.into_data(), Tolerance::absolute(1e-5));
+    }
+
+    #[test]
+    fn a_pass_makes_the_logits_of_the_model() {
+        let [tokens, _] = tokens();
+        for model in models() {
+            let expected = model.forward(Inputs::tokens(tokens.clone())).unwrap();
+            near(pass(&model, &tokens, Interventions::default()).logits, expected);
+        }
+    }
+
+    #[test]
+    fn a_head_replaced_by_zero_is_a_head_left_out() {
+        let [tokens, _] = tokens();
+        for model in models() {
+            let zero = Tensor::zeros([1, 1, 20], &Default::default());
+            let replaced = pass(&model, &tokens, Interventions::default().replace(Site::Head(1, 3), zero));
+            near(
+                replaced.logits,
+                without_head(&model, 1, 3).forward(Inputs::tokens(tokens.clone())).unwrap(),
+            );
+        }
+    }
+
+    #[test]
+    fn a_sequence_patched_with_itself_is_the_same_to_the_bit() {
+        let [tokens, _] = tokens();
+        for model in models() {
+            let whole = pass(&model, &tokens, Interventions::default());
+            for site in sites(&model) {
+                let patched = pass(&model, &tokens, Interventions::default().replace(site, whole.at(site)));
+                assert_eq!(patched.logits.into_data(), whole.logits.to_data(), "{site:?}");
+            }
+            let rerouted = Interventions::default()
+                .reroute(Site::Head(0, 1), Site::Key(1, 2), whole.at(Site::Head(0, 1)))
+                .reroute(Site::Embedding, Site::Logits, whole.at(Site::Embedding));
+            assert_eq!(pass(&model, &tokens, rerouted).logits.into_data(), whole.logits.into_data());
+        }
+    }
+
+    #[test]
+    fn everything_patched_is_the_other_run_to_the_bit() {
+        let [clean, corrupted] = tokens();
+        for model in models() {
+            let other = pass(&model, &corrupted, Interventions::default());
+            let all = |interventions: Interventions<B>, site| interventions.replace(site, other.at(site));
+            let written =
+                |site: &Site| matches!(site, Site::Embedding | Site::Head(..) | Site::FeedForward(_));
+            let writers = sites(&model).into_iter().filter(written);
+            let patched = pass(&model, &clean, writers.fold(Interventions::default(), all));
+            assert_eq!(patched.logits.into_data(), other.logits.to_data());
+        }
+    }
+
+    #[test]
+    fn all_paths_of_a_part_patched_are_the_part_patched() {
+        let [clean, corrupted] = tokens();
+        for model in models() {
+            let other = pass(&model, &corrupted, Interventions::default());
+            for from in [Site::Embedding, Site::Head(0, 2), Site::FeedForward(0), Site::Head(1, 4)] {
+                let reads = |site: &Site| match *site {
+                    Site::Query(..)
+                    | Site::Key(..)
+                    | Site::Value(..)
+                    | Site::FeedForward(_)
+                    | Site::Logits => true,
+                    Site::Embedding | Site::Pattern(..) | Site::Head(..) => false,
+                };
+                let paths = sites(&model)
+                    .into_iter()
+                    .filter(reads)
+                    .fold(Interventions::default(), |interventions, reader| {
+                        interventions.reroute(from, reader, other.at(from))
+                    });
+                let paths = pass(&model, &clean, paths).logits;
+                let patched = Interventions::default().replace(from, other.at(from));
+                let patched = pass(&model, &clean, patched).logits;
+                let unchanged = pass(&model, &clean, Interventions::default()).logits;
+                assert!((patched.clone() - unchanged).abs().max().into_scalar() > 1e-4, "{from:?}");
+                near(paths, patched);
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_is_patched_alone() {
+        let [clean, corrupted] = tokens();
+        let model = &models()[0];
+        let [whole, other] = [&clean, &corrupted].map(|tokens| pass(model, tokens, Interventions::default()));
+        let site = Site::FeedForward(0);
+        let mixed = whole.mixed(site, &other, 4..5);
+        let patched = pass(model, &clean, Interventions::default().replace(site, mixed));
+        let before = |pass: &Activations<B>| pass.logits.clone().narrow(1, 0, 4).into_data();
+        let there = |pass: &Activations<B>| pass.logits.clone().narrow(1, 4, 1).into_data();
+        assert_eq!(before(&patched), before(&whole));
+        assert_ne!(there(&patched), there(&whole));
+    }
+
+    #[test]
+    fn models_without_a_stream_that_is_a_sum_are_named() {
+        use crate::model::Architecture::{EncoderDecoder, OneLayer};
+        let refused = |config: ModelConfig| {
+            let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
+            let model = config.init::<B>(sizes, &Default::default()).unwrap();
+            explained(&model).unwrap_err().to_string()
+        };
+        let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
+        assert!(refused(of(OneLayer)).starts_with("a one-layer decoder"));
+        assert!(refused(of(EncoderDecoder)).starts_with("an encoder-decoder"));
+        let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
+        assert!(refused(post).starts_with("the norms of a post-norm decoder"));
+    }
+}
