@@ -6,6 +6,7 @@
 //! Goldowsky-Dill et al., 2023, arXiv 2304.05969).
 
 use std::collections::HashMap;
+use std::fmt;
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
@@ -33,6 +34,21 @@ pub enum Site {
     FeedForward(usize),
     /// The stream behind the last block, which only reads: what the logits are made of.
     Logits,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Site::Embedding => write!(f, "embedding"),
+            Site::Query(layer, head) => write!(f, "queries of layer {layer} head {head}"),
+            Site::Key(layer, head) => write!(f, "keys of layer {layer} head {head}"),
+            Site::Value(layer, head) => write!(f, "values of layer {layer} head {head}"),
+            Site::Pattern(layer, head) => write!(f, "attention of layer {layer} head {head}"),
+            Site::Head(layer, head) => write!(f, "layer {layer} head {head}"),
+            Site::FeedForward(layer) => write!(f, "layer {layer} feed-forward"),
+            Site::Logits => write!(f, "logits"),
+        }
+    }
 }
 
 /// What a pass replaces. A replacement that has one sequence, or one place in time, stands for all.

@@ -1,0 +1,227 @@
+//! The prediction on its way through a decoder, and what each part adds to it.
+//!
+//! The *logit lens* (nostalgebraist, 2020) reads the stream after each block as if it were the last: by the final norm
+//! and the head. *Direct logit attribution* (Elhage et al., 2021) takes the target's logit apart. The stream `x` is a
+//! sum of parts, and with the norm's divisor `s` frozen the logit, less the mean over the vocabulary, is linear in it:
+//!
+//! ```text
+//! logit_t - mean(logits) = sum_parts part · (gamma (w_t - mean(w)) / s)  + biases
+//! ```
+//!
+//! where a layer norm also takes the mean off each part. A softcap comes after that.
+
+use burn::tensor::{Int, Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use super::pass::{Activations, Site};
+use crate::analysis::view::floats;
+use crate::evaluation::DeviceBatch;
+use crate::model::Decoder;
+use crate::ops::{self, NormKind};
+
+/// What the final norm and the head predict from the stream at each depth: before the first block, then after each.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lens {
+    /// Mean loss at each depth, in nats per token.
+    pub loss: Vec<f64>,
+    /// The probability of each target of the first sequence, `[depth][position]`.
+    pub probability: Vec<Vec<f64>>,
+    /// How many tokens are at least as likely as it, itself among them: 1 is the likeliest.
+    pub rank: Vec<Vec<usize>>,
+}
+
+impl Lens {
+    /// Reads the streams of a pass over `batch`.
+    pub fn new<B: ops::Backend>(model: &Decoder<B>, pass: &Activations<B>, batch: &DeviceBatch<B>) -> Self {
+        let mut lens = Self::default();
+        let streams = pass.layers.iter().map(|layer| &layer.before).chain([&pass.stream]);
+        let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
+        for stream in streams {
+            let logits = model.logits(stream.clone());
+            let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
+            let of_target = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
+            let rank = first.greater_equal(of_target).int().sum_dim(1);
+            lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
+            let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
+            let losses = scores.losses.into_data().iter::<f64>().collect::<Vec<_>>();
+            lens.probability.push(losses[..lens.rank[0].len()].iter().map(|loss| (-loss).exp()).collect());
+            lens.loss.push(losses.iter().sum::<f64>() / batch.tokens.max(1) as f64);
+        }
+        lens
+    }
+}
+
+/// What a part of a decoder adds to the logits of the targets, less the mean over the vocabulary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attribution {
+    /// The part, as "layer 0 head 1"; "biases" for what the same number is added everywhere by.
+    pub part: String,
+    /// The mean over all targets that count.
+    pub mean: f64,
+    /// At each position of the first sequence.
+    pub first: Vec<f64>,
+}
+
+/// What each part adds, in the order of the model, from a pass over `batch`.
+pub fn attribute<B: ops::Backend>(
+    model: &Decoder<B>,
+    pass: &Activations<B>,
+    batch: &DeviceBatch<B>,
+) -> Vec<Attribution> {
+    let [_, time] = batch.targets.dims();
+    let counts: Vec<bool> = match &batch.hidden {
+        Some(hidden) => hidden.clone().bool_not().into_data().iter().collect(),
+        None => vec![true; batch.targets.shape().num_elements()],
+    };
+    let summed = |(site, added): (Option<Site>, Tensor<B, 2>)| {
+        let added: Vec<f64> = floats(added).into_iter().map(f64::from).collect();
+        let counted = added.iter().zip(&counts).filter(|(_, counts)| **counts);
+        Attribution {
+            part: site.map_or("biases".to_string(), |site| site.to_string()),
+            mean: counted.map(|(added, _)| added).sum::<f64>() / batch.tokens.max(1) as f64,
+            first: added[..time].to_vec(),
+        }
+    };
+    contributions(model, pass, batch.targets.clone()).into_iter().map(summed).collect()
+}
+
+/// What each part adds to the logit of each target, `[batch, time]`; no site stands for all biases.
+pub fn contributions<B: ops::Backend>(
+    model: &Decoder<B>,
+    pass: &Activations<B>,
+    targets: Tensor<B, 2, Int>,
+) -> Vec<(Option<Site>, Tensor<B, 2>)> {
+    let shape @ [batch, time, _] = pass.stream.dims();
+    let targets = targets.reshape([batch * time]);
+    let rows = unembedding(model); // [vocab, d_model]
+    let mut direction = (rows.clone().select(0, targets.clone()) - rows.mean_dim(0)).reshape(shape);
+    let mut biases = Tensor::zeros([batch, time], &pass.stream.device());
+    if let Some(bias) = model.head.as_ref().and_then(|head| head.bias.as_ref()).map(|bias| bias.val()) {
+        biases = biases + (bias.clone().select(0, targets) - bias.mean()).reshape([batch, time]);
+    }
+    let along = |part: Tensor<B, 3>, direction: &Tensor<B, 3>| -> Tensor<B, 2> {
+        (part * direction.clone()).sum_dim(2).squeeze_dim(2)
+    };
+    if let Some(norm) = &model.norm {
+        if let Some(beta) = &norm.beta {
+            biases = biases + along(beta.val().unsqueeze(), &direction);
+        }
+        let centred = pass.stream.clone() - pass.stream.clone().mean_dim(2);
+        let is_centred = norm.kind == NormKind::Layer;
+        let spread = if is_centred { centred } else { pass.stream.clone() };
+        direction = direction * norm.gamma.val().unsqueeze();
+        direction = direction / ((spread.clone() * spread).mean_dim(2) + norm.epsilon).sqrt();
+        if is_centred {
+            direction = direction.clone() - direction.mean_dim(2);
+        }
+    }
+    let mut parts = vec![(Some(Site::Embedding), along(pass.embedded.clone(), &direction))];
+    for (layer, block) in model.blocks.iter().enumerate() {
+        let sites = (0..block.attention.heads).map(|head| Site::Head(layer, head));
+        for site in sites.chain([Site::FeedForward(layer)]) {
+            parts.push((Some(site), along(pass.at(site), &direction)));
+        }
+        if let Some(bias) = &block.attention.output.bias {
+            biases = biases + along(bias.val().unsqueeze(), &direction);
+        }
+    }
+    parts.push((None, biases));
+    parts
+}
+
+/// A row for each token, by which its logit reads the stream, `[vocab, d_model]`.
+pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
+    match &model.head {
+        Some(head) => head.weight.val().transpose(),
+        None => model.embedding.token.weight.val(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::circuit::{Interventions, explained, run};
+    use crate::data::{Batch, Role};
+    use crate::evaluation::evaluate;
+    use crate::model::{Model, ModelConfig, Sizes};
+    use burn::module::{Module, ModuleMapper, Param};
+    use burn::tensor::Distribution;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    /// No gain is one and no bias zero.
+    struct Stir;
+    impl ModuleMapper<B> for Stir {
+        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.1)) + it)
+        }
+    }
+
+    fn models() -> impl Iterator<Item = Model<B>> {
+        let plain = ModelConfig { d_model: 20, heads: 5, head_bias: true, ..ModelConfig::default() };
+        let rms = ModelConfig { norm_kind: NormKind::Rms, tie_embeddings: true, ..plain.clone() };
+        let capped = ModelConfig { softcap: 3.0, embedding_norm: true, ..plain.clone() };
+        let sizes = Sizes { vocab: 13, context: 7, source_context: None };
+        [plain, rms, capped]
+            .into_iter()
+            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir))
+    }
+
+    fn batch() -> Batch {
+        use Role::{Padding, Undetermined};
+        Batch {
+            rows: 2,
+            time: 5,
+            inputs: vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3],
+            targets: vec![1, 4, 1, 5, 9, 2, 6, 5, 3, 0],
+            roles: [[Undetermined; 5], [Undetermined, Undetermined, Undetermined, Undetermined, Padding]]
+                .concat(),
+            source: None,
+        }
+    }
+
+    #[test]
+    fn what_all_parts_add_is_the_logit() {
+        for model in models() {
+            let model = explained(&model).unwrap();
+            let DeviceBatch { inputs, targets, .. } = DeviceBatch::<B>::new(&batch(), &Default::default());
+            let pass = run(model, inputs.tokens, &Interventions::default()).unwrap();
+            let mut logits = pass.logits.clone();
+            if model.softcap > 0.0 {
+                let tanh = logits / model.softcap;
+                logits = ((tanh.clone() + 1.0) / (-tanh + 1.0)).log() * (model.softcap / 2.0);
+            }
+            let logits = logits.clone() - logits.mean_dim(2);
+            let expected = floats(logits.gather(2, targets.clone().unsqueeze_dim(2)));
+            let parts = contributions(model, &pass, targets);
+            assert_eq!(parts.len(), 1 + 2 * (5 + 1) + 1);
+            let sum =
+                floats(parts.into_iter().map(|(_, added)| added).reduce(|sum, part| sum + part).unwrap());
+            let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
+            for (sum, logit) in sum.iter().zip(expected) {
+                assert!((sum - logit).abs() < 1e-5 * largest.max(1.0), "{sum} {logit}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_lens_ends_at_the_models_own_prediction() {
+        for model in models() {
+            let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
+            let decoder = explained(&model).unwrap();
+            let pass = run(decoder, on_device.inputs.tokens.clone(), &Interventions::default()).unwrap();
+            let lens = Lens::new(decoder, &pass, &on_device);
+            let whole = evaluate(&model, std::iter::once(batch()), &Default::default());
+            assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));
+            assert!((lens.loss[2] - whole.loss).abs() < 1e-5, "{lens:?}");
+            assert!((lens.loss[0] - whole.loss).abs() > 1e-3, "the blocks do something: {lens:?}");
+            let logits = floats(pass.logits.clone());
+            let rank = |place: usize| {
+                let row = &logits[place * 13..][..13];
+                row.iter().filter(|&&logit| logit >= row[batch().targets[place] as usize]).count()
+            };
+            assert_eq!(lens.rank[2], (0..5).map(rank).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What heads read and write, by their weights alone (Elhage et al., 2021).
+//!
+//! ```text
+//! QK = W_Q W_K^T     which pairs of places match       OV = W_V W_O     what is carried from one to the other
+//! ```
+//!
+//! Both are `[d_model, d_model]`, but of rank `d_head`: their singular values, and the eigenvalues of the token-to-token
+//! matrix `W_E OV W_U`, are those of products that are `d_head` wide. The gain of the norm before a matrix is folded
+//! into it; where that is a layer norm, the mean that it takes off is taken off what heads read and write.
+
+use burn::tensor::{Tensor, backend::Backend};
+use num_complex::Complex64;
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+use super::lens::unembedding;
+use crate::analysis::view::floats;
+use crate::data::seed::{Purpose, generator};
+use crate::model::{Decoder, block::Block};
+use crate::ops::{self, Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
+
+/// Draws of random weights that what is measured stands beside.
+const DRAWS: u64 = 4;
+
+/// By which input a head reads what another wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// What it looks for.
+    Query,
+    /// Where it finds that.
+    Key,
+    /// What it carries.
+    Value,
+}
+
+/// The matrices of one head, as `[input, output]`.
+#[derive(Debug, Clone)]
+pub struct HeadMatrices<B: Backend> {
+    /// `[d_model, d_head]`.
+    pub query: Tensor<B, 2>,
+    /// `[d_model, d_head]`.
+    pub key: Tensor<B, 2>,
+    /// `[d_model, d_head]`.
+    pub value: Tensor<B, 2>,
+    /// `[d_head, d_model]`.
+    pub output: Tensor<B, 2>,
+}
+
+/// What the weights of a head say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeadWeights {
+    /// Singular values of the QK circuit, in descending order.
+    pub qk: Vec<f64>,
+    /// Those of the OV circuit.
+    pub ov: Vec<f64>,
+    /// `sum(λ) / sum(|λ|)` over the eigenvalues of `W_E OV W_U`: 1 where each token makes itself likelier, as a copy does.
+    pub copying: f64,
+    /// The share of them whose real part is positive.
+    pub positive: f64,
+}
+
+impl<B: ops::Backend> HeadMatrices<B> {
+    /// The matrices of each head of a decoder, `[layer][head]`.
+    pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
+        let last = model.norm.as_ref().map(|norm| norm.kind);
+        let of_layer = |block: &Block<B>| {
+            let attention = &block.attention;
+            let (heads, width) = (attention.heads, attention.d_head);
+            let read = folded(Some(&block.attention_norm), attention.qkv.weight.val());
+            let options = attention.options(Mask::none(), ScorePosition::None);
+            // Rows of d_model in the place of time.
+            let parts = Projections::Packed(read.unsqueeze()).split(&options);
+            let [query, key, value] = parts.map(|part| {
+                let shared = part.dims()[2] / width;
+                repeat_heads(split_heads(part, shared), heads).squeeze_dim::<3>(0)
+            }); // [heads, d_model, d_head]
+            let head = |head: usize| {
+                let of = |part: &Tensor<B, 3>| part.clone().narrow(0, head, 1).squeeze_dim(0);
+                let output = attention.output.weight.val().narrow(0, head * width, width);
+                let output =
+                    if last == Some(NormKind::Layer) { output.clone() - output.mean_dim(1) } else { output };
+                Self { query: of(&query), key: of(&key), value: of(&value), output }
+            };
+            (0..heads).map(head).collect()
+        };
+        model.blocks.iter().map(of_layer).collect()
+    }
+
+    /// Entries drawn evenly from -1 to 1, in the shapes of this head.
+    fn random_like(&self, draw: u64) -> Self {
+        let mut random = generator(0, Purpose::Expectation, [draw, 0]);
+        let [query, key, value, output] = [&self.query, &self.key, &self.value, &self.output].map(|like| {
+            let [rows, columns] = like.dims();
+            let values: Vec<f32> = (0..rows * columns).map(|_| random.random_range(-1.0..1.0)).collect();
+            Tensor::<B, 1>::from_floats(values.as_slice(), &like.device()).reshape([rows, columns])
+        });
+        Self { query, key, value, output }
+    }
+
+    /// How strongly this head reads by `input` what `sender` writes: the Frobenius norm of the product of their
+    /// circuits over the product of their norms.
+    pub fn composition(&self, sender: &Self, input: Input) -> f64 {
+        let (left, right) = match input {
+            Input::Query => (&self.query, self.key.clone().transpose()),
+            Input::Key => (&self.key, self.query.clone().transpose()),
+            Input::Value => (&self.value, self.output.clone()),
+        };
+        let inner = sender.output.clone().matmul(left.clone()); // [d_head, d_head]
+        let one = product_norm(&sender.value, inner, &right);
+        one / (norm(&sender.value, &sender.output) * norm(left, &right))
+    }
+
+    /// The composition of heads of this shape by chance, for any input.
+    pub fn random_composition(&self) -> f64 {
+        let draw = |draw| self.random_like(2 * draw).composition(&self.random_like(2 * draw + 1), Input::Key);
+        (0..DRAWS).map(draw).sum::<f64>() / DRAWS as f64
+    }
+
+    /// What the weights say, where `logits` is [`to_embedding`].
+    pub fn weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
+        // The eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
+        let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
+        let eigenvalues = eigenvalues(complex(small));
+        let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
+        let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
+        let positive = eigenvalues.iter().filter(|value| value.re > 0.0).count();
+        HeadWeights {
+            qk: singular_values(&self.query, &self.key.clone().transpose()),
+            ov: singular_values(&self.value, &self.output),
+            copying: sum / sizes.max(f64::MIN_POSITIVE),
+            positive: positive as f64 / eigenvalues.len() as f64,
+        }
+    }
+
+    /// What random weights of this head's shapes say, in the mean.
+    pub fn random_weights(&self, logits: &Tensor<B, 2>) -> HeadWeights {
+        let all: Vec<_> = (0..DRAWS).map(|draw| self.random_like(draw).weights(logits)).collect();
+        let mean = |of: &dyn Fn(&HeadWeights) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let means = |of: &dyn Fn(&HeadWeights) -> &Vec<f64>| {
+            (0..of(&all[0]).len()).map(|at| mean(&|weights| of(weights)[at])).collect()
+        };
+        HeadWeights {
+            qk: means(&|weights| &weights.qk),
+            ov: means(&|weights| &weights.ov),
+            copying: mean(&|weights| weights.copying),
+            positive: mean(&|weights| weights.positive),
+        }
+    }
+}
+
+/// A matrix `[d_model, ..]` behind a norm: its gain folded in, and the mean of what it reads that a layer norm takes off.
+fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+    let Some(norm) = norm else { return weight };
+    let weight = weight * norm.gamma.val().unsqueeze_dim(1);
+    if norm.kind == NormKind::Layer { weight.clone() - weight.mean_dim(0) } else { weight }
+}
+
+/// `W_U W_E`, `[d_model, d_model]`: from what is written to logits, less their mean, and from tokens to what is read.
+pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
+    let rows = unembedding(model);
+    let logits = folded(model.norm.as_ref(), (rows.clone() - rows.mean_dim(0)).transpose());
+    logits.matmul(model.embedding.token.weight.val() * model.embedding.scale)
+}
+
+/// The Frobenius norm of `left inner right`, whose product would be large: the root of
+/// `trace(right^T inner^T left^T left inner right)`.
+fn product_norm<B: Backend>(left: &Tensor<B, 2>, inner: Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
+    let left = left.clone().transpose().matmul(left.clone());
+    let right = right.clone().matmul(right.clone().transpose());
+    let trace = (left.matmul(inner.clone()).matmul(right) * inner).sum();
+    f64::from(floats(trace)[0]).max(0.0).sqrt()
+}
+
+fn norm<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
+    let [_, d_head] = left.dims();
+    product_norm(left, Tensor::eye(d_head, &left.device()), right)
+}
+
+/// The singular values of `left right`, the roots of the eigenvalues of `(left^T left)(right right^T)`, in descending
+/// order.
+fn singular_values<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> Vec<f64> {
+    let [left, right] =
+        [left.clone().transpose().matmul(left.clone()), right.clone().matmul(right.clone().transpose())];
+    let squares = eigenvalues(complex(left.matmul(right)));
+    let mut values: Vec<f64> = squares.iter().map(|square| square.re.max(0.0).sqrt()).collect();
+    values.sort_by(|a, b| b.total_cmp(a));
+    values
+}
+
+/// A square matrix as rows of complex numbers.
+fn complex<B: Backend>(matrix: Tensor<B, 2>) -> Vec<Vec<Complex64>> {
+    let [_, columns] = matrix.dims();
+    let row = |row: &[f32]| row.iter().map(|&value| f64::from(value).into()).collect();
+    floats(matrix).chunks(columns).map(row).collect()
+}
+
+/// `|z|`; num-complex has it where there is a standard library alone.
+fn size(z: Complex64) -> f64 {
+    z.re.hypot(z.im)
+}
+
+/// The root of `z` whose real part is not negative.
+fn root(z: Complex64) -> Complex64 {
+    let (re, im) = (((size(z) + z.re) / 2.0).max(0.0).sqrt(), ((size(z) - z.re) / 2.0).max(0.0).sqrt());
+    Complex64::new(re, im.copysign(z.im))
+}
+
+/// The eigenvalues of a square matrix, by the shifted QR algorithm on its Hessenberg form (Golub and Van Loan, "Matrix
+/// Computations", chapter 7).
+fn eigenvalues(mut a: Vec<Vec<Complex64>>) -> Vec<Complex64> {
+    let mut rows = a.len();
+    // Elimination below the subdiagonal, by similarities.
+    for column in 0..rows.saturating_sub(2) {
+        let below = column + 1;
+        let pivot = (below..rows).max_by(|&i, &j| size(a[i][column]).total_cmp(&size(a[j][column])));
+        let Some(pivot) = pivot.filter(|&pivot| size(a[pivot][column]) > 0.0) else { continue };
+        a.swap(below, pivot);
+        a.iter_mut().for_each(|row| row.swap(below, pivot));
+        for row in below + 1..rows {
+            let (above, under) = a.split_at_mut(row);
+            let factor = under[0][column] / above[below][column];
+            under[0].iter_mut().zip(&above[below]).for_each(|(x, pivot)| *x -= factor * pivot);
+            a.iter_mut().for_each(|line| {
+                let change = factor * line[row];
+                line[below] += change;
+            });
+        }
+    }
+    let mut found = Vec::with_capacity(rows);
+    let mut steps = 0;
+    while rows > 0 {
+        let last = rows - 1;
+        let is_small = |at: usize, a: &[Vec<Complex64>]| {
+            size(a[at][at - 1]) <= f64::EPSILON * (size(a[at][at]) + size(a[at - 1][at - 1]))
+        };
+        let start = (1..rows).rev().find(|&at| is_small(at, &a)).unwrap_or(0);
+        // No matrix that is finite needs so many steps.
+        if start == last || steps > 60 {
+            found.push(a[last][last]);
+            (rows, steps) = (last, 0);
+            continue;
+        }
+        steps += 1;
+        // Wilkinson's shift: the eigenvalue of the last two rows that is nearer to the last element.
+        let (p, q, r, s) = (a[last - 1][last - 1], a[last - 1][last], a[last][last - 1], a[last][last]);
+        let (half, root) = ((p + s) / 2.0, root((p - s) * (p - s) / 4.0 + q * r));
+        let near = if size(half + root - s) < size(half - root - s) { half + root } else { half - root };
+        let shift = if steps % 11 == 10 { near + size(r) } else { near };
+        (start..rows).for_each(|i| a[i][i] -= shift);
+        let mut turns = Vec::with_capacity(last);
+        for k in start..last {
+            let (x, y) = (a[k][k], a[k + 1][k]);
+            let length = size(x).hypot(size(y)).max(f64::MIN_POSITIVE);
+            let (c, s) = (x / length, y / length);
+            let (above, under) = a.split_at_mut(k + 1);
+            for (upper, lower) in above[k][k..rows].iter_mut().zip(&mut under[0][k..rows]) {
+                (*upper, *lower) = (c.conj() * *upper + s.conj() * *lower, c * *lower - s * *upper);
+            }
+            turns.push((k, c, s));
+        }
+        for (k, c, s) in turns {
+            for row in a[start..=(k + 1).min(last)].iter_mut() {
+                let (left, right) = (row[k], row[k + 1]);
+                row[k] = left * c + right * s;
+                row[k + 1] = right * c.conj() - left * s.conj();
+            }
+        }
+        (start..rows).for_each(|i| a[i][i] += shift);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    fn matrix<const R: usize, const C: usize>(values: [[f32; C]; R]) -> Tensor<B, 2> {
+        Tensor::from_floats(values, &Default::default())
+    }
+
+    fn sorted(mut values: Vec<Complex64>) -> Vec<Complex64> {
+        values.sort_by(|a, b| (a.re, a.im).partial_cmp(&(b.re, b.im)).unwrap());
+        values
+    }
+
+    #[test]
+    fn eigenvalues_are_those_of_matrices_whose_eigenvalues_are_known() {
+        // A cyclic shift: the fifth roots of one. A triangle: its diagonal. A rotation: a pair.
+        let mut shift = [[0.0; 5]; 5];
+        (0..5).for_each(|i| shift[i][(i + 1) % 5] = 1.0);
+        let roots = (0..5)
+            .map(|k| (f64::from(k) * std::f64::consts::TAU / 5.0).sin_cos())
+            .map(|(im, re)| Complex64::new(re, im));
+        let triangle = matrix([[2.0, 5.0, -1.0], [0.0, -3.0, 4.0], [0.0, 0.0, 0.5]]);
+        let cases = [
+            (matrix(shift), roots.collect()),
+            (triangle, vec![2.0.into(), (-3.0).into(), 0.5.into()]),
+            (matrix([[3.0, -4.0], [4.0, 3.0]]), vec![Complex64::new(3.0, 4.0), Complex64::new(3.0, -4.0)]),
+            (matrix([[0.0; 3]; 3]), vec![0.0.into(); 3]),
+        ];
+        for (matrix, expected) in cases {
+            let found = sorted(eigenvalues(complex(matrix)));
+            for (found, expected) in found.iter().zip(sorted(expected)) {
+                // The real parts of a pair differ in their last digit, by which they are sorted.
+                assert!((found.re - expected.re).abs() < 1e-6, "{found} {expected}");
+                assert!((found.im.abs() - expected.im.abs()).abs() < 1e-6, "{found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn eigenvalues_of_a_random_matrix_have_its_trace_and_its_square_s() {
+        let rows = 24;
+        let mut random = generator(3, Purpose::Expectation, [0, 0]);
+        let a: Vec<Vec<f64>> =
+            (0..rows).map(|_| (0..rows).map(|_| random.random_range(-1.0..1.0)).collect()).collect();
+        let found = eigenvalues(a.iter().map(|row| row.iter().map(|&x| x.into()).collect()).collect());
+        let trace = (0..rows).map(|i| a[i][i]).sum::<f64>();
+        let square: f64 =
+            (0..rows).flat_map(|i| (0..rows).map(move |j| (i, j))).map(|(i, j)| a[i][j] * a[j][i]).sum();
+        let sum: Complex64 = found.iter().sum();
+        let squares: Complex64 = found.iter().map(|value| value * value).sum();
+        assert!(
+            size(sum - trace) < 1e-9 && size(squares - square) < 1e-9,
+            "{sum} {trace} {squares} {square}"
+        );
+    }
+
+    /// A head that is 2 wide in a stream 3 wide.
+    fn head(query: [[f32; 2]; 3], output: [[f32; 3]; 2]) -> HeadMatrices<B> {
+        let one = matrix([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]);
+        HeadMatrices { query: matrix(query), key: one.clone(), value: one, output: matrix(output) }
+    }
+
+    #[test]
+    fn composition_is_one_where_all_is_read_and_none_where_nothing_is() {
+        let first = head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]);
+        // It reads the third place by its query alone.
+        let second = head([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]);
+        assert!((second.composition(&first, Input::Query) - 1.0).abs() < 1e-6);
+        assert!(second.composition(&first, Input::Key).abs() < 1e-6);
+        assert!(second.composition(&first, Input::Value).abs() < 1e-6);
+        // OV of the first has rank 1 of norm 2, QK of the second rank 1 of norm 5.
+        let logits = Tensor::eye(3, &Default::default());
+        let weights = second.weights(&logits);
+        assert!((weights.qk[0] - 5.0).abs() < 1e-6 && weights.qk[1].abs() < 1e-3, "{weights:?}");
+        // Its OV leaves two of three places as they are: a copy.
+        assert_eq!((weights.copying, weights.positive), (1.0, 1.0));
+        let opposite = HeadMatrices { output: -second.output.clone(), ..second.clone() };
+        assert_eq!((opposite.weights(&logits).copying, opposite.weights(&logits).positive), (-1.0, 0.0));
+        let chance = second.random_composition();
+        assert!(chance > 0.2 && chance < 1.0 && chance == second.random_composition(), "{chance}");
+    }
+}
