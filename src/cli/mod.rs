@@ -5,6 +5,7 @@ mod backends;
 mod config;
 mod data;
 mod evaluate;
+mod explain;
 mod export;
 mod generate;
 mod import;
@@ -50,6 +51,7 @@ enum Command {
     Config(config::Args),
     Generate(generate::Args),
     Score(score::Args),
+    Explain(explain::Args),
     Export(export::Args),
     Import(import::Args),
     Backends(backends::Args),
@@ -150,6 +152,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Config(args) => config::run(args),
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
+        Command::Explain(args) => explain::run(args)?,
         Command::Export(args) => export::run(args)?,
         Command::Import(args) => import::run(args)?,
         // These can end otherwise without an error, and are told so by the exit code.

@@ -239,3 +239,52 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
     let course = String::from_utf8(read("head_scores.csv")).unwrap();
     assert!(course.lines().count() > 8 * 12, "and how it came is kept");
 }
+
+#[test]
+fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
+    let place = TempDir::new().unwrap();
+    // A quarter of a second of training: the token before says much of the next one.
+    let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
+    small_run(place.path(), &counting, "run");
+    let printed: Value = serde_json::from_str(&said(place.path(), &["explain", "run", "--json"])).unwrap();
+    assert!(!place.path().join("run/circuit.json").exists(), "JSON alone leaves nothing");
+    let sentences = said(place.path(), &["explain", "run"]);
+    let kept: Value =
+        serde_json::from_slice(&fs::read(place.path().join("run/circuit.json")).unwrap()).unwrap();
+    assert_eq!(printed, kept, "the same run is explained alike");
+    let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(sentences.starts_with(&words.join("\n")), "{sentences}");
+    assert!(kept["gain_kept"].as_f64().unwrap() >= 0.95, "{kept}");
+    for part in kept["components"].as_array().unwrap() {
+        assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
+        assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["loss_without"].is_f64());
+    }
+
+    let given: Value =
+        serde_json::from_str(&said(place.path(), &["explain", "run", "--tokens", "1 3 5 7 9", "--json"]))
+            .unwrap();
+    assert_eq!((&given["sequences"], &given["targets"]), (&1.into(), &4.into()));
+}
+
+#[test]
+fn what_cannot_be_explained_is_named_in_one_line() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "run");
+    small_run(place.path(), &["training.steps=2", "model.norm=post"], "post");
+    small_run(place.path(), &["training.steps=2", "model.architecture=one_layer"], "one");
+    let long = "1 ".repeat(40);
+    for (arguments, named) in [
+        (&["explain", "run"][..], "there is no gain to explain"),
+        (&["explain", "post"], "post-norm"),
+        (&["explain", "one"], "one-layer decoder"),
+        (&["explain", "run", "--tokens", "3"], "at least two"),
+        (&["explain", "run", "--tokens", &long], "39 tokens is longer"),
+        (&["explain", "run", "--tokens", "3 99"], "vocabulary"),
+        (&["explain", "nowhere"], "no run folder"),
+    ] {
+        let output = program(place.path()).args(arguments).output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.lines().count() == 1 && told.contains(named), "{arguments:?}: {told}");
+    }
+}

@@ -10,7 +10,7 @@
 //!
 //! where a layer norm also takes the mean off each part. A softcap comes after that.
 
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::pass::{Activations, Site};
@@ -40,12 +40,13 @@ impl Lens {
             let logits = model.logits(stream.clone());
             let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
             let of_target = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
-            let rank = first.greater_equal(of_target).int().sum_dim(1);
+            let rank = first.clone().greater_equal(of_target).int().sum_dim(1);
+            let probability = softmax(first, 1).gather(1, targets.clone().unsqueeze_dim(1));
+            lens.probability.push(probability.into_data().iter().collect());
             lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
             let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
-            let losses = scores.losses.into_data().iter::<f64>().collect::<Vec<_>>();
-            lens.probability.push(losses[..lens.rank[0].len()].iter().map(|loss| (-loss).exp()).collect());
-            lens.loss.push(losses.iter().sum::<f64>() / batch.tokens.max(1) as f64);
+            let loss = scores.losses.into_data().iter::<f64>().sum::<f64>();
+            lens.loss.push(loss / batch.tokens.max(1) as f64);
         }
         lens
     }

@@ -124,12 +124,14 @@ impl<B: ops::Backend> HeadMatrices<B> {
         let eigenvalues = eigenvalues(complex(small));
         let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
         let sizes = eigenvalues.iter().map(|value| size(*value)).sum::<f64>();
-        let positive = eigenvalues.iter().filter(|value| value.re > 0.0).count();
+        // What is zero but for rounding is neither.
+        let least = 1e-6 * sizes / eigenvalues.len() as f64;
+        let signed = || eigenvalues.iter().filter(|value| size(**value) > least);
         HeadWeights {
             qk: singular_values(&self.query, &self.key.clone().transpose()),
             ov: singular_values(&self.value, &self.output),
             copying: sum / sizes.max(f64::MIN_POSITIVE),
-            positive: positive as f64 / eigenvalues.len() as f64,
+            positive: signed().filter(|value| value.re > 0.0).count() as f64 / signed().count().max(1) as f64,
         }
     }
 

@@ -1,0 +1,657 @@
+//! What a decoder computes, found by leaving out: which parts make its prediction, of which kind they are, and which of
+//! them feed which.
+
+use serde::{Deserialize, Serialize};
+
+use super::lens::{Attribution, Lens, attribute};
+use super::pass::{Activations, Interventions, Site, explained, run};
+use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
+use crate::analysis::view::floats;
+use crate::analysis::{HeadScores, HeadTallies, Sample, Score};
+use crate::data::{Loader, Order, Role, Sequences};
+use crate::evaluation::DeviceBatch;
+use crate::model::{Decoder, Model};
+use crate::ops;
+use crate::terminal::{counted, fixed};
+use crate::{Error, Result};
+use burn::tensor::Tensor;
+
+/// The share of the gain over the baseline that a circuit keeps.
+const KEPT: f64 = 0.95;
+/// The least share of the gain that is lost without a path that is told.
+const LEAST_EDGE: f64 = 0.02;
+/// The heads, those worth most first, between which paths are looked for.
+const MOST_HEADS: usize = 12;
+/// The attention weight, in the mean over queries, by which a head is of a kind: most of what it looks at.
+const KIND: f64 = 0.5;
+/// How far its weights may differ from sequence to sequence where a head looks by position alone.
+const POSITIONAL: f64 = 0.2;
+/// The copying score of a head that copies; random weights have about 0.
+const COPYING: f64 = 0.5;
+/// The least gain over the baseline that there is to explain, in nats.
+const LEAST_GAIN: f64 = 0.05;
+/// Up to so many parts are left out one by one; of more, several at once as long as that keeps enough.
+const ONE_BY_ONE: usize = 16;
+/// Floating-point operations that an explanation may take, and the most tokens that it looks at.
+const OPERATIONS: usize = 600_000_000_000;
+const MOST_TOKENS: usize = 2_048;
+
+/// What a head is known to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Looks at the token before.
+    PreviousToken,
+    /// Looks at what followed the same token earlier (Olsson et al., 2022).
+    Induction,
+    /// Looks at the same token earlier.
+    Duplicate,
+    /// Looks at its own token.
+    Itself,
+    /// Rests on the first token (Xiao et al., 2023, arXiv 2309.17453).
+    FirstToken,
+    /// Looks at one token of the vocabulary wherever it stands.
+    Separator,
+    /// Looks by position, whatever the tokens.
+    Positional,
+    /// Makes the tokens that it looks at likelier.
+    Copying,
+}
+
+/// A part of a circuit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Component {
+    /// Counted from 0.
+    pub layer: usize,
+    /// The head; none for a feed-forward layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<usize>,
+    /// Whether it is the feed-forward layer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub feed_forward: bool,
+    /// What it does, as far as that is known.
+    pub kinds: Vec<Kind>,
+    /// The loss with its mean in its place.
+    pub loss_without: f64,
+}
+
+/// A path from one head into another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// Layer and head that write.
+    pub from: [usize; 2],
+    /// Layer and head that read.
+    pub to: [usize; 2],
+    /// By which input.
+    pub input: Input,
+    /// How strongly the weights of the two compose there.
+    pub composition: f64,
+    /// The same of random weights of these shapes.
+    pub random: f64,
+    /// The loss with the mean of what is written on this path alone.
+    pub loss_without: f64,
+}
+
+/// What a decoder computes: `circuit.json`. Losses are in nats per token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// How many sequences it was found on, and their targets.
+    pub sequences: usize,
+    /// Targets in them.
+    pub targets: usize,
+    /// The model's loss on them.
+    pub loss: f64,
+    /// The loss that the gain is counted from: of the unigram of the training set, or where that is not known of the
+    /// model with all heads and feed-forward layers at their means.
+    pub baseline: f64,
+    /// Whether the baseline is the unigram.
+    pub is_unigram: bool,
+    /// The loss with all but the components at their means.
+    pub loss_of_circuit: f64,
+    /// The share of the gain over the baseline that the components keep.
+    pub gain_kept: f64,
+    /// The smallest set of parts that was found.
+    pub components: Vec<Component>,
+    /// Who feeds whom among their heads.
+    pub edges: Vec<Edge>,
+    /// All of it in words.
+    pub sentences: Vec<String>,
+    /// The prediction after each block.
+    pub lens: Lens,
+    /// What each part adds to the logit of the target.
+    pub attribution: Vec<Attribution>,
+    /// What the weights of the heads say, `[layer][head]`.
+    pub weights: Vec<Vec<HeadWeights>>,
+    /// What random weights of the same shapes say.
+    pub random_weights: HeadWeights,
+    /// The first sequence.
+    pub inputs: Vec<u32>,
+    /// Its targets.
+    pub next: Vec<u32>,
+}
+
+/// A decoder on the sequences that it is explained on.
+struct Bench<'a, B: ops::Backend> {
+    model: &'a Decoder<B>,
+    batch: DeviceBatch<B>,
+    /// What it does there.
+    whole: Activations<B>,
+    /// What its heads and feed-forward layers write in the mean.
+    means: Vec<(Site, Tensor<B, 3>)>,
+    /// What targets count, `[batch, time, 1]`.
+    counts: Tensor<B, 3>,
+}
+
+impl<'a, B: ops::Backend> Bench<'a, B> {
+    fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
+        let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
+        let whole = run(model, batch.inputs.tokens.clone(), &Interventions::default())?;
+        let counts = match &batch.hidden {
+            Some(hidden) => hidden.clone().bool_not().float(),
+            None => batch.targets.ones_like().float(),
+        };
+        let mut bench = Self { model, batch, whole, means: Vec::new(), counts: counts.unsqueeze_dim(2) };
+        for (layer, block) in model.blocks.iter().enumerate() {
+            let heads = (0..block.attention.heads).map(|head| Site::Head(layer, head));
+            for site in heads.chain([Site::FeedForward(layer)]) {
+                bench.means.push((site, bench.mean(bench.whole.at(site))));
+            }
+        }
+        Ok(bench)
+    }
+
+    /// The mean at each position over the sequences; of one sequence, over its positions.
+    fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        let over = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
+        let count = self.counts.clone().sum_dim(over).clamp_min(1.0);
+        (activation * self.counts.clone()).sum_dim(over) / count
+    }
+
+    fn mean_of(&self, site: Site) -> Tensor<B, 3> {
+        let found = self.means.iter().find(|(of, _)| *of == site);
+        found.map(|(_, mean)| mean.clone()).expect("all parts have a mean")
+    }
+
+    fn loss_of(&self, pass: Activations<B>) -> f64 {
+        let scores = ops::token_scores(pass.logits, self.batch.targets.clone(), self.batch.hidden.clone());
+        scores.losses.into_data().iter::<f64>().sum::<f64>() / self.batch.tokens.max(1) as f64
+    }
+
+    fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
+        Ok(self.loss_of(run(self.model, self.batch.inputs.tokens.clone(), interventions)?))
+    }
+
+    /// The loss with the means of these parts in their places.
+    fn loss_without(&self, parts: &[Site]) -> Result<f64> {
+        let left_out =
+            |interventions: Interventions<B>, &site: &Site| interventions.replace(site, self.mean_of(site));
+        self.loss(&parts.iter().fold(Interventions::default(), left_out))
+    }
+
+    /// The parts in the order of what the loss is without them and all that is `left_out`, the least first.
+    fn ranked(&self, parts: &[Site], left_out: &[Site]) -> Result<Vec<(f64, Site)>> {
+        let loss = |&site: &Site| Ok((self.loss_without(&[left_out, &[site]].concat())?, site));
+        let mut ranked = parts.iter().map(loss).collect::<Result<Vec<_>>>()?;
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(ranked)
+    }
+
+    /// The parts that are left where none can be left out any more without a higher loss than `highest`, from all
+    /// parts as they were `ranked`; and the loss of what is left.
+    fn smallest(&self, mut ranked: Vec<(f64, Site)>, highest: f64) -> Result<(Vec<Site>, f64)> {
+        let (mut left_out, mut loss) = (Vec::new(), None);
+        loop {
+            let mut count = ranked.iter().take_while(|(loss, _)| *loss <= highest).count();
+            if ranked.len() <= ONE_BY_ONE {
+                count = count.min(1);
+            }
+            while count > 0 {
+                let sites = ranked[..count].iter().map(|(_, site)| *site);
+                let more: Vec<Site> = left_out.iter().copied().chain(sites).collect();
+                let without = self.loss_without(&more)?;
+                if without <= highest {
+                    (left_out, loss) = (more, Some(without));
+                    break;
+                }
+                count /= 2;
+            }
+            let kept: Vec<Site> = ranked[count..].iter().map(|(_, site)| *site).collect();
+            if count == 0 || kept.is_empty() {
+                return Ok((kept, loss.map_or_else(|| self.loss_without(&[]), Ok)?));
+            }
+            ranked = self.ranked(&kept, &left_out)?;
+        }
+    }
+
+    /// What the model does where `from` is its mean, but for all other heads: what reaches a later head so comes by the
+    /// stream and the feed-forward layers alone, as Wang et al. (2022) patch paths.
+    fn without_alone(&self, from: [usize; 2]) -> Result<Activations<B>> {
+        let heads = self.means.iter().map(|(site, _)| *site).filter(|site| matches!(site, Site::Head(..)));
+        let frozen = |it: Interventions<B>, site| it.replace(site, self.whole.at(site));
+        let from = Site::Head(from[0], from[1]);
+        let interventions = heads.fold(Interventions::default(), frozen).replace(from, self.mean_of(from));
+        run(self.model, self.batch.inputs.tokens.clone(), &interventions)
+    }
+
+    /// The loss where `to` has some of its inputs as in another pass.
+    fn loss_with_inputs(&self, to: [usize; 2], inputs: &[Input], other: &Activations<B>) -> Result<f64> {
+        let site = |input: &Input| match input {
+            Input::Query => Site::Query(to[0], to[1]),
+            Input::Key => Site::Key(to[0], to[1]),
+            Input::Value => Site::Value(to[0], to[1]),
+        };
+        let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
+        self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
+    }
+
+    /// How far the weights of a head differ from their mean over the sequences: half the sum over the keys of the
+    /// absolute differences, in the mean over the queries. None of one sequence.
+    fn unevenness(&self, [layer, head]: [usize; 2]) -> Option<f64> {
+        let pattern = self.whole.at(Site::Pattern(layer, head));
+        let [batch, _, _] = pattern.dims();
+        let far = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
+        let far = f64::from(floats(far.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
+        (batch > 1).then_some(far)
+    }
+
+    /// The largest weight of a head, in the mean over queries, on one token wherever it stands, without the first place;
+    /// none where that token is as frequent.
+    fn separator(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
+        let pattern = floats(self.whole.at(Site::Pattern(layer, head)));
+        let time = self.batch.inputs.tokens.dims()[1];
+        let mut weights = std::collections::BTreeMap::<u32, [f64; 2]>::new();
+        let mut queries = 0.0;
+        for (sample, map) in samples.iter().zip(pattern.chunks(time * time)) {
+            for (query, row) in map.chunks(time).enumerate().take(sample.inputs.len()).skip(1) {
+                queries += 1.0;
+                for (&token, &seen) in sample.inputs[1..=query].iter().zip(&row[1..]) {
+                    let [weight, share] = weights.entry(token).or_default();
+                    *weight += f64::from(seen);
+                    *share += 1.0 / query as f64;
+                }
+            }
+        }
+        let most = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
+        (most[0] > 3.0 * most[1]).then_some(most[0] / queries)
+    }
+}
+
+/// The sequences of a set that a model is explained on: as many as can be afforded, at least two where there are.
+pub fn affordable<B: ops::Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<Sample> {
+    use burn::module::Module;
+    let parts: usize = model.blocks.iter().map(|block| block.attention.heads + 1).sum();
+    // A part is left out four times, and a weight multiplied and added once a token.
+    let tokens = OPERATIONS / (8 * parts * model.num_params()).max(1);
+    Sample::first(set, (tokens.min(MOST_TOKENS) / set.time().max(1)).max(2))
+}
+
+/// The loss on the targets of `samples` of a predictor that knows how often each of `vocab` tokens is a target of the
+/// training set, and counts each once more.
+pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
+    let mut counts = vec![1.0; vocab];
+    for batch in Loader::new(train.clone(), 64, 0, Order::InOrder).in_order() {
+        for (&target, role) in batch.targets.iter().zip(&batch.roles) {
+            counts[target as usize] += f64::from(*role != Role::Padding);
+        }
+    }
+    let all = counts.iter().sum::<f64>();
+    let targets = samples.iter().flat_map(|sample| sample.targets.iter().zip(&sample.roles));
+    let counted = targets.filter(|(_, role)| **role != Role::Padding);
+    let losses: Vec<f64> = counted.map(|(&target, _)| (all / counts[target as usize]).ln()).collect();
+    losses.iter().sum::<f64>() / losses.len().max(1) as f64
+}
+
+/// Explains a model on `samples`, whose unigram loses `unigram` where that is known.
+///
+/// # Errors
+/// Where the model is none that [`explained`] takes, there is nothing to predict, or it predicts no better than the
+/// baseline.
+pub fn explain<B: ops::Backend>(
+    model: &Model<B>,
+    samples: &[Sample],
+    unigram: Option<f64>,
+    device: &B::Device,
+) -> Result<Explanation> {
+    let model = explained(model)?;
+    let bench = Bench::new(model, samples, device)?;
+    if bench.batch.tokens == 0 {
+        return Err(Error::Input("there is no target to explain: give at least two tokens".into()));
+    }
+    let all: Vec<Site> = bench.means.iter().map(|(site, _)| *site).collect();
+    let loss = bench.loss_of(bench.whole.clone());
+    let baseline = unigram.map_or_else(|| bench.loss_without(&all), Ok)?;
+    let gain = baseline - loss;
+    if gain.is_nan() || gain < LEAST_GAIN {
+        let of = if unigram.is_some() {
+            "the unigram"
+        } else {
+            "the model without its heads and feed-forward layers"
+        };
+        return Err(Error::Input(format!(
+            "the model's loss of {} nats is no {LEAST_GAIN} below the {} nats of {of}: there is no gain to explain; train \
+             it longer",
+            fixed(loss, 3),
+            fixed(baseline, 3)
+        )));
+    }
+
+    let ranked = bench.ranked(&all, &[])?;
+    let (kept, loss_of_circuit) = bench.smallest(ranked.clone(), baseline - KEPT * gain)?;
+    let logits = to_embedding(model);
+    let matrices = HeadMatrices::all(model);
+    let random_weights = matrices[0][0].random_weights(&logits);
+    let say = |heads: &Vec<HeadMatrices<B>>| heads.iter().map(|head| head.weights(&logits)).collect();
+    let weights: Vec<Vec<HeadWeights>> = matrices.iter().map(say).collect();
+
+    let mut tallies = HeadTallies::default();
+    let maps: Vec<_> =
+        bench.whole.layers.iter().map(|it| (it.pattern.dims()[1], floats(it.pattern.clone()))).collect();
+    tallies.add_batch(&maps, &samples.iter().map(|sample| sample.inputs.as_slice()).collect::<Vec<_>>());
+    let scores = tallies.scores();
+
+    // From the part worth most on.
+    let worth = ranked.iter().rev().filter(|(_, site)| kept.contains(site));
+    let components: Vec<Component> = worth
+        .map(|&(loss_without, site)| match site {
+            Site::Head(layer, head) => {
+                let at = [layer, head];
+                let separator = bench.separator(at, samples);
+                let copies = weights[layer][head].copying >= COPYING;
+                let kinds = kinds(&scores[layer][head], separator, bench.unevenness(at), copies);
+                Component { layer, head: Some(head), feed_forward: false, kinds, loss_without }
+            }
+            Site::FeedForward(layer) => {
+                Component { layer, head: None, feed_forward: true, kinds: Vec::new(), loss_without }
+            }
+            _ => unreachable!("parts are heads and feed-forward layers"),
+        })
+        .collect();
+
+    let heads = components.iter().filter_map(|part| Some([part.layer, part.head?]));
+    let heads: Vec<[usize; 2]> = heads.take(MOST_HEADS).collect();
+    let least = loss + LEAST_EDGE * gain;
+    let chance = matrices[0][0].random_composition();
+    let mut edges = Vec::new();
+    for &from in &heads {
+        let without = bench.without_alone(from)?;
+        for &to in heads.iter().filter(|to| from[0] < to[0]) {
+            let inputs = [Input::Query, Input::Key, Input::Value];
+            if bench.loss_with_inputs(to, &inputs, &without)? < least {
+                continue;
+            }
+            for input in inputs {
+                let loss_without = bench.loss_with_inputs(to, &[input], &without)?;
+                let composition = matrices[to[0]][to[1]].composition(&matrices[from[0]][from[1]], input);
+                if loss_without >= least {
+                    edges.push(Edge { from, to, input, composition, random: chance, loss_without });
+                }
+            }
+        }
+    }
+    edges.sort_by(|a, b| b.loss_without.total_cmp(&a.loss_without));
+
+    let mut explanation = Explanation {
+        sequences: samples.len(),
+        targets: bench.batch.tokens,
+        loss,
+        baseline,
+        is_unigram: unigram.is_some(),
+        loss_of_circuit,
+        gain_kept: (baseline - loss_of_circuit) / gain,
+        components,
+        edges,
+        sentences: Vec::new(),
+        lens: Lens::new(model, &bench.whole, &bench.batch),
+        attribution: attribute(model, &bench.whole, &bench.batch),
+        weights,
+        random_weights,
+        inputs: samples[0].inputs.clone(),
+        next: samples[0].targets.clone(),
+    };
+    explanation.sentences = sentences(&explanation, &scores, all.len());
+    Ok(explanation)
+}
+
+/// What a head does, by its scores, the weight that it puts on one token, how far its weights differ between
+/// sequences, and whether it copies by its weights.
+fn kinds(scores: &HeadScores, separator: Option<f64>, uneven: Option<f64>, copies: bool) -> Vec<Kind> {
+    let looks = |score: Score| scores[score].is_some_and(|weight| weight >= KIND);
+    let of_kind = [
+        (Kind::PreviousToken, looks(Score::Previous)),
+        (Kind::Induction, looks(Score::Induction)),
+        (Kind::Duplicate, looks(Score::Duplicate)),
+        (Kind::Itself, looks(Score::Itself)),
+        (Kind::FirstToken, looks(Score::First)),
+        (Kind::Separator, separator.is_some_and(|weight| weight >= KIND)),
+        (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
+        (Kind::Copying, copies),
+    ];
+    of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
+}
+
+/// The explanation in words: first the circuit, then its parts from the one worth most on, each with the paths into it.
+fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>], all: usize) -> Vec<String> {
+    let Explanation { loss, baseline, components, edges, .. } = explanation;
+    let heads = components.iter().filter(|part| part.head.is_some()).count();
+    let (layers, nats) = (components.len() - heads, |loss: f64| fixed(loss, 2));
+    let from = if explanation.is_unigram { "the unigram" } else { "the model without any of them" };
+    let rises = |without: f64| format!("the loss rises from {} to {}", nats(*loss), nats(without));
+    let mut sentences = vec![format!(
+        "{} and {} of {all} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
+         instead of {}, where {from} has {}.",
+        counted(heads, "head"),
+        counted(layers, "feed-forward layer"),
+        explanation.gain_kept * 100.0,
+        nats(explanation.loss_of_circuit),
+        nats(*loss),
+        nats(*baseline),
+    )];
+    for part in components {
+        let Some(head) = part.head else {
+            let layer = part.layer;
+            sentences.push(format!(
+                "Without the feed-forward layer of layer {layer} {}.",
+                rises(part.loss_without)
+            ));
+            continue;
+        };
+        let (layer, scores) = (part.layer, &scores[part.layer][head]);
+        let weight = |score: Score| score.text(scores[score].unwrap_or_default());
+        let does = part.kinds.iter().map(|kind| match kind {
+            Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
+            Kind::Induction => {
+                format!("looks at what followed the same token earlier (weight {})", weight(Score::Induction))
+            }
+            Kind::Duplicate => {
+                format!("looks at the same token earlier (weight {})", weight(Score::Duplicate))
+            }
+            Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
+            Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
+            Kind::Separator => "looks at one token wherever it stands".to_string(),
+            Kind::Positional => {
+                format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
+            }
+            Kind::Copying => {
+                let heads = [&explanation.weights[layer][head], &explanation.random_weights];
+                let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
+                format!("copies (copying score {copying}, random weights {random})")
+            }
+        });
+        let does = does.collect::<Vec<_>>();
+        let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
+        sentences.push(format!("Layer {layer} head {head} {does}; without it {}.", rises(part.loss_without)));
+        for edge in edges.iter().filter(|edge| edge.to == [layer, head]) {
+            let (by, letter) = match edge.input {
+                Input::Query => ("queries", "Q"),
+                Input::Key => ("keys", "K"),
+                Input::Value => ("values", "V"),
+            };
+            sentences.push(format!(
+                "It reads layer {} head {} by its {by} ({letter}-composition {}, random weights {}): without this path {}.",
+                edge.from[0],
+                edge.from[1],
+                fixed(edge.composition, 2),
+                fixed(edge.random, 2),
+                rises(edge.loss_without),
+            ));
+        }
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ModelConfig, Sizes};
+    use crate::ops::NormKind;
+    use crate::position::Position;
+    use burn::module::Param;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    const VOCAB: usize = 7;
+    const TIME: usize = 12;
+    /// Where the parts of the stream begin: the token, the token before, the token to predict, the position.
+    const TOKEN: usize = 0;
+    const BEFORE: usize = VOCAB;
+    const NEXT: usize = 2 * VOCAB;
+    const PLACE: usize = 3 * VOCAB;
+    const D_MODEL: usize = PLACE + TIME;
+    const HEADS: usize = 2;
+
+    /// Ones of this size at these rows and columns.
+    fn matrix(
+        shape: [usize; 2],
+        ones: impl IntoIterator<Item = [usize; 2]>,
+        size: f32,
+    ) -> Param<Tensor<B, 2>> {
+        let mut values = vec![0.0; shape[0] * shape[1]];
+        ones.into_iter().for_each(|[row, column]| values[row * shape[1] + column] = size);
+        Param::from_tensor(Tensor::<B, 1>::from_floats(values.as_slice(), &Default::default()).reshape(shape))
+    }
+
+    /// A decoder all of whose heads and feed-forward layers write nothing.
+    fn silent(layers: usize) -> Decoder<B> {
+        let config = ModelConfig {
+            d_model: D_MODEL,
+            heads: HEADS,
+            d_head: TIME,
+            layers,
+            norm_kind: NormKind::Rms,
+            bias: false,
+            feed_forward: 1,
+            ..ModelConfig::default()
+        };
+        let sizes = Sizes { vocab: VOCAB, context: TIME, source_context: None };
+        let Model::Decoder(mut model) = config.init::<B>(sizes, &Default::default()).unwrap() else {
+            panic!("the config asks for a decoder")
+        };
+        let same = |rows: usize, from: usize| (0..rows).map(move |i| [i, from + i]);
+        model.embedding.token.weight = matrix([VOCAB, D_MODEL], same(VOCAB, TOKEN), 1.0);
+        let Some(Position::Learned(learned)) = &mut model.position else { panic!("positions are learned") };
+        learned.weight = matrix([TIME, D_MODEL], same(TIME, PLACE), 1.0);
+        let head = model.head.as_mut().unwrap();
+        head.weight = matrix([D_MODEL, VOCAB], (0..VOCAB).map(|i| [NEXT + i, i]), 4.0);
+        for block in &mut model.blocks {
+            block.attention.qkv.weight = matrix([D_MODEL, 3 * HEADS * TIME], [], 0.0);
+            block.attention.output.weight = matrix([HEADS * TIME, D_MODEL], [], 0.0);
+            block.feed_forward.down.weight = matrix([D_MODEL, D_MODEL], [], 0.0);
+        }
+        model
+    }
+
+    /// Lets a head look from what stands at `query` to where it stands at `key`, `shift` later in the latter's part of
+    /// `width`, and write the token there to `to`.
+    fn set(model: &mut Decoder<B>, [layer, head]: [usize; 2], looks: [usize; 3], shift: usize, to: usize) {
+        let [query, key, width] = looks;
+        let attention = &mut model.blocks[layer].attention;
+        let column = |part: usize, i: usize| (part * HEADS + head) * TIME + i;
+        let ones = (0..width).map(|i| [query + i, column(0, i)]);
+        let ones = ones.chain((0..width - shift).map(|i| [key + i, column(1, i + shift)]));
+        let reads = matrix([D_MODEL, 3 * HEADS * TIME], ones, 2.5).val();
+        let values =
+            matrix([D_MODEL, 3 * HEADS * TIME], (0..VOCAB).map(|i| [TOKEN + i, column(2, i)]), 1.0).val();
+        attention.qkv.weight = Param::from_tensor(reads + values);
+        let writes = (0..VOCAB).map(|i| [head * TIME + i, to + i]);
+        attention.output.weight = matrix([HEADS * TIME, D_MODEL], writes, 1.0);
+    }
+
+    /// Motifs of distinct tokens, repeated; the first period does not count.
+    fn motifs(period: usize) -> Vec<Sample> {
+        let motif = |first: usize, step: usize| {
+            let token = |place: usize| ((first + place % period * step) % VOCAB) as u32;
+            let role = |place| if place < period { Role::Padding } else { Role::Determined };
+            Sample {
+                inputs: (0..TIME).map(token).collect(),
+                targets: (1..=TIME).map(token).collect(),
+                roles: (0..TIME).map(role).collect(),
+                source: None,
+            }
+        };
+        (0..VOCAB).flat_map(|first| (1..VOCAB).map(move |step| motif(first, step))).collect()
+    }
+
+    fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
+        let unigram = Some((VOCAB as f64).ln());
+        let samples: Vec<_> = periods.iter().flat_map(|&period| motifs(period)).collect();
+        explain(&Model::Decoder(model), &samples, unigram, &Default::default()).unwrap()
+    }
+
+    #[test]
+    fn an_induction_circuit_set_by_hand_is_found_with_its_path() {
+        let mut model = silent(2);
+        // Layer 0 head 1 looks one place back; layer 1 head 0 for its own token among the tokens before.
+        set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
+        set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
+        let found = explained_on(model, &[3, 5]);
+        let parts: Vec<_> = found.components.iter().map(|part| (part.layer, part.head)).collect();
+        assert_eq!(parts.len(), 2, "{:?}", found.sentences);
+        let part = |layer, head| {
+            found.components.iter().find(|part| (part.layer, part.head) == (layer, Some(head))).unwrap()
+        };
+        assert_eq!(part(0, 1).kinds, [Kind::PreviousToken, Kind::Positional]);
+        assert_eq!(part(1, 0).kinds, [Kind::Induction, Kind::Copying]);
+        let [edge] = found.edges.as_slice() else { panic!("{:?}", found.edges) };
+        assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
+        // Seven directions are written, and all that is read is among them.
+        assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
+        assert!(edge.composition > 2.0 * edge.random && edge.loss_without > found.loss + 1.0, "{edge:?}");
+        assert!((found.gain_kept - 1.0).abs() < 1e-4 && found.loss < 0.2, "{found:?}");
+        let [.., before, last] = found.lens.loss.as_slice() else { panic!("{:?}", found.lens) };
+        assert!(last + 1.0 < *before, "only the second layer makes the prediction: {:?}", found.lens.loss);
+        let adds = |part: &str| found.attribution.iter().find(|it| it.part == part).unwrap().mean;
+        assert!(
+            adds("layer 1 head 0") > 2.0 && adds("layer 0 head 1").abs() < 1e-4,
+            "{:?}",
+            found.attribution
+        );
+        assert!(
+            found
+                .sentences
+                .iter()
+                .any(|sentence| sentence.starts_with("It reads layer 0 head 1 by its keys"))
+        );
+    }
+
+    #[test]
+    fn a_copy_of_the_token_before_set_by_hand_is_one_head() {
+        let mut model = silent(2);
+        set(&mut model, [1, 0], [PLACE, PLACE, TIME], 1, NEXT);
+        let found = explained_on(model, &[2]);
+        let [part] = found.components.as_slice() else { panic!("{:?}", found.components) };
+        assert_eq!((part.layer, part.head), (1, Some(0)));
+        // With a period of two the token before is what followed the same token earlier, too.
+        assert!(part.kinds.starts_with(&[Kind::PreviousToken]) && part.kinds.ends_with(&[Kind::Copying]));
+        assert!(found.edges.is_empty(), "{:?}", found.edges);
+    }
+
+    #[test]
+    fn a_model_that_predicts_nothing_has_no_circuit() {
+        let model = Model::Decoder(silent(2));
+        let error = explain(&model, &motifs(5), Some(1.0), &Default::default()).unwrap_err().to_string();
+        assert!(error.contains("no 0.05 below the 1.000 nats of the unigram"), "{error}");
+        let error = explain(&model, &motifs(5)[..1], None, &Default::default()).unwrap_err().to_string();
+        assert!(error.contains("no gain to explain"), "{error}");
+    }
+}

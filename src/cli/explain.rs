@@ -1,0 +1,108 @@
+//! `explain`: which parts of a run's model make its predictions, and how they are wired.
+
+use std::path::PathBuf;
+
+use super::input::{self, Run, RunArgs};
+use crate::analysis::Sample;
+use crate::analysis::circuit::{Explanation, affordable, explain, explained, unigram};
+use crate::backend::{self, Job};
+use crate::data::{Dataset, Role, Vocabulary};
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+use crate::ops;
+use crate::terminal::{print_json, say};
+use crate::training::{RunFolder, dataset_of};
+use crate::weights::native;
+
+/// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, what kind they
+/// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Explains what the model does with this text. [default: with sequences of the run's validation set]
+    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["text_file", "tokens"])]
+    text: Option<String>,
+    /// Reads the text from a file; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    text_file: Option<PathBuf>,
+    /// The text as ids, whatever the vocabulary, as "3 1 4".
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
+    tokens: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Prints circuit.json, and writes no file.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let Run { folder, config, device } = args.run.open(&[])?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let read = match args.text.is_some() || args.text_file.is_some() || args.tokens.is_some() {
+        true => {
+            let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
+            Subject::Given(sample(&tokens)?)
+        }
+        false if folder.is_imported() => {
+            return Err(Error::Input(format!(
+                "the run `{}` was not trained here, so it has no validation sequences: give a text by --text",
+                folder.path().display()
+            )));
+        }
+        false => Subject::Validation(dataset_of(&config, &folder)?),
+    };
+    let explanation = backend::run(&device, Explain(&folder, &read))?;
+    if args.json {
+        print_json(&explanation);
+        return Ok(());
+    }
+    let json = serde_json::to_vec(&explanation).expect("an explanation holds plain values");
+    write_atomically(&folder.path().join("circuit.json"), &json)?;
+    explanation.sentences.iter().for_each(|sentence| say(sentence));
+    Ok(())
+}
+
+/// What was typed, as the sequence that the model reads. What follows its last token is not known.
+fn sample(tokens: &[u32]) -> Result<Sample> {
+    let [_, targets @ ..] = tokens else {
+        return Err(Error::Input("the input is empty: give at least two tokens to explain".into()));
+    };
+    if targets.is_empty() {
+        return Err(Error::Input(
+            "the input is one token long: give at least two, so that one is predicted".into(),
+        ));
+    }
+    let inputs = tokens[..targets.len()].to_vec();
+    Ok(Sample { inputs, targets: targets.to_vec(), roles: vec![Role::Unknown; targets.len()], source: None })
+}
+
+/// What a model is explained on.
+enum Subject {
+    /// A sequence of the user's.
+    Given(Sample),
+    /// Sequences of a run's validation set.
+    Validation(Dataset),
+}
+
+struct Explain<'a>(&'a RunFolder, &'a Subject);
+
+impl Job for Explain<'_> {
+    type Output = Explanation;
+
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
+        let Self(folder, subject) = self;
+        let (model, description) =
+            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let decoder = explained(&model)?;
+        let (samples, unigram) = match subject {
+            Subject::Given(sample) => (vec![sample.clone()], None),
+            Subject::Validation(dataset) => {
+                let samples = affordable(decoder, &dataset.valid);
+                let unigram = unigram(&dataset.train, &samples, description.sizes.vocab);
+                (samples, Some(unigram))
+            }
+        };
+        input::check_length(&description, samples[0].inputs.len(), 0)?;
+        explain(&model, &samples, unigram, &device)
+    }
+}
