@@ -9,6 +9,7 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::files::{check_output, write_output};
 use crate::training::RunFolder;
+use crate::weights::companions::Companions;
 use crate::weights::export::{ExportFormat, export};
 use crate::weights::native;
 
@@ -39,7 +40,8 @@ pub fn run(args: Args) -> Result<()> {
     check_output(&out, "export")?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let (tensors, description) = native::checked(&input::weights(&folder, args.checkpoint)?)?;
-    let export = export(&description, tensors, &vocabulary, args.format)?;
+    let companions = Companions::read(&folder.transformers())?;
+    let export = export(&description, tensors, &vocabulary, &companions, args.format)?;
     let written = write_output(&out, "export", |folder| export.write(folder))?;
     print_paths(args.json, "files", &written);
     Ok(())

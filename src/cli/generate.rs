@@ -12,6 +12,7 @@ use crate::generation::{self, Continuation, Options, Prompt, Sampling};
 use crate::model::Architecture;
 use crate::ops;
 use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
+use crate::weights::companions::Companions;
 use crate::weights::native::{self, Description};
 
 /// Generate a continuation of a prompt, or an answer to it, with a run's best weights.
@@ -97,15 +98,20 @@ impl Job for Generate<'_> {
         let (model, description) =
             native::load_model::<B::InnerBackend>(&input::weights(&run.folder, None)?, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
-        let end = || Vec::from_iter(vocabulary.end());
+        let companions = Companions::read(&run.folder.transformers())?;
+        let begin = || match companions.begin() {
+            Some(begin) if !begin.is_empty() && !answers => begin,
+            _ => Vec::from_iter(vocabulary.end()),
+        };
         let prompt = Prompt {
-            tokens: if answers || given.is_empty() { end() } else { given.to_vec() },
+            tokens: if answers || given.is_empty() { begin() } else { given.to_vec() },
             source: answers.then(|| given.to_vec()),
         };
         input::check_length(&description, prompt.tokens.len(), prompt.source.as_ref().map_or(0, Vec::len))?;
         let mut options = Options {
             sampling: args.sampling,
             max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
+            ends: companions.ends(),
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
         };
@@ -115,7 +121,8 @@ impl Job for Generate<'_> {
             options.samples = all.min(samples_at_once(&description, &options)?);
         }
         // Where something is continued, it is shown with its continuation.
-        let mut shown = if answers { String::new() } else { vocabulary.decode(given) };
+        let seen: Vec<_> = given.iter().copied().filter(|&id| !vocabulary.is_special(id)).collect();
+        let mut shown = if answers { String::new() } else { vocabulary.decode(&seen) };
         if vocabulary.notation() == Notation::Words && !shown.is_empty() {
             shown.push(' ');
         }
@@ -140,7 +147,7 @@ impl Job for Generate<'_> {
             } else if !streams {
                 for (continuation, number) in group.iter().zip(options.first_sample + 1..) {
                     say(&format!("--- sample {number}"));
-                    print_text(&format!("{shown}{}\n", continuation.text));
+                    print_text(&format!("{shown}{}\n", continuation.shown));
                 }
             }
             options.first_sample += options.samples;

@@ -52,6 +52,9 @@ pub fn run(args: Args) -> Result<()> {
     let (folder, _lock) = RunFolder::create(&target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
+        if let Some(companions) = imported.companions.to_json() {
+            write_atomically(&folder.transformers(), &companions)?;
+        }
         native::write(&folder.model(), &imported.tensors, native::entry(&description))?;
         Hashes::of(folder).write(folder)
     })?;

@@ -1,6 +1,8 @@
 //! The text of a continuation as it grows: what can be shown already, and where a stop string
 //! ends it.
 
+use std::ops::Range;
+
 use crate::data::{Notation, Vocabulary};
 
 /// Tokens of the prompt with which the first new one is decoded: a tokenizer may drop the space before
@@ -22,6 +24,8 @@ pub(super) struct Transcript<'a> {
     settled: (usize, usize),
     /// Bytes of the text that were given out.
     shown: usize,
+    /// Those of special tokens, which are not shown.
+    hidden: Vec<Range<usize>>,
 }
 
 impl<'a> Transcript<'a> {
@@ -31,8 +35,10 @@ impl<'a> Transcript<'a> {
             Notation::Words => &[],
             Notation::Characters | Notation::Text => &prompt[prompt.len().saturating_sub(CONTEXT)..],
         };
-        let (tokens, text, ends) = (Vec::new(), String::new(), Vec::new());
-        Self { vocabulary, stops, tokens, text, ends, before: near.to_vec(), settled: (0, 0), shown: 0 }
+        // Nor does one stand behind what begins a text.
+        let before = near.iter().copied().filter(|&token| !vocabulary.is_special(token)).collect();
+        let (tokens, text, ends, hidden) = (Vec::new(), String::new(), Vec::new(), Vec::new());
+        Self { vocabulary, stops, tokens, text, ends, before, settled: (0, 0), shown: 0, hidden }
     }
 
     /// Takes up a token; true where a stop string is complete, which with all behind it is dropped.
@@ -48,6 +54,10 @@ impl<'a> Transcript<'a> {
             None => self.text.push_str(&self.vocabulary.decode(new)),
         }
         self.ends.push(self.text.len());
+        if self.vocabulary.is_special(token) {
+            let (end, name) = (self.text.len(), self.vocabulary.decode(&[token]));
+            self.hidden.extend(self.text.ends_with(&name).then(|| end - name.len()..end));
+        }
         if let Some(end) = self.stop(settled) {
             // A token stays if any of its text does.
             while self.tokens.len() > 1 && self.ends[self.tokens.len() - 2] >= end {
@@ -73,8 +83,8 @@ impl<'a> Transcript<'a> {
     }
 
     /// What can be shown that was not: characters that are whole, and no beginning of a stop
-    /// string, unless the text is `over`.
-    pub(super) fn fresh(&mut self, over: bool) -> &str {
+    /// string, unless the text is `over`; special tokens never.
+    pub(super) fn fresh(&mut self, over: bool) -> String {
         let mut end = self.text.len();
         if !over {
             end = self.text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
@@ -86,7 +96,17 @@ impl<'a> Transcript<'a> {
         }
         let start = self.shown.min(end);
         self.shown = end.max(self.shown);
-        &self.text[start..end]
+        self.visible(start..end)
+    }
+
+    /// A part of the text without the special tokens in it.
+    pub(super) fn visible(&self, Range { mut start, end }: Range<usize>) -> String {
+        let mut seen = String::new();
+        for hidden in &self.hidden {
+            seen += &self.text[start..hidden.start.clamp(start, end)];
+            start = hidden.end.clamp(start, end);
+        }
+        seen + &self.text[start..end]
     }
 }
 
@@ -106,7 +126,7 @@ mod tests {
         let mut shown = String::new();
         for (token, stopped) in [(0, false), (2, false), (3, false), (2, false), (3, false), (4, true)] {
             assert_eq!(transcript.push(token), stopped, "{token}");
-            shown.push_str(transcript.fresh(stopped));
+            shown.push_str(&transcript.fresh(stopped));
             assert!(!shown.ends_with('d') || shown == "acd", "a beginning of a stop string is held back");
         }
         assert_eq!(shown, "acd");
@@ -147,7 +167,7 @@ mod tests {
             for step in 0..1_000 {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 transcript.push((random >> 16) % vocabulary.size() as u32);
-                shown.push_str(transcript.fresh(step == 999));
+                shown.push_str(&transcript.fresh(step == 999));
             }
             let tokens = transcript.tokens.to_vec();
             assert!(transcript.settled.0 > 990, "{:?}", transcript.settled);
@@ -166,13 +186,29 @@ mod tests {
     }
 
     #[test]
+    fn special_tokens_are_in_the_text_and_are_not_shown() {
+        let mut stored = serde_json::to_value(bytes()).unwrap();
+        stored["tokenizer"]["added_tokens"] = serde_json::json!([{"id": 3, "content": "<s>", "special": true,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}]);
+        let vocabulary: Vocabulary = serde_json::from_value(stored).unwrap();
+        let mut transcript = Transcript::new(&vocabulary, &[3], &[]);
+        let mut shown = String::new();
+        for (token, over) in [(3, false), (0, false), (3, false), (1, false), (2, false), (3, true)] {
+            transcript.push(token);
+            shown += &transcript.fresh(over);
+        }
+        assert_eq!((transcript.text.as_str(), shown.as_str()), ("<s>a<s>é<s>", "aé"));
+        assert_eq!(transcript.visible(0..transcript.text.len()), shown);
+    }
+
+    #[test]
     fn a_character_of_several_tokens_is_shown_when_it_is_whole() {
         let vocabulary = bytes();
         let mut transcript = Transcript::new(&vocabulary, &[0], &[]);
         let mut shown = Vec::new();
         for token in [0, 1, 2, 0] {
             transcript.push(token);
-            shown.push(transcript.fresh(false).to_string());
+            shown.push(transcript.fresh(false));
         }
         assert_eq!(shown, ["a", "", "é", "a"]);
     }

@@ -49,6 +49,9 @@ pub struct Options {
     /// Ends a continuation where this id comes; may be repeated.
     #[arg(long = "stop-token", value_name = "ID")]
     pub stop_tokens: Vec<u32>,
+    /// The tokens that end a text, where the run knows more of them than its vocabulary does.
+    #[arg(skip)]
+    pub ends: Option<Vec<u32>>,
     /// Continues after the token that ends a text.
     #[arg(long)]
     pub ignore_end: bool,
@@ -73,6 +76,7 @@ impl Default for Options {
             first_sample: 0,
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
+            ends: None,
             ignore_end: false,
             seed: 0,
             cache: true,
@@ -99,6 +103,9 @@ pub struct Continuation {
     pub tokens: Vec<u32>,
     /// Their text.
     pub text: String,
+    /// Their text without special tokens.
+    #[serde(skip)]
+    pub shown: String,
     /// The model's probability for each of them, before any filter; none where they were not noted.
     pub probabilities: Vec<f64>,
     /// At each step, the likeliest tokens, likeliest first.
@@ -135,7 +142,7 @@ struct Row<'a> {
     written: Continuation,
 }
 
-/// Continues a prompt. `watch` hears by how much text each sample grows, and ends the writing by an error.
+/// Continues a prompt. `watch` hears by how much text each sample grows, special tokens apart, and ends the writing by an error.
 ///
 /// # Errors
 /// [`Error::Input`] where options or prompt cannot be used; [`Error::Shape`] where learned positions end within the
@@ -189,7 +196,7 @@ pub fn write<B: ops::Backend>(
             }
             row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
             let over = row.is_over() || step + 1 == options.max_new;
-            watch(sample, row.transcript.fresh(over))?;
+            watch(sample, &row.transcript.fresh(over))?;
         }
         if written.iter().all(Row::is_over) {
             break;
@@ -213,8 +220,11 @@ impl Row<'_> {
         let uniform = generator(options.seed, Purpose::Sampling, number.map(|number| number as u64)).random();
         let token = options.sampling.choose(logits, &self.all, uniform);
         self.all.push(token);
-        let ends = !options.ignore_end && vocabulary.end() == Some(token);
-        if ends || options.stop_tokens.contains(&token) {
+        let is_end = match &options.ends {
+            Some(ends) => ends.contains(&token),
+            None => vocabulary.end() == Some(token),
+        };
+        if is_end && !options.ignore_end || options.stop_tokens.contains(&token) {
             self.written.ended = StopReason::StopToken;
             return;
         }
@@ -232,11 +242,13 @@ impl Row<'_> {
     }
 
     fn finish(self) -> Continuation {
-        let Self { transcript: Transcript { tokens, text, .. }, mut written, .. } = self;
+        let Self { transcript, mut written, .. } = self;
+        let shown = transcript.visible(0..transcript.text.len());
+        let Transcript { tokens, text, .. } = transcript;
         // A stop string takes tokens back.
         written.probabilities.truncate(tokens.len());
         written.alternatives.truncate(tokens.len());
-        Continuation { tokens, text, ..written }
+        Continuation { tokens, text, shown, ..written }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{with_remedy, write_atomically};
 use crate::ops::{self, Precision};
+use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 
 /// What to do when the disk is full: all but the steps since the last checkpoint is kept.
@@ -70,6 +71,10 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<(RunFol
     let sizes = sizes_of(config, &dataset)?;
     MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
     let weights = first_weights(config, sizes)?;
+    let companions = match config.run.start() {
+        Some(from) => Companions::read(&RunFolder::at(from).transformers())?.to_json(),
+        None => None,
+    };
     hold(&control.signal);
     let (folder, lock) = RunFolder::create(target, |folder| {
         let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
@@ -78,6 +83,9 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<(RunFol
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.vocabulary(), &vocabulary)?;
         write_atomically(&folder.samples(), &samples)?;
+        if let Some(companions) = &companions {
+            write_atomically(&folder.transformers(), companions)?;
+        }
         let metrics_bytes = History::create(&folder.metrics())?;
         let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
         let description = Description { model: config.model.clone(), sizes };

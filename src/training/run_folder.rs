@@ -110,6 +110,11 @@ impl RunFolder {
         self.path.join("vocabulary.json")
     }
 
+    /// `transformers.json`: what else came with imported weights, and leaves with them.
+    pub fn transformers(&self) -> PathBuf {
+        self.path.join("transformers.json")
+    }
+
     /// `samples.json`: a few validation sequences, for the pictures.
     pub fn samples(&self) -> PathBuf {
         self.path.join("samples.json")

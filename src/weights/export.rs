@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::companions::Companions;
 use super::families::{self, Family};
 use super::file::{LazyTensor, transposed};
 use super::native::{self, Description};
@@ -45,7 +46,7 @@ impl Export {
     }
 }
 
-/// A model as files.
+/// A model as files. What transformers' files said of a model that was imported, they say again.
 ///
 /// # Errors
 /// Where the format has no word for what the model computes: names the keys.
@@ -53,6 +54,7 @@ pub fn export(
     description: &Description,
     tensors: Vec<LazyTensor>,
     vocabulary: &Vocabulary,
+    companions: &Companions,
     format: ExportFormat,
 ) -> Result<Export> {
     let own = || serde_json::to_value(description).expect("a description holds plain values");
@@ -66,7 +68,8 @@ pub fn export(
     };
     let (tensors, metadata, config) = match family {
         Some(family) => {
-            let (tensors, config) = families::export(family, description, tensors, end)?;
+            let (tensors, mut config) = families::export(family, description, tensors, end)?;
+            companions.put_ids(&mut config);
             (tensors, for_pytorch(), config)
         }
         None if format == ExportFormat::PytorchNames => {
@@ -78,21 +81,35 @@ pub fn export(
     let stored = json!(vocabulary);
     let mut files = vec![("config.json", pretty(&config)), ("vocabulary.json", pretty(&stored))];
     if family.is_some() {
-        let generation = json!({"_from_model_config": true, "bos_token_id": end, "eos_token_id": end});
+        // As transformers makes it of a config alone.
+        let mut made = json!({
+            "_from_model_config": true,
+            "bos_token_id": config["bos_token_id"],
+            "eos_token_id": config["eos_token_id"],
+        });
+        if let Some(pad) = config.get("pad_token_id").filter(|pad| !pad.is_null()) {
+            made["pad_token_id"] = pad.clone();
+        }
+        let generation = companions.file("generation_config.json").unwrap_or(made);
         files.push(("generation_config.json", pretty(&generation)));
     }
-    if let Some(tokenizer) = tokenizer(&stored) {
+    let tokenizer = tokenizer(&stored);
+    let usual = tokenizer.as_ref().map(|_| {
         let end = end.map(|id| vocabulary.token(id));
-        let config = json!({
+        json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": description.sizes.context,
             "clean_up_tokenization_spaces": false,
             "bos_token": end,
             "eos_token": end,
-        });
-        files.push(("tokenizer.json", pretty(&tokenizer)));
-        files.push(("tokenizer_config.json", pretty(&config)));
-    }
+        })
+    });
+    let of_tokenizer = [
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", companions.file("tokenizer_config.json").or(usual)),
+        ("special_tokens_map.json", companions.file("special_tokens_map.json")),
+    ];
+    files.extend(of_tokenizer.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
     Ok(Export { tensors, metadata, files })
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn_flex::Flex;
 use serde_json::{Value, json};
 
+use super::companions::Companions;
 use super::families::{self, Family};
 use super::file::{LazyTensor, WeightsFile};
 use super::native::{self, Description};
@@ -46,6 +47,8 @@ pub struct Imported {
     pub vocabulary: Vocabulary,
     /// Whether there was a tokenizer or vocabulary.
     pub has_vocabulary: bool,
+    /// What transformers' files beside it say.
+    pub companions: Companions,
 }
 
 /// Opens a model. Without `format` the files say what they hold; without `config`, a `config.json` beside the first
@@ -69,7 +72,12 @@ pub fn import(
         Some(format) => format == ImportFormat::Native,
         None => native::is_own(first),
     };
-    let (tensors, description) = match is_native {
+    let of_tokenizer = match tokenizer {
+        Some(path) if path.is_dir() => path,
+        Some(path) => path.parent().unwrap_or(folder),
+        None => folder,
+    };
+    let (tensors, description, companions) = match is_native {
         true if config.is_some() => {
             return Err(Error::Input(
                 "--config: native weights describe their model themselves: leave it out".into(),
@@ -81,9 +89,9 @@ pub fn import(
         true => {
             // Whether they fit their model is known before any is written, and the model is gone by then.
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
-            (first.tensors()?, description)
+            (first.tensors()?, description, Companions::read(&folder.join("transformers.json"))?)
         }
-        false => read_foreign(&files, format, config)?,
+        false => read_foreign(&files, format, config, of_tokenizer)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
@@ -105,7 +113,7 @@ pub fn import(
     }
     let has_vocabulary = found.is_some();
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
-    Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary })
+    Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
 }
 
 /// What its file must hold.
@@ -116,7 +124,8 @@ fn read_foreign(
     files: &[WeightsFile],
     format: Option<ImportFormat>,
     named: Option<&Path>,
-) -> Result<(Vec<LazyTensor>, Description)> {
+    tokenizer: &Path,
+) -> Result<(Vec<LazyTensor>, Description, Companions)> {
     let first = files[0].path();
     let (tensors, arguments) = checkpoint::read(files, families::is_no_parameter)?;
     let is_nanogpt = arguments.is_some();
@@ -142,7 +151,9 @@ fn read_foreign(
         None if is_nanogpt => Family::Nanogpt,
         Some(ImportFormat::Native) | None => Family::named_by(&config, place)?,
     };
-    families::import(family, tensors, (&config, place), first)
+    let (tensors, description) = families::import(family, tensors, (&config, place), first)?;
+    let companions = Companions::beside(&config, place, &first.with_file_name(""), tokenizer)?;
+    Ok((tensors, description, companions))
 }
 
 #[cfg(test)]

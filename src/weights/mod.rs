@@ -5,12 +5,14 @@
 //! | [`mod@file`] | the bytes of a weights file, and the tensors in it |
 //! | [`native`] | the project's own naming: each parameter under its path in the model |
 //! | [`checkpoint`] | the tensors of other programs' files: safetensors, shards, PyTorch |
+//! | [`companions`] | what else those files say: special tokens, how texts are generated |
 //! | [`families`] | the names and configs of other programs' models: GPT-2, Llama and those like it |
 //! | [`export`](mod@export) | a model as files for another program |
 //! | [`import`](mod@import) | a model out of another program's files |
 //! | [`tokenizer`] | the tokenizer that comes along |
 
 pub mod checkpoint;
+pub mod companions;
 pub mod export;
 pub mod families;
 pub mod file;

@@ -173,13 +173,18 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
 
 /// Refuses to import: one line that has all `parts`, exit code 2 and no folder.
 fn refuses(place: &Path, arguments: &[&str], parts: &[&str]) {
-    let output = run(place, &[&["import", "--backend", "ndarray", "--run", "run"], arguments].concat());
+    refuses_as(place, "run", arguments, parts);
+}
+
+/// As [`refuses`], to import as the run `name`.
+fn refuses_as(place: &Path, name: &str, arguments: &[&str], parts: &[&str]) {
+    let output = run(place, &[&["import", "--backend", "ndarray", "--run", name], arguments].concat());
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
     for part in parts {
         assert!(said.contains(part), "{arguments:?} should say {part:?}: {said}");
     }
-    assert!(!place.join("run").exists(), "{arguments:?}");
+    assert!(!place.join(name).exists(), "{arguments:?}");
 }
 
 #[test]
@@ -523,13 +528,29 @@ fn agrees_with_transformers(place: &Path, folder: &Path) {
     let prompt = typed(&greedy[..5]);
     for cache in [&[][..], &["--no-cache"]] {
         let generate = ["generate", name, "--tokens", &prompt, "--max-new", "32", "--greedy", "--json"];
-        let written = json(place, &[&generate[..], cache].concat());
+        let written = json(place, &[&generate[..], &["--ignore-end"], cache].concat());
         assert_eq!(flat(&written["samples"][0]["tokens"]), greedy[5..], "{name} {cache:?}");
+        let (_, generated) = expected.numbers("generated");
+        let written = json(place, &[&generate[..], cache].concat())["samples"][0].take();
+        let before_the_end = &generated[5..generated.len() - 1];
+        assert_eq!(
+            (flat(&written["tokens"]), &written["ended"]),
+            (before_the_end.to_vec(), &json!("stop_token"))
+        );
     }
 
     let exported = run(place, &["export", name, "--format", "transformers"]);
     assert!(exported.status.success(), "{name}: {}", text(&exported.stderr));
     let export = place.join(name).join("export/transformers");
+    let contents = |folder: &Path, file: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
+    };
+    let [there, here] = [folder, &export].map(|folder| {
+        let config = contents(folder, "config.json");
+        let ids = ["bos_token_id", "eos_token_id", "pad_token_id"].map(|key| config[key].clone());
+        (ids, contents(folder, "generation_config.json"))
+    });
+    assert_eq!(there, here, "{name}");
     let again = format!("{name}-again");
     assert!(run(place, &["import", export.to_str().unwrap(), "--run", &again]).status.success());
     let bytes = |run: &str| fs::read(place.join(run).join("model.safetensors")).unwrap();
@@ -634,6 +655,115 @@ fn an_exported_tokenizer_is_read_by_transformers_and_comes_back() {
             assert_eq!(self::ids(place.path(), &again, text), ids, "{text:?}");
         }
     }
+}
+
+#[test]
+fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_came() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path().join("model");
+    fs::create_dir(&folder).unwrap();
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/families/llama");
+    for name in ["config.json", "generation_config.json", "model.safetensors"] {
+        fs::copy(peers.join(name), folder.join(name)).unwrap();
+    }
+    // Letters; 12, which ends a text, and 25, which the tokenizer puts before one, are special.
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false})
+    };
+    let name = |(letter, id): (char, u32)| match id {
+        12 => ("</s>".to_string(), json!(id)),
+        25 => ("<s>".to_string(), json!(id)),
+        _ => (letter.to_string(), json!(id)),
+    };
+    let vocab = serde_json::Map::from_iter(('a'..='}').zip(0..).map(name));
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+        "added_tokens": [special(12, "</s>"), special(25, "<s>")], "decoder": {"type": "Fuse"},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [25], "tokens": ["<s>"]}}},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    });
+    let write =
+        |name: &str, value: &serde_json::Value| fs::write(folder.join(name), value.to_string()).unwrap();
+    write("tokenizer.json", &tokenizer);
+    write(
+        "tokenizer_config.json",
+        &json!({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "padding_side": "left"}),
+    );
+    write(
+        "special_tokens_map.json",
+        &json!({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}}),
+    );
+    let done = |arguments: &[&str]| {
+        let output = run(place.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    done(&["import", "model", "--run", "run"]);
+    assert_eq!(ids(place.path(), "run", "ab"), json!([25, 0, 1]));
+    let inspected = json(place.path(), &["inspect", "run", "--text", "ab", "--no-ablation", "--json"]);
+    assert_eq!(inspected["tokens"], json!([25, 0, 1]), "{inspected}");
+
+    let prompt = typed(&Expected::read(&peers).numbers("greedy").1[..5]);
+    let generate = ["generate", "run", "--tokens", &prompt, "--greedy", "--max-new", "20"];
+    let sample =
+        |more: &[&str]| json(place.path(), &[&generate[..], &["--json"], more].concat())["samples"][0].take();
+    let (stopped, on) = (sample(&[]), sample(&["--ignore-end"]));
+    assert_eq!((&stopped["ended"], flat(&stopped["tokens"]).len()), (&json!("stop_token"), 7));
+    assert_eq!(flat(&on["tokens"]).len(), 20);
+    let exact = on["text"].as_str().unwrap();
+    assert!(exact.contains("</s>"), "{exact}");
+    let shown = done(&[&generate[..], &["--ignore-end"]].concat());
+    assert!(shown.trim_end().ends_with(&exact.replace("</s>", "").replace("<s>", "")), "{shown}: {exact}");
+    let given = json(place.path(), &["generate", "run", "--prompt", "ab", "--max-new", "1", "--json"]);
+    assert_eq!(given["samples"][0]["prompt"], json!([25, 0, 1]));
+    let shown = done(&["generate", "run", "--prompt", "ab", "--max-new", "1", "--samples", "2"]);
+    assert!(shown.starts_with("--- sample 1\nab"), "{shown}");
+    // Without a prompt: what begins a text.
+    assert_eq!(
+        sample_of(place.path(), &["--greedy", "--max-new", "3"]),
+        sample_of(place.path(), &["--tokens", "3", "--greedy", "--max-new", "3"])
+    );
+
+    fs::write(place.path().join("text.txt"), "abcabcabd".repeat(60)).unwrap();
+    let sets = ["data.path=text.txt", "data.length=12", "training.steps=1"].map(|set| ["--set", set]);
+    done(
+        &[&["train", "--from", "run", "--run", "tuned", "--backend", "ndarray"], sets.as_flattened()]
+            .concat(),
+    );
+    for name in ["run", "tuned"] {
+        done(&["export", name, "--format", "transformers", "--out", &format!("{name}-out")]);
+        let contents = |folder: &Path, file: &str| -> serde_json::Value {
+            serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap()
+        };
+        let export = place.path().join(format!("{name}-out"));
+        for file in
+            ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
+        {
+            assert_eq!(contents(&export, file)["model"]["vocab"], contents(&folder, file)["model"]["vocab"]);
+            if file != "tokenizer.json" {
+                assert_eq!(contents(&export, file), contents(&folder, file), "{name}: {file}");
+            }
+        }
+        for (key, id) in [("bos_token_id", 3), ("eos_token_id", 1), ("pad_token_id", 6)] {
+            assert_eq!(contents(&export, "config.json")[key], id, "{name}: {key}");
+        }
+    }
+
+    write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
+    let said =
+        "generation_config.json: `eos_token_id` is [1,\"x\"]: expected the id of a token, or a list of ids";
+    refuses_as(place.path(), "again", &["model"], &[said]);
+    fs::write(folder.join("generation_config.json"), "{\n\"a\": }").unwrap();
+    refuses_as(place.path(), "again", &["model"], &["generation_config.json:2:"]);
+}
+
+/// The new tokens of the one sample that the run `run` writes.
+fn sample_of(place: &Path, arguments: &[&str]) -> serde_json::Value {
+    json(place, &[&["generate", "run", "--json"], arguments].concat())["samples"][0]["tokens"].take()
 }
 
 /// The most memory that the program takes, in bytes, as Linux counts it.

@@ -4,15 +4,17 @@
     python tests/peers/families.py compare EXPORT EXPECTED [EXPORT EXPECTED...]
 
 `make` writes a folder for each NAME (all, if none is given): the model as `save_pretrained` does, and
-expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time], and
-`greedy`, the first five tokens of the first row and 32 that follow. `compare` loads what was exported, which must
-give no warning and the same numbers, as far as they are given. The folders families/llama and families/qwen3 beside this file were made by
+expected.safetensors with `tokens` [batch, time], `logits`, `attentions` [layers, batch, heads, time, time],
+`greedy`, the first five tokens of the first row and 32 that follow, and `generated`, as many of them as `generate` gives
+before one of them ends the text. `compare` loads what was exported, which must give no warning and the same numbers and
+tokens, as far as they are given. The folders families/llama and families/qwen3 beside this file were made by
 
     python tests/peers/families.py make tests/peers/families llama qwen3
 
 Exit code 77: transformers is not installed.
 """
 
+import json
 import logging
 import sys
 import warnings
@@ -29,8 +31,7 @@ except ImportError as missing:
     sys.exit(77)
 
 SIZES = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-             num_key_value_heads=1, max_position_embeddings=128, bos_token_id=None, eos_token_id=None,
-             pad_token_id=None)
+             num_key_value_heads=1, max_position_embeddings=128, pad_token_id=None)
 # Of the eight planes of a head some keep their speed, one lies between, and the others are slowed down.
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
@@ -56,7 +57,7 @@ MODELS = {
     "qwen3-untied": (Qwen3Config(**SIZES, head_dim=16), torch.bfloat16),
     "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 1]), torch.float32),
     "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
-                        activation_function="relu", bos_token_id=None, eos_token_id=None), torch.float32),
+                        activation_function="relu"), torch.float32),
 }
 
 
@@ -68,6 +69,15 @@ def attend(model, tokens):
 
 def load(folder, **options):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **options)
+
+
+def generate(model, greedy):
+    prompt = greedy[None, :5].long()
+    return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=32, do_sample=False)[0]
+
+
+def put(path, ids):
+    path.write_text(json.dumps(json.loads(path.read_text()) | ids, indent=2) + "\n")
 
 
 def make(folder, name):
@@ -90,11 +100,19 @@ def make(folder, name):
         greedy = torch.cat([greedy, attend(model, greedy)[0][:, -1].argmax(-1, keepdim=True)], 1)
     # Not one token over and over.
     assert len(greedy[0, 5:].unique()) > 3, (name, greedy)
+    # One of them that comes late ends a text, which generation_config.json alone says.
+    new = list(dict.fromkeys(greedy[0, 5:17].tolist()))
+    unused = next(id for id in range(29) if id not in greedy)
+    ids = dict(bos_token_id=3, eos_token_id=unused, pad_token_id=6)
+    put(folder / name / "config.json", ids)
+    put(folder / name / "generation_config.json", ids | dict(eos_token_id=[unused, new[-1]]))
+    generated = generate(load(folder / name).eval(), greedy[0])
+    assert 7 < len(generated) <= 17, (name, generated)
     if name.endswith("pytorch"):
         torch.save(model.state_dict(), folder / name / "pytorch_model.bin")
         (folder / name / "model.safetensors").unlink()
     save_file({"tokens": tokens.int(), "logits": logits.contiguous(), "attentions": attentions.contiguous(),
-               "greedy": greedy[0].int().contiguous()}, folder / name / "expected.safetensors")
+               "greedy": greedy[0].int().contiguous(), "generated": generated.int()}, folder / name / "expected.safetensors")
 
 
 def compare(export, expected):
@@ -116,6 +134,9 @@ def compare(export, expected):
         difference = ((value - expected[key]).abs().max() / expected[key].abs().max()).item()
         print(f"{export}: {model.config.model_type}: largest difference of {key}: {difference:.1e}")
         assert difference < 1e-5, (export, key, difference)
+    if "generated" in expected:
+        generated = generate(model, expected["greedy"])
+        assert generated.tolist() == expected["generated"].tolist(), (export, generated, expected["generated"])
 
 
 command, *arguments = sys.argv[1:]

@@ -9,6 +9,7 @@ use burn_ndarray::NdArray;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
 use causal_attention::model::Inputs;
 use causal_attention::ops;
+use causal_attention::weights::companions::Companions;
 use causal_attention::weights::export::{ExportFormat, export};
 use causal_attention::weights::file::LazyTensor;
 use causal_attention::weights::import::{Imported, import};
@@ -87,7 +88,10 @@ fn an_export_and_its_import_are_equal_in_every_bit() {
     let (Imported { description, vocabulary, tensors: lazy, .. }, tensors) = imported(&case, "");
     let exported = |format| {
         let folder = tempfile::tempdir().unwrap();
-        export(&description, lazy.clone(), &vocabulary, format).unwrap().write(folder.path()).unwrap();
+        export(&description, lazy.clone(), &vocabulary, &Companions::default(), format)
+            .unwrap()
+            .write(folder.path())
+            .unwrap();
         folder
     };
     for format in [ExportFormat::Gpt2, ExportFormat::Transformers, ExportFormat::Safetensors] {

@@ -125,7 +125,10 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
         return Err(Error::file(&files[0].text.path, problem));
     }
     let end = vocabulary.end().filter(|_| files.len() > 1);
+    // A file is a text by itself; the windows that are cut of it later are not.
+    let [before, _] = vocabulary.around();
     for file in files {
+        ids.extend(before);
         let (mut pieces, mut place) = (file.pieces()?, (1, 1));
         loop {
             let texts = pieces.by_ref().take(AT_ONCE).collect::<Result<Vec<String>>>()?;

@@ -121,6 +121,24 @@ fn files_of_a_folder_are_joined_by_line_breaks_or_end_tokens() {
 }
 
 #[test]
+fn each_file_and_none_of_its_windows_starts_with_what_a_tokenizer_puts_before_a_text() {
+    let texts = Texts::new(&[("a", &b"one two\n"[..]), ("b", b"three four five\n")]);
+    let config = DataConfig { length: 1, tokens: Tokens::Bpe, ..texts.config("") };
+    let mut stored = serde_json::to_value(load(&config, 0).unwrap().vocabulary).unwrap();
+    stored["tokenizer"]["post_processor"] = serde_json::json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "B", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"B": {"id": "B", "ids": [0], "tokens": ["B"]}},
+    });
+    let vocabulary = serde_json::from_value(stored).unwrap();
+    let dataset = load_with(&config, 0, &vocabulary).unwrap();
+    let [begin, end] = [0, vocabulary.end().unwrap()].map(|id| vocabulary.token(id));
+    let expected = format!("{begin}one two\n{end}{begin}three four five\n{end}");
+    assert_eq!(read_back(&dataset), expected);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_as_text_is_named_with_the_place() {
     let texts = Texts::new(&[
         ("empty", b""),

@@ -20,6 +20,28 @@ impl Vocabulary {
         Ok(encoded.swap_remove(0))
     }
 
+    /// As [`encode`](Self::encode), a text that stands by itself: with what a tokenizer puts before it and behind it.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
+        let [before, behind] = self.around();
+        Ok([before, &self.encode(text)?, behind].concat())
+    }
+
+    /// What a tokenizer puts before a text that stands by itself, and behind it.
+    pub fn around(&self) -> [&[u32]; 2] {
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) => tokenizer.around.each_ref().map(Vec::as_slice),
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => [&[], &[]],
+        }
+    }
+
+    /// Whether an id is that of a tokenizer's special token, which is no part of a text.
+    pub fn is_special(&self, id: u32) -> bool {
+        matches!(&*self.0, Kind::Tokenizer(tokenizer) if tokenizer.is_special(id))
+    }
+
     /// The ids of each text, by a tokenizer in parallel, without a look at the characters that are
     /// [unknown](Self::unknown), which are left out.
     ///

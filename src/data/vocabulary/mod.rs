@@ -292,6 +292,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_tokenizer_puts_around_a_text_stands_around_a_whole_one_alone() {
+        let mut stored = serde_json::to_value(tokenizer()).unwrap();
+        let special = |id: u32| serde_json::json!({"SpecialToken": {"id": format!("t{id}"), "type_id": 0}});
+        let ids = |id: u32| {
+            (format!("t{id}"), serde_json::json!({"id": format!("t{id}"), "ids": [id], "tokens": ["t"]}))
+        };
+        stored["tokenizer"]["post_processor"] = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [special(6), {"Sequence": {"id": "A", "type_id": 0}}, special(4)],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": serde_json::Map::from_iter([ids(6), ids(4)]),
+        });
+        let framed: Vocabulary = serde_json::from_value(stored).unwrap();
+        assert_eq!(framed.around(), [[6], [4]]);
+        assert_eq!(framed.encode_whole("ab").unwrap(), [6, 3, 4]);
+        assert_eq!(framed.encode_whole("").unwrap(), [6, 4]);
+        assert_eq!(framed.encode("ab").unwrap(), [3]);
+        assert_eq!(tokenizer().encode_whole("ab").unwrap(), [3], "a tokenizer may put nothing there");
+        assert_eq!((framed.is_special(6), framed.is_special(4)), (true, false));
+    }
+
+    #[test]
     fn ids_with_large_holes_are_refused() {
         let error = pairs(r#""a": 0, "b": 1, "ab": 4000000000"#, "").unwrap_err().to_string();
         assert!(error.contains("numbers its 3 tokens up to 4000000000"), "{error}");

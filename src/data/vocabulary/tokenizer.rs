@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{
-    DecoderWrapper, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType,
-    PreTokenizedString, PreTokenizer, Tokenizer,
+    DecoderWrapper, Encoding, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential,
+    OffsetType, PreTokenizedString, PreTokenizer, Token, Tokenizer,
 };
 
 use crate::error::{Error, Result};
@@ -27,6 +27,8 @@ pub(super) struct TextTokenizer {
     /// The number that all ids are below.
     pub size: usize,
     pub end: Option<u32>,
+    /// The tokens that it puts before a text and behind it, as Llama's puts one that begins it.
+    pub around: [Vec<u32>; 2],
     /// Whether a character, by its code point, is known to have tokens.
     known: Mutex<Vec<bool>>,
 }
@@ -61,7 +63,17 @@ impl TextTokenizer {
         let json = serde_json::to_value(&tokenizer)
             .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
         let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
-        Ok(Self { tokenizer, json, size, end, known: Mutex::default() })
+        let around = around(&tokenizer)?;
+        Ok(Self { tokenizer, json, size, end, around, known: Mutex::default() })
+    }
+
+    /// Whether an id is that of a special token, which is no part of a text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.tokenizer
+            .get_added_vocabulary()
+            .get_added_tokens_decoder()
+            .get(&id)
+            .is_some_and(|token| token.special)
     }
 
     /// The first character of a text that is left out, and its byte: byte pair encoding without a token for the
@@ -118,6 +130,17 @@ impl TextTokenizer {
             _ => None,
         }
     }
+}
+
+/// What a tokenizer puts before a text and behind it, seen by what it makes of a text of one token.
+fn around(tokenizer: &Tokenizer) -> Result<[Vec<u32>; 2]> {
+    let text = Encoding::from_tokens(vec![Token::new(0, "x".into(), (0, 1))], 0);
+    let whole = tokenizer
+        .post_process(text, None, true)
+        .map_err(|error| Error::Input(format!("the tokenizer's post_processor fails: {error}")))?;
+    let (ids, is_put) = (whole.get_ids(), whole.get_special_tokens_mask());
+    let before = is_put.iter().take_while(|&&is_put| is_put == 1).count();
+    Ok([ids[..before].to_vec(), ids.get(before + 1..).unwrap_or_default().to_vec()])
 }
 
 /// A tokenizer by byte pair encoding whose tokens are names of bytes, as GPT-2's is.

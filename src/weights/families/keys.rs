@@ -24,7 +24,12 @@ impl<'a> Keys<'a> {
         let entries = config.as_object();
         let entries =
             entries.ok_or_else(|| Error::file(place, "holds no object, which the config of a model is"))?;
-        Ok(Self { entries, within: None, place })
+        Ok(Self::of(entries, place))
+    }
+
+    /// Keys that stand at `place`.
+    pub fn of(entries: &'a Map<String, Value>, place: &'a Path) -> Self {
+        Self { entries, within: None, place }
     }
 
     /// What is wrong with the config.
@@ -101,6 +106,15 @@ impl<'a> Keys<'a> {
     /// A list.
     pub fn list(&self, key: &str) -> Result<Option<&'a [Value]>> {
         self.typed(key, "a list", |value| value.as_array().map(Vec::as_slice))
+    }
+
+    /// Refuses what is neither the id of a token nor a list of ids.
+    pub fn ids(&self, key: &str) -> Result<()> {
+        let is_id = |value: &Value| value.as_u64().is_some_and(|id| id <= u64::from(u32::MAX));
+        let is_right =
+            |value: &Value| is_id(value) || value.as_array().is_some_and(|ids| ids.iter().all(is_id));
+        self.typed(key, "the id of a token, or a list of ids", |value| is_right(value).then_some(()))
+            .map(drop)
     }
 
     /// The keys of an object within.

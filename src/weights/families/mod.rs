@@ -10,7 +10,7 @@
 
 mod entry;
 mod gpt2;
-mod keys;
+pub(super) mod keys;
 mod llama;
 mod rope;
 

@@ -1,0 +1,108 @@
+//! What transformers keeps beside weights and tokenizer: which tokens begin a text, end it and fill up a batch, how
+//! texts are generated, and how the tokenizer is called. An import brings it along, a run keeps it in
+//! `transformers.json`, and an export writes it as it came.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::families::keys::Keys;
+use crate::error::Result;
+use crate::files::read_json;
+
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+/// Those that lie beside the tokenizer.
+const OF_TOKENIZER: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
+
+/// The keys of `config.json` and `generation_config.json` that name tokens: an id each, a list of ids, or null.
+const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// The contents of the files, each under its name; of `config.json` the ids alone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Companions(BTreeMap<String, Map<String, Value>>);
+
+impl Companions {
+    /// Those of a model whose config stands at `place`, from the folder of its weights and that of its tokenizer.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or says something else where an id belongs.
+    pub fn beside(config: &Value, place: &Path, weights: &Path, tokenizer: &Path) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        let ids: Map<_, _> =
+            IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone()))).collect();
+        check(&ids, place)?;
+        if !ids.is_empty() {
+            files.insert(CONFIG.to_string(), ids);
+        }
+        for (folder, name) in
+            [(weights, GENERATION)].into_iter().chain(OF_TOKENIZER.map(|name| (tokenizer, name)))
+        {
+            let path = folder.join(name);
+            if path.is_file() {
+                let contents = read_json(&path, "an object, as transformers writes it")?;
+                check(&contents, &path)?;
+                files.insert(name.to_string(), contents);
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// Those that a run keeps at `path`; none where there is no such file.
+    ///
+    /// # Errors
+    /// As [`Self::beside`].
+    pub fn read(path: &Path) -> Result<Self> {
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let read: Self = read_json(path, "what transformers keeps beside weights and tokenizer")?;
+        read.0.values().try_for_each(|contents| check(contents, path))?;
+        Ok(read)
+    }
+
+    /// As the file that a run keeps; nothing where there is nothing to keep.
+    pub fn to_json(&self) -> Option<Vec<u8>> {
+        let json = || serde_json::to_vec_pretty(self).expect("JSON can be written");
+        (!self.0.is_empty()).then(json)
+    }
+
+    /// The tokens that begin a text; unless nothing is said.
+    pub fn begin(&self) -> Option<Vec<u32>> {
+        self.ids("bos_token_id")
+    }
+
+    /// The tokens that end one; unless nothing is said.
+    pub fn ends(&self) -> Option<Vec<u32>> {
+        self.ids("eos_token_id")
+    }
+
+    /// Where there is a `generation_config.json`, it alone counts, as for transformers.
+    fn ids(&self, key: &str) -> Option<Vec<u32>> {
+        let value = match self.0.get(GENERATION) {
+            Some(generation) => generation.get(key).unwrap_or(&Value::Null),
+            None => self.0.get(CONFIG)?.get(key)?,
+        };
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        Some(values.iter().filter_map(Value::as_u64).filter_map(|id| id.try_into().ok()).collect())
+    }
+
+    /// Puts the ids of `config.json` in the place of those that stand there.
+    pub fn put_ids(&self, config: &mut Value) {
+        if let (Some(config), Some(ids)) = (config.as_object_mut(), self.0.get(CONFIG)) {
+            config.extend(ids.clone());
+        }
+    }
+
+    /// The contents of a file, where it came along.
+    pub fn file(&self, name: &str) -> Option<Value> {
+        self.0.get(name).cloned().map(Value::Object)
+    }
+}
+
+/// Refuses what is no id where one belongs. What fills up a batch is never read here, and is -1 in some files.
+fn check(contents: &Map<String, Value>, place: &Path) -> Result<()> {
+    IDS[..2].iter().try_for_each(|key| Keys::of(contents, place).ids(key))
+}
