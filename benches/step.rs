@@ -102,7 +102,7 @@ impl Bare {
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
         let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
         let config = TrainingConfig { max_gradient_norm: 0.0, ..TrainingConfig::default() };
-        let optimizer = Optimizer::new(&config);
+        let optimizer = Optimizer::new(&config, &ModelConfig::default());
         Self {
             trainee: Some(Trainee::new(model, &config)),
             optimizer,

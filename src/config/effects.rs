@@ -25,7 +25,8 @@ impl Config {
         let has_blocks = model.architecture != Architecture::OneLayer;
         let is_rotary = has_blocks && model.position == PositionScheme::Rotary;
         let is_sgd = training.optimizer == OptimizerKind::Sgd;
-        let decays = training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
+        let is_muon = training.optimizer == OptimizerKind::Muon;
+        let decays = is_muon || training.optimizer == OptimizerKind::Adamw || training.weight_decay == 0.0;
         // Who alone reads a key that nothing reads here.
         let reader = |key: &str| {
             Some(match key {
@@ -62,9 +63,13 @@ impl Config {
                     "`model.embedding_norm` = true"
                 }
                 "model.head_bias" if model.tie_embeddings && has_blocks => "`model.tie_embeddings` = false",
-                "training.beta1" | "training.beta2" | "training.epsilon" if is_sgd => "Adam and AdamW",
-                "training.momentum" if !is_sgd => "SGD",
-                "training.weight_decay" if !decays => "AdamW",
+                "training.beta1" | "training.beta2" | "training.epsilon" if is_sgd => "Adam, AdamW and Muon",
+                "training.momentum" if !is_sgd && !is_muon => "SGD and Muon",
+                "training.momentum_warmup" if !is_muon => "Muon",
+                "training.weight_decay" if !decays => "AdamW and Muon",
+                "training.cooldown" if training.schedule != ScheduleKind::Trapezoid => {
+                    "`training.schedule` = \"trapezoid\""
+                }
                 "training.min_learning_rate" if training.schedule == ScheduleKind::Constant => {
                     "schedules that fall"
                 }

@@ -243,7 +243,8 @@ mod tests {
                 );
             }
         }
-        let optimizer = "# The optimizer.\n# One of \"adamw\", \"adam\", \"sgd\".\noptimizer = \"adamw\"\n";
+        let optimizer =
+            "# The optimizer.\n# One of \"adamw\", \"adam\", \"sgd\", \"muon\".\noptimizer = \"adamw\"\n";
         assert!(text.contains(optimizer), "{text}");
         assert!(text.contains("\nepsilon = 1e-8\n"), "{text}");
     }

@@ -48,6 +48,8 @@ pub struct TrainingConfig {
     /// Linear warm-up: a fraction of the run when below 1, else steps. 0.05: Adam's second moments
     /// are settled by then.
     pub warmup: f64,
+    /// The fall at the end of a trapezoid: a fraction of the run when below 1, else steps. 0.4: what short runs want.
+    pub cooldown: f64,
     /// The learning rate that a falling schedule ends at. 1e-4: a tenth of the highest.
     pub min_learning_rate: f64,
     /// Decoupled weight decay, on matrices only. 0.01: PyTorch's.
@@ -58,8 +60,11 @@ pub struct TrainingConfig {
     pub beta2: f64,
     /// Added to the denominator of Adam. 1e-8: PyTorch's.
     pub epsilon: f64,
-    /// Momentum of SGD. 0.9: the usual.
-    pub momentum: f64,
+    /// Momentum of SGD, and of Muon. Left out: 0.9 for SGD, 0.95 for Muon, the usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub momentum: Option<f64>,
+    /// Steps in which Muon's momentum rises from 0.85. 0: it has its value from the first.
+    pub momentum_warmup: usize,
     /// Gradients are clipped to this global norm. 0: no clipping.
     pub max_gradient_norm: f64,
     /// Weight of the uniform distribution in the target. 0: none.
@@ -94,6 +99,9 @@ pub enum OptimizerKind {
     Adam,
     /// Stochastic gradient descent with momentum.
     Sgd,
+    /// Muon (Jordan et al., 2024) for the matrices of attention and feed-forward layers, AdamW for embeddings, head,
+    /// norms and biases, both by one learning rate (Liu et al., 2025, arXiv 2502.16982).
+    Muon,
 }
 
 /// The course of the learning rate after the warm-up.
@@ -108,6 +116,9 @@ pub enum ScheduleKind {
     Cosine,
     /// `learning_rate sqrt((warmup + 1) / (step + 1))`, never below `min_learning_rate`.
     InverseSqrt,
+    /// `learning_rate`, then linear decay to `min_learning_rate` over the last `cooldown` steps (Zhai et al., 2022, arXiv
+    /// 2106.04560; Hägele et al., 2024, arXiv 2405.18392).
+    Trapezoid,
 }
 
 /// A metric of `metrics.csv` that early stopping can monitor, at each validation: what the validation
@@ -144,12 +155,14 @@ impl Default for TrainingConfig {
             learning_rate: 1e-3,
             schedule: ScheduleKind::Cosine,
             warmup: 0.05,
+            cooldown: 0.4,
             min_learning_rate: 1e-4,
             weight_decay: 0.01,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
-            momentum: 0.9,
+            momentum: None,
+            momentum_warmup: 0,
             max_gradient_norm: 1.0,
             label_smoothing: 0.0,
             validate_every: 0,
@@ -186,6 +199,7 @@ impl TrainingConfig {
             ("training.log_every", self.log_every, MOST_STEPS),
             ("training.batch_size", self.batch_size, MOST_SEQUENCES),
             ("training.accumulate", self.accumulate, MOST_SEQUENCES),
+            ("training.momentum_warmup", self.momentum_warmup.max(1), MOST_STEPS),
         ] {
             Error::check_range(key, value, 1, most)?;
         }
@@ -196,6 +210,7 @@ impl TrainingConfig {
             ("training.learning_rate", self.learning_rate, above_0),
             ("training.epsilon", self.epsilon, above_0),
             ("training.warmup", self.warmup, from_0),
+            ("training.cooldown", self.cooldown, from_0),
             ("training.min_learning_rate", self.min_learning_rate, from_0),
             ("training.weight_decay", self.weight_decay, from_0),
             ("training.max_gradient_norm", self.max_gradient_norm, from_0),
@@ -203,20 +218,53 @@ impl TrainingConfig {
             ("training.max_minutes", self.max_minutes, from_0),
             ("training.beta1", self.beta1, part),
             ("training.beta2", self.beta2, part),
-            ("training.momentum", self.momentum, part),
+            ("training.momentum", self.momentum(), part),
             ("training.label_smoothing", self.label_smoothing, part),
         ] {
             if !(least..=most).contains(&value) {
                 return Err(Error::key(key, value, problem));
             }
         }
-        if self.warmup > MOST_STEPS as f64 {
-            let problem = "is longer than any run: give steps, or a fraction of the run below 1";
-            return Err(Error::key("training.warmup", self.warmup, problem));
+        for (key, value) in [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)] {
+            if value > MOST_STEPS as f64 {
+                let problem = "is longer than any run: give steps, or a fraction of the run below 1";
+                return Err(Error::key(key, value, problem));
+            }
         }
         if self.schedule != ScheduleKind::Constant && self.min_learning_rate > self.learning_rate {
             let problem = format!("must not exceed `training.learning_rate` = {}", self.learning_rate);
             return Err(Error::key("training.min_learning_rate", self.min_learning_rate, problem));
+        }
+        Ok(())
+    }
+
+    /// The momentum of the optimizer, where it has one.
+    pub fn momentum(&self) -> f64 {
+        self.momentum.unwrap_or(if self.optimizer == OptimizerKind::Muon { 0.95 } else { 0.9 })
+    }
+
+    /// Steps of the warm-up and of a trapezoid's fall in a run of `total` steps.
+    pub fn ramps(&self, total: usize) -> [usize; 2] {
+        [self.warmup, self.cooldown].map(|length| match length {
+            fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
+            steps => steps.round() as usize,
+        })
+    }
+
+    /// Whether the parts of the schedule fit into a run of `total` steps.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where a trapezoid is longer than the run.
+    pub fn check_schedule(&self, total: usize) -> Result<()> {
+        let [warmup, cooldown] = self.ramps(total);
+        if self.schedule == ScheduleKind::Trapezoid && warmup.saturating_add(cooldown) > total {
+            let problem = format!(
+                "is too long: with `training.warmup` = {} the trapezoid takes {} of the run's {}: shorten one",
+                self.warmup,
+                counted(warmup.saturating_add(cooldown), "step"),
+                counted(total, "step")
+            );
+            return Err(Error::key("training.cooldown", self.cooldown, problem));
         }
         Ok(())
     }

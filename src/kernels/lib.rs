@@ -15,6 +15,7 @@
 //! | [`embedding`] | token embedding with learned positions |
 //! | [`dropout`] | dropout whose mask is computed again instead of being stored |
 //! | [`optimizer`] | AdamW with clipping by the global norm |
+//! | [`muon`] | Muon, which makes the momentum of a matrix orthogonal |
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
 //! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
@@ -47,6 +48,7 @@ pub mod loss;
 mod math;
 mod matmul;
 pub mod matrix;
+pub mod muon;
 pub mod norm;
 pub mod optimizer;
 mod parallel;

@@ -59,12 +59,17 @@ pub fn global_norm(gradients: &[&[f32]]) -> f64 {
     sum.sqrt()
 }
 
+/// What gradients are multiplied by whose norm together is `norm`.
+pub(super) fn clip(max_norm: Option<f64>, norm: f64) -> f32 {
+    max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)) as f32
+}
+
 /// Makes one step, given the global norm, which may cover more parameters than these.
 ///
 /// # Panics
 /// If a parameter's parts differ in length.
 pub fn step(settings: &AdamW, norm: f64, parameters: &mut [Parameter]) {
-    let clip = settings.max_norm.map_or(1.0, |most| (most / (norm + 1e-6)).min(1.0)) as f32;
+    let clip = clip(settings.max_norm, norm);
     let mut pieces = Vec::new();
     for parameter in parameters {
         let length = parameter.values.len();

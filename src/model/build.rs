@@ -24,7 +24,7 @@ impl ModelConfig {
     pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         // Nothing returns to a stream where there is none.
         let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
-        Ok(self.initialisation.apply(self.init_lazy(sizes, device)?, layers))
+        Ok(self.initialisation.apply(self.init_lazy(sizes, device)?, layers, self.zero_projections))
     }
 
     /// Builds the model for weights that there are already: no parameter takes memory before it has its own.

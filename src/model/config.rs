@@ -92,6 +92,9 @@ pub struct ModelConfig {
     pub embedding_norm_epsilon: f64,
     /// How linear layers start. Uniform suits any width.
     pub initialisation: Initialisation,
+    /// Whether the projections that end attention and feed-forward layers start at zero, so that a block starts by
+    /// passing on what it gets (Zhang et al., 2019, arXiv 1901.09321).
+    pub zero_projections: bool,
 }
 
 impl Default for ModelConfig {
@@ -127,6 +130,7 @@ impl Default for ModelConfig {
             embedding_norm: false,
             embedding_norm_epsilon: 1e-12,
             initialisation: Initialisation::default(),
+            zero_projections: false,
         }
     }
 }
@@ -144,6 +148,21 @@ pub struct Sizes {
 }
 
 impl ModelConfig {
+    /// Columns of the matrices that stand side by side in the weight of a linear layer within blocks and attention, by
+    /// the layer's name; none for the embeddings and the head.
+    pub fn matrices_of(&self, layer: &str) -> Option<Vec<usize>> {
+        let shared = if self.key_value_heads == 0 { self.heads } else { self.key_value_heads };
+        let [queries, keys] = [self.heads, shared].map(|heads| heads * self.head_width());
+        let up = self.inner_width();
+        Some(match layer {
+            "qkv" => vec![queries, keys, keys],
+            "query" | "key" | "value" => vec![self.heads * self.head_width()],
+            "output" | "down" => vec![self.d_model],
+            "up" => vec![up; self.up_width() / up],
+            _ => return None,
+        })
+    }
+
     /// Whether these keys make a model.
     ///
     /// # Errors

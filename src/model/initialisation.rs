@@ -3,7 +3,7 @@
 //! Burn initialises each parameter when it is first read, in whatever order that happens. One
 //! pass over the finished model fixes the order, so that equal seeds give equal models.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Distribution, Tensor, backend::Backend};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,39 +22,30 @@ pub enum Initialisation {
 }
 
 impl Initialisation {
-    /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields.
-    pub fn apply<B: Backend, M: Module<B>>(self, module: M, layers: usize) -> M {
-        match self {
-            Initialisation::Uniform => {
-                module.visit(&mut Force);
-                module
-            }
-            Initialisation::Normal => {
-                let scaled = 0.02 / (2.0 * layers as f64).sqrt().max(1.0);
-                module.map(&mut Normal { path: Vec::new(), scaled })
-            }
-        }
+    /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields. The
+    /// projections that return to the stream then become zero with `zero_projections`.
+    pub fn apply<B: Backend, M: Module<B>>(self, module: M, layers: usize, zero_projections: bool) -> M {
+        let [weights, returning] = match self {
+            Initialisation::Uniform => [None; 2],
+            Initialisation::Normal => [0.02, 0.02 / (2.0 * layers as f64).sqrt().max(1.0)].map(Some),
+        };
+        let returning = if zero_projections { Some(0.0) } else { returning };
+        module.map(&mut Draw { path: Vec::new(), weights, returning })
     }
 }
 
-/// Reads every parameter, which is what makes Burn initialise it.
-struct Force;
-
-impl<B: Backend> ModuleVisitor<B> for Force {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        param.val();
-    }
-}
-
-/// Draws the parameters of linear layers anew and leaves all others.
-struct Normal {
+/// Draws the parameters of linear layers by standard deviations; where there is none, and all others, as Burn does,
+/// which initialises a parameter when it is read.
+struct Draw {
     /// Names and container types of the modules around the parameter.
     path: Vec<(String, String)>,
-    /// Standard deviation of the weights that return to the stream.
-    scaled: f64,
+    /// Of the weights.
+    weights: Option<f64>,
+    /// Of the weights that return to the stream.
+    returning: Option<f64>,
 }
 
-impl<B: Backend> ModuleMapper<B> for Normal {
+impl<B: Backend> ModuleMapper<B> for Draw {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push((name.to_string(), container_type.to_string()));
     }
@@ -67,14 +58,15 @@ impl<B: Backend> ModuleMapper<B> for Normal {
         // A parameter's own name ends the path, within its layer.
         let deviation = match self.path.as_slice() {
             [.., (layer, _), (name, container)] if container == "Struct:Linear" => match name.as_str() {
-                "weight" if layer == "output" || layer == "down" => self.scaled,
-                "weight" => 0.02,
-                _ => 0.0,
+                "weight" if layer == "output" || layer == "down" => self.returning,
+                "weight" => self.weights,
+                _ => self.weights.map(|_| 0.0),
             },
-            _ => {
-                param.val();
-                return param;
-            }
+            _ => None,
+        };
+        let Some(deviation) = deviation else {
+            param.val();
+            return param;
         };
         let (shape, device) = (param.lazy_shape(), param.lazy_device());
         let value = match deviation {
@@ -93,9 +85,14 @@ mod tests {
 
     type B = NdArray;
 
+    const SIZES: Sizes = Sizes { vocab: 101, context: 103, source_context: None };
+
+    fn config(initialisation: Initialisation) -> ModelConfig {
+        ModelConfig { d_model: 128, heads: 4, layers: 8, initialisation, ..Default::default() }
+    }
+
     fn model(initialisation: Initialisation) -> Model<B> {
-        let config = ModelConfig { d_model: 128, heads: 4, layers: 8, initialisation, ..Default::default() };
-        config.init(Sizes { vocab: 101, context: 103, source_context: None }, &Default::default()).unwrap()
+        config(initialisation).init(SIZES, &Default::default()).unwrap()
     }
 
     /// Standard deviation around zero.
@@ -120,6 +117,23 @@ mod tests {
     }
 
     #[test]
+    fn projections_that_return_to_the_stream_start_at_zero_where_asked_for() {
+        for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+            let Model::Decoder(usual) = model(initialisation) else { panic!() };
+            let config = ModelConfig { zero_projections: true, ..config(initialisation) };
+            let Model::Decoder(zero) = config.init::<B>(SIZES, &Default::default()).unwrap() else {
+                panic!()
+            };
+            for (zero, usual) in zero.blocks.iter().zip(&usual.blocks) {
+                assert_eq!(deviation(&zero.attention.output.weight), 0.0);
+                assert_eq!(deviation(&zero.feed_forward.down.weight), 0.0);
+                assert!(deviation(&usual.attention.output.weight) > 0.0);
+                assert!(deviation(&zero.attention.qkv.weight) > 0.0);
+            }
+        }
+    }
+
+    #[test]
     fn uniform_draws_what_pytorch_draws() {
         let Model::Decoder(model) = model(Initialisation::Uniform) else { panic!() };
         let bound = 1.0 / 128f64.sqrt();
@@ -132,7 +146,7 @@ mod tests {
     #[test]
     fn no_parameter_is_left_to_be_drawn_later() {
         struct Drawn;
-        impl ModuleVisitor<B> for Drawn {
+        impl burn::module::ModuleVisitor<B> for Drawn {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
                 assert!(param.is_initialized());
             }

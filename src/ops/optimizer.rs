@@ -1,4 +1,4 @@
-//! One update of all parameters of a model: AdamW, Adam and SGD as PyTorch computes them.
+//! One update of all parameters of a model: AdamW, Adam and SGD as PyTorch computes them, and Muon.
 //!
 //! The kernels update all parameters in one pass over their numbers; Burn's operations update one after the
 //! other.
@@ -6,7 +6,7 @@
 use burn::tensor::{Tensor, TensorMetadata, backend, ops::FloatTensor};
 
 use super::{Floats, HostAccess, float, host::tensor, primitive};
-use crate::kernels::optimizer as kernel;
+use crate::kernels::{muon, optimizer as kernel};
 
 /// How gradients move weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +33,8 @@ pub enum Rule {
 pub struct Update {
     /// How gradients move weights.
     pub rule: Rule,
+    /// Decay of the momentum of [`Parameter::matrices`].
+    pub momentum: f64,
     /// The learning rate of this update.
     pub learning_rate: f64,
     /// Updates made, this one counted.
@@ -52,14 +54,16 @@ pub struct Parameter<B: backend::Backend> {
     pub moments: Option<Moments<B>>,
     /// Decoupled decay of the weights.
     pub weight_decay: f64,
+    /// Columns of the matrices that stand side by side in it, where Muon ([`muon`]) moves each in place of the rule.
+    pub matrices: Option<Vec<usize>>,
 }
 
 /// The running means of a parameter's gradient, flat.
 #[derive(Debug, Clone)]
 pub struct Moments<B: backend::Backend> {
-    /// Of the gradient; for SGD the momentum.
+    /// Of the gradient; for SGD and Muon the momentum.
     pub first: Tensor<B, 1>,
-    /// Of its square; SGD has none.
+    /// Of its square; SGD and Muon have none.
     pub second: Option<Tensor<B, 1>>,
 }
 
@@ -86,15 +90,11 @@ impl Update {
             let norm = kernel::global_norm(&gradients.iter().map(Floats::slice).collect::<Vec<_>>());
             // Their memory can be taken only where nobody else holds it.
             drop(gradients);
-            let settings = kernel::AdamW {
-                learning_rate: self.learning_rate,
-                beta_1: beta1,
-                beta_2: beta2,
-                epsilon: epsilon as f32,
-                step: self.step as u32,
-                max_norm: self.max_norm,
-            };
-            return (fused(&settings, norm, parameters), Tensor::from_data([norm as f32], device));
+            let Self { momentum, learning_rate, step, max_norm, .. } = *self;
+            let (beta_1, beta_2, epsilon, step) = (beta1, beta2, epsilon as f32, step as u32);
+            let adam = kernel::AdamW { learning_rate, beta_1, beta_2, epsilon, step, max_norm };
+            let muon = muon::Muon { learning_rate, momentum, max_norm };
+            return (fused((&adam, &muon), norm, parameters), Tensor::from_data([norm as f32], device));
         }
         self.composed(parameters, device)
     }
@@ -125,7 +125,7 @@ impl Update {
                 None => new,
             }
         };
-        let update = |Parameter { weights, gradient, moments, weight_decay }: Parameter<B>| {
+        let update = |Parameter { weights, gradient, moments, weight_decay, matrices }: Parameter<B>| {
             let shape = weights.shape();
             let (weights, mut gradient) = (flat::<B>(weights), flat::<B>(gradient));
             if let Some(scale) = &scale {
@@ -133,6 +133,13 @@ impl Update {
             }
             let (first, second) = moments.map_or((None, None), |old| (Some(old.first), old.second));
             let (weights, moments) = match self.rule {
+                _ if let Some(widths) = matrices => {
+                    let new = gradient.clone() * (1.0 - self.momentum);
+                    let first = moved(first, self.momentum, gradient);
+                    let change = orthogonal(first.clone() * self.momentum + new, &widths);
+                    let weights = weights * (1.0 - self.learning_rate * weight_decay);
+                    (weights - change * self.learning_rate, Moments { first, second: None })
+                }
                 Rule::Adam { beta1, beta2, epsilon } => {
                     let weights = weights * (1.0 - self.learning_rate * weight_decay);
                     let square = gradient.clone() * gradient.clone();
@@ -157,6 +164,28 @@ impl Update {
     }
 }
 
+/// What Muon moves matrices side by side by, whose momentum this is, at a learning rate of one.
+fn orthogonal<B: backend::Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
+    let columns = widths.iter().sum::<usize>();
+    let rows = momentum.dims()[0] / columns;
+    let of_one = |x: Tensor<B, 2>| {
+        let [rows, columns] = x.dims();
+        let norm = (x.clone() * x.clone()).sum().sqrt() + muon::EPSILON;
+        let x = x / norm.unsqueeze();
+        let mut x = if rows <= columns { x } else { x.transpose() };
+        let [a, b, c] = muon::COEFFICIENTS;
+        for _ in 0..muon::ITERATIONS {
+            let gram = x.clone().matmul(x.clone().transpose());
+            let polynomial = gram.clone() * b + gram.clone().matmul(gram) * c;
+            x = x.clone() * a + polynomial.matmul(x);
+        }
+        let x = if rows <= columns { x } else { x.transpose() };
+        x * muon::scale(rows, columns)
+    };
+    let parts = momentum.reshape([rows, columns]).split_with_sizes(widths.to_vec(), 1);
+    Tensor::cat(parts.into_iter().map(of_one).collect(), 1).reshape([rows * columns])
+}
+
 fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
     let length = tensor.shape().num_elements();
     float(B::float_reshape(tensor, [length].into()))
@@ -167,38 +196,49 @@ fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
 /// The new weights take the memory of the gradients, and the next gradients that of the old weights,
 /// once nobody reads these any more.
 fn fused<B: HostAccess>(
-    settings: &kernel::AdamW,
+    (adam, muon): (&kernel::AdamW, &muon::Muon),
     norm: f64,
     parameters: Vec<Parameter<B>>,
 ) -> Vec<Updated<B>> {
     let taken = |tensor: FloatTensor<B>| Floats::<B>::contiguous(tensor).into_vec();
     let (mut old, mut numbers) = (Vec::new(), Vec::new());
-    for Parameter { weights, gradient, moments, weight_decay } in parameters {
+    for Parameter { weights, gradient, moments, weight_decay, matrices } in parameters {
         let gradient = taken(gradient);
-        let [first, second] = match moments {
-            Some(Moments { first, second: Some(second) }) => [first, second].map(|it| taken(primitive(it))),
-            _ => [(); 2].map(|()| vec![0.0; gradient.len()]),
-        };
+        let (first, second) = moments.map_or((None, None), |old| (Some(old.first), old.second));
+        let [first, second] = [first, second]
+            .map(|moment| moment.map_or_else(|| vec![0.0; gradient.len()], |it| taken(primitive(it))));
         old.push(Floats::<B>::contiguous(weights));
-        numbers.push((gradient, first, second, weight_decay as f32));
+        numbers.push((gradient, first, matrices.is_none().then_some(second), weight_decay, matrices));
     }
-    let slices = old.iter().zip(&mut numbers).map(|(old, (gradient, first, second, weight_decay))| {
-        kernel::Parameter {
-            values: old.slice(),
-            gradient,
-            first_moment: first,
-            second_moment: second,
-            weight_decay: *weight_decay,
+    let (mut by_adam, mut by_muon) = (Vec::new(), Vec::new());
+    for (old, (gradient, first, second, weight_decay, matrices)) in old.iter().zip(&mut numbers) {
+        let (values, weight_decay) = (old.slice(), *weight_decay);
+        match (second, matrices) {
+            (Some(second_moment), _) => by_adam.push(kernel::Parameter {
+                values,
+                gradient,
+                first_moment: first,
+                second_moment,
+                weight_decay: weight_decay as f32,
+            }),
+            (None, widths) => by_muon.push(muon::Matrices {
+                values,
+                gradient,
+                momentum: first,
+                widths: widths.as_deref().unwrap_or_default(),
+                weight_decay,
+            }),
         }
-    });
-    kernel::step(settings, norm, &mut slices.collect::<Vec<_>>());
-    let updated = old.into_iter().zip(numbers).map(|(old, (new, first, second, _))| {
+    }
+    kernel::step(adam, norm, &mut by_adam);
+    muon::step(muon, norm, &mut by_muon);
+    let updated = old.into_iter().zip(numbers).map(|(old, (new, first, second, ..))| {
         let device = B::float_device(&old.tensor());
         let moment = |values: Vec<f32>| {
             let length = values.len();
             float(tensor::<B>(values, [length], &device))
         };
-        let moments = Moments { first: moment(first), second: Some(moment(second)) };
+        let moments = Moments { first: moment(first), second: second.map(moment) };
         let weights = tensor::<B>(new, old.shape(), &device);
         old.recycle_once_free();
         Updated { weights, moments }
@@ -216,11 +256,11 @@ mod tests {
     use super::*;
     use crate::{ops::Kernels, testing::random};
 
-    /// A few updates of matrices and vectors in turn, of these lengths: after each the weights, both
+    /// A few updates of matrices of these shapes, the first `muon` of them by Muon: after each the weights, the
     /// moments and the norm.
     fn path<B: HostAccess>(
         rule: Rule,
-        (decay, max_norm): (f64, Option<f64>),
+        (decay, max_norm, muon): (f64, Option<f64>, usize),
         shapes: &[[usize; 2]],
         seed: u64,
     ) -> Vec<Vec<f32>> {
@@ -240,9 +280,13 @@ mod tests {
                         gradient: tensor(seed + (100 * step + at) as u64, *shape),
                         moments,
                         weight_decay: if at % 2 == 0 { decay } else { 0.0 },
+                        matrices: (at < muon).then(|| match shape[1] / 2 {
+                            0 => vec![1],
+                            half => vec![half, shape[1] - half],
+                        }),
                     }
                 });
-            let update = Update { rule, learning_rate: 1e-2, step, max_norm };
+            let update = Update { rule, momentum: 0.95, learning_rate: 1e-2, step, max_norm };
             let (updated, norm) = update.apply::<B>(parameters.collect(), &device);
             let numbers = |tensor: Tensor<B, 1>| tensor.into_data().to_vec::<f32>().unwrap();
             path.push(numbers(norm));
@@ -258,11 +302,11 @@ mod tests {
 
     fn both_ways_agree<B: HostAccess>(
         rule: Rule,
-        decay_and_norm: (f64, Option<f64>),
+        settings: (f64, Option<f64>, usize),
         shapes: &[[usize; 2]],
         seed: u64,
     ) {
-        let path = |kernels: Kernels| kernels.run(|| path::<B>(rule, decay_and_norm, shapes, seed));
+        let path = |kernels: Kernels| kernels.run(|| path::<B>(rule, settings, shapes, seed));
         let (fused, composed) = (path(Kernels::Fused), path(Kernels::Composed));
         assert_eq!(fused.len(), composed.len());
         for (fused, composed) in fused.iter().zip(&composed) {
@@ -284,12 +328,13 @@ mod tests {
             decay in 0.0..1.0,
             max_norm in prop::sample::select(vec![None, Some(0.1), Some(1e3)]),
             is_adam: bool,
+            muon in 0usize..4,
             seed in 0u64..1_000,
         ) {
             let rule = Rule::Adam { beta1, beta2, epsilon: 1e-8 };
             let decay = if is_adam { 0.0 } else { decay };
-            both_ways_agree::<NdArray>(rule, (decay, max_norm), &shapes, seed);
-            both_ways_agree::<Flex>(rule, (decay, max_norm), &shapes, seed);
+            both_ways_agree::<NdArray>(rule, (decay, max_norm, muon), &shapes, seed);
+            both_ways_agree::<Flex>(rule, (decay, max_norm, muon), &shapes, seed);
         }
     }
 }

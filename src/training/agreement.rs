@@ -67,7 +67,7 @@ fn batch(step: usize, has_source: bool) -> Batch {
 fn run<B: ops::AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
     let device = Default::default();
     let has_source = matches!(&trainee.model, Model::Decoder(model) if model.encoder.is_some());
-    let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default());
+    let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), &ModelConfig::default());
     let mut losses = Vec::new();
     for step in 0..steps {
         let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];

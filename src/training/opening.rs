@@ -183,8 +183,8 @@ impl RunFolder {
 /// Whether two configs make a model of the same parameters.
 fn has_same_shape(config: &ModelConfig, weights: &ModelConfig) -> bool {
     // These decide how a model starts and trains, not what it is.
-    let ModelConfig { dropout, initialisation, .. } = *config;
-    ModelConfig { dropout, initialisation, ..weights.clone() } == *config
+    let ModelConfig { dropout, initialisation, zero_projections, .. } = *config;
+    ModelConfig { dropout, initialisation, zero_projections, ..weights.clone() } == *config
 }
 
 fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {

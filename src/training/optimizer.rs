@@ -1,4 +1,4 @@
-//! AdamW, Adam and SGD as PyTorch computes them, with what Burn's own lack: weight decay on
+//! AdamW, Adam and SGD as PyTorch computes them, and Muon, with what Burn's own lack: weight decay on
 //! matrices only, and clipping by the norm of all gradients together (Pascanu et al., 2013).
 //!
 //! Burn's learner keeps its optimizer to itself, so this one shares its state through a handle:
@@ -14,6 +14,7 @@ use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, ops::FloatTensor};
 
 use crate::config::{OptimizerKind, TrainingConfig};
+use crate::model::ModelConfig;
 use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};
 use crate::weights::native::Tensors;
 
@@ -21,6 +22,7 @@ use crate::weights::native::Tensors;
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: AutodiffBackend> {
     config: TrainingConfig,
+    model: ModelConfig,
     state: Arc<Mutex<State<B::InnerBackend>>>,
 }
 
@@ -38,10 +40,10 @@ pub struct State<B: Backend> {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// A fresh optimizer with the settings of `config`.
-    pub fn new(config: &TrainingConfig) -> Self {
+    /// A fresh optimizer with the settings of `config`, for a model of `model`.
+    pub fn new(config: &TrainingConfig, model: &ModelConfig) -> Self {
         let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
-        Self { config: config.clone(), state: Arc::new(Mutex::new(state)) }
+        Self { config: config.clone(), model: model.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Restores what an optimizer recorded of the parameters `names`, after so many updates; false where that was
@@ -54,8 +56,12 @@ impl<B: AutodiffBackend> Optimizer<B> {
             Some(Moments { first, second: take(format!("{name}.second")) })
         });
         let moments = moments.collect::<Vec<_>>();
-        let has_second = matches!(self.rule(), (Rule::Adam { .. }, _));
-        let fits = moments.iter().flatten().all(|moments| moments.second.is_some() == has_second);
+        let is_adam = matches!(self.rule(), (Rule::Adam { .. }, _));
+        let fits = names.iter().zip(&moments).all(|(name, moments)| {
+            let layer = name.strip_suffix(".weight").and_then(|path| path.rsplit('.').next());
+            let has_second = is_adam && self.matrices(layer.unwrap_or_default()).is_none();
+            moments.as_ref().is_none_or(|moments| moments.second.is_some() == has_second)
+        });
         if fits {
             let mut state = self.state();
             (state.step, state.moments) = (updates, moments);
@@ -78,12 +84,30 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// How gradients move weights, and the decay of matrices.
     fn rule(&self) -> (Rule, f64) {
-        let TrainingConfig { optimizer, beta1, beta2, epsilon, momentum, weight_decay, .. } = self.config;
+        let TrainingConfig { optimizer, beta1, beta2, epsilon, weight_decay, .. } = self.config;
+        let momentum = self.config.momentum();
         match optimizer {
-            OptimizerKind::Adamw => (Rule::Adam { beta1, beta2, epsilon }, weight_decay),
+            OptimizerKind::Adamw | OptimizerKind::Muon => {
+                (Rule::Adam { beta1, beta2, epsilon }, weight_decay)
+            }
             OptimizerKind::Adam => (Rule::Adam { beta1, beta2, epsilon }, 0.0),
             OptimizerKind::Sgd => (Rule::Sgd { momentum }, 0.0),
         }
+    }
+
+    /// Columns of the matrices that stand side by side in the weight of a linear layer of this name, if Muon moves it.
+    fn matrices(&self, layer: &str) -> Option<Vec<usize>> {
+        let is_muon = self.config.optimizer == OptimizerKind::Muon;
+        is_muon.then(|| self.model.matrices_of(layer)).flatten()
+    }
+
+    /// Muon's momentum at an update, counted from 1.
+    fn momentum_at(&self, update: usize) -> f64 {
+        /// Where it begins (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
+        const FIRST: f64 = 0.85;
+        let (last, warmup) = (self.config.momentum(), self.config.momentum_warmup);
+        let part = ((update - 1) as f64 / warmup.max(1) as f64).min(1.0);
+        if update > warmup { last } else { FIRST.min(last) + part * (last - FIRST.min(last)) }
     }
 
     /// The state, shared with every clone.
@@ -103,12 +127,21 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
         let (rule, matrix_decay) = self.rule();
         let update = Update {
             rule,
+            momentum: self.momentum_at(state.step),
             learning_rate: rate,
             step: state.step,
             max_norm: Some(self.config.max_gradient_norm).filter(|&most| most > 0.0),
         };
         let moments = &mut state.moments;
-        let mut gather = Gather::<B> { gradients, matrix_decay, moments, due: Vec::new(), visited: 0 };
+        let mut gather = Gather {
+            optimizer: self,
+            gradients,
+            matrix_decay,
+            moments,
+            path: Vec::new(),
+            due: Vec::new(),
+            visited: 0,
+        };
         module.visit(&mut gather);
         let (positions, due): (Vec<_>, Vec<_>) = gather.due.into_iter().unzip();
 
@@ -138,6 +171,9 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 
 /// Collects the parameters that have a gradient, with their positions in the model.
 struct Gather<'a, B: AutodiffBackend> {
+    optimizer: &'a Optimizer<B>,
+    /// Names of the modules around the parameter, and its own.
+    path: Vec<String>,
     gradients: GradientsParams,
     matrix_decay: f64,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
@@ -146,16 +182,29 @@ struct Gather<'a, B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let position = self.visited;
         self.visited += 1;
         self.moments.resize_with(self.moments.len().max(self.visited), || None);
+        let matrices = match self.path.as_slice() {
+            [.., layer, name] if D == 2 && name == "weight" => self.optimizer.matrices(layer),
+            _ => None,
+        };
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
             let parameter = Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
                 moments: self.moments[position].take(),
                 weight_decay: if D >= 2 { self.matrix_decay } else { 0.0 },
+                matrices,
             };
             self.due.push((position, parameter));
         }

@@ -56,6 +56,7 @@ impl Plan {
         let parameters = model.parameters(sizes);
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let steps = training.total_steps(batches);
+        training.check_schedule(steps)?;
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());

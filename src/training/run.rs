@@ -116,6 +116,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let training = &config.training;
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
+        training.check_schedule(total)?;
         let (checkpoint, damaged) = checkpoint::newest(&folder)?;
         let Checkpoint { path, weights, sizes, moments, mut state } = checkpoint;
         if state.data_fingerprint != dataset.fingerprint() {
@@ -154,7 +155,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         }
         let parameter_names = native::names(&trainee.model);
-        let optimizer = Optimizer::<B>::new(training);
+        let optimizer = Optimizer::<B>::new(training, &config.model);
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
             warn("notice: training.optimizer has changed, so the optimizer starts without its moments");
         }

@@ -1,9 +1,9 @@
 //! The learning rate as a pure function of the step.
 //!
 //! A linear warm-up, `peak (step + 1) / (warmup + 1)`, lets Adam's second moments settle before
-//! the rate is high (Goyal et al., 2017; Xiong et al., 2020). What follows is one of four shapes:
-//! constant, linear, cosine (Loshchilov and Hutter, 2017) or inverse square root (Vaswani et al.,
-//! 2017). Steps count from 0.
+//! the rate is high (Goyal et al., 2017; Xiong et al., 2020). What follows is one of five shapes:
+//! constant, linear, cosine (Loshchilov and Hutter, 2017), inverse square root (Vaswani et al., 2017) or
+//! constant with a linear end (Zhai et al., 2022). Steps count from 0.
 
 use std::f64::consts::PI;
 
@@ -22,6 +22,8 @@ pub struct Schedule {
     pub floor: f64,
     /// Steps of linear warm-up.
     pub warmup: usize,
+    /// Steps of the fall that ends a trapezoid.
+    pub cooldown: usize,
     /// Steps of the whole run; the floor holds beyond.
     pub total: usize,
 }
@@ -29,22 +31,20 @@ pub struct Schedule {
 impl Schedule {
     /// The schedule of a run of `total` steps.
     pub fn new(config: &TrainingConfig, total: usize) -> Self {
-        let warmup = match config.warmup {
-            fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
-            steps => steps.round() as usize,
-        };
+        let [warmup, cooldown] = config.ramps(total);
         Self {
             kind: config.schedule,
             peak: config.learning_rate,
             floor: config.min_learning_rate,
             warmup,
+            cooldown,
             total,
         }
     }
 
     /// The learning rate of `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
-        let Self { kind, peak, floor, warmup, total } = *self;
+        let Self { kind, peak, floor, warmup, cooldown, total } = *self;
         // 1. Warm-up.
         if step < warmup {
             return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
@@ -61,6 +61,10 @@ impl Schedule {
             ScheduleKind::Cosine => floor + 0.5 * (1.0 + (PI * ratio).cos()) * (peak - floor),
             ScheduleKind::InverseSqrt => {
                 (peak * ((warmup as f64 + 1.0) / (step + 1) as f64).sqrt()).max(floor)
+            }
+            ScheduleKind::Trapezoid if step + cooldown <= total => peak,
+            ScheduleKind::Trapezoid => {
+                floor + (total - step) as f64 / cooldown.max(1) as f64 * (peak - floor)
             }
         }
     }
@@ -97,14 +101,18 @@ mod tests {
     use super::*;
 
     fn schedule(kind: ScheduleKind) -> Schedule {
-        Schedule { kind, peak: 1e-2, floor: 1e-3, warmup: 10, total: 110 }
+        Schedule { kind, peak: 1e-2, floor: 1e-3, warmup: 10, cooldown: 20, total: 110 }
     }
 
     #[test]
     fn warmup_rises_in_equal_steps_and_meets_the_peak() {
-        for kind in
-            [ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine, ScheduleKind::InverseSqrt]
-        {
+        for kind in [
+            ScheduleKind::Constant,
+            ScheduleKind::Linear,
+            ScheduleKind::Cosine,
+            ScheduleKind::InverseSqrt,
+            ScheduleKind::Trapezoid,
+        ] {
             let schedule = schedule(kind);
             for step in 0..10 {
                 let expected = 1e-2 * (step + 1) as f64 / 11.0;
@@ -123,6 +131,9 @@ mod tests {
             assert_eq!(schedule.at(111), 1e-3);
             assert_eq!(schedule.at(usize::MAX), 1e-3);
         }
+        let trapezoid = schedule(ScheduleKind::Trapezoid);
+        assert_eq!([10, 90, 110, 111].map(|step| trapezoid.at(step)), [1e-2, 1e-2, 1e-3, 1e-3]);
+        assert!((trapezoid.at(100) - 5.5e-3).abs() < 1e-12, "half way of the fall is half way down");
         assert!(
             (schedule(ScheduleKind::InverseSqrt).at(43) - 5e-3).abs() < 1e-12,
             "four times as far is half the rate"
@@ -132,7 +143,14 @@ mod tests {
 
     #[test]
     fn a_warmup_longer_than_the_run_never_divides_by_zero() {
-        let schedule = Schedule { kind: ScheduleKind::Cosine, peak: 1.0, floor: 0.1, warmup: 50, total: 20 };
+        let schedule = Schedule {
+            kind: ScheduleKind::Cosine,
+            peak: 1.0,
+            floor: 0.1,
+            warmup: 50,
+            cooldown: 0,
+            total: 20,
+        };
         assert!((0..100).all(|step| schedule.at(step).is_finite()));
     }
 

@@ -40,7 +40,8 @@ impl Case {
         Self { name: name.to_string(), tensors: tensors.collect() }
     }
 
-    fn data(&self, key: &str) -> TensorData {
+    /// A tensor as the file has it.
+    pub fn data(&self, key: &str) -> TensorData {
         self.tensors.get(key).unwrap_or_else(|| panic!("{} has no {key}", self.name)).clone()
     }
 

@@ -72,7 +72,7 @@ fn one_layer_decoder() {
             max_gradient_norm: 0.0,
             ..TrainingConfig::default()
         };
-        let mut adam = Optimizer::<B>::new(&config);
+        let mut adam = Optimizer::<B>::new(&config, &ModelConfig::default());
         let mut losses = Vec::new();
         for step in 0..steps {
             let loss = mean_loss(&model, batch(step % batches));

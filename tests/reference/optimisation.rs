@@ -2,13 +2,16 @@
 
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, Optimizer as _};
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use causal_attention::config::{ScheduleKind, TrainingConfig};
-use causal_attention::ops;
+use causal_attention::config::{OptimizerKind, ScheduleKind, TrainingConfig};
+use causal_attention::model::{Inputs, ModelConfig, Sizes, loss};
+use causal_attention::ops::{self, Activation, NormKind};
+use causal_attention::position::PositionScheme;
 use causal_attention::training::{Optimizer, Schedule};
+use causal_attention::weights::native;
 
 use crate::CLOSE;
 use crate::case::{Case, on_both_paths};
@@ -19,7 +22,7 @@ fn warmup_cosine() {
     let [peak, floor] = case.numbers("input.peak_floor")[..] else { panic!() };
     let [warmup, total] = case.numbers("input.warmup_total")[..] else { panic!() };
     let (warmup, total) = (warmup as usize, total as usize);
-    let schedule = Schedule { kind: ScheduleKind::Cosine, peak, floor, warmup, total };
+    let schedule = Schedule { kind: ScheduleKind::Cosine, peak, floor, warmup, cooldown: 0, total };
     for (step, expected) in case.numbers("expected.learning_rates").into_iter().enumerate() {
         let rate = schedule.at(step);
         assert!((rate - expected).abs() <= 1e-9 * expected, "step {step}: {rate}, not {expected}");
@@ -41,7 +44,7 @@ fn adamw_clipped() {
             vector: Param::from_tensor(case.float("weight.vector")),
         };
         let config = TrainingConfig { weight_decay: 0.1, beta2: 0.95, ..TrainingConfig::default() };
-        let mut optimizer = Optimizer::<B>::new(&config);
+        let mut optimizer = Optimizer::<B>::new(&config, &ModelConfig::default());
         let [steps, rows, columns] = case.shape("input.x");
         let inputs = case.float::<B, 3>("input.x");
         let (mut norms, mut path) = (Vec::new(), Vec::new());
@@ -57,6 +60,64 @@ fn adamw_clipped() {
         }
         case.assert_close("expected.norms", Tensor::cat(norms, 0), CLOSE);
         case.assert_close("expected.path", Tensor::cat(path, 0), CLOSE);
+    }
+    on_both_paths(agrees::<Autodiff<NdArray>>);
+    on_both_paths(agrees::<Autodiff<Flex>>);
+}
+
+/// Twenty steps of a small decoder as `tests/peers/make_muon.py` computes them.
+#[test]
+fn muon_with_adamw() {
+    fn agrees<B: ops::AutodiffBackend>() {
+        let case = Case::read("muon");
+        let [steps, sequences, tokens] = case.shape("input.batches");
+        let [vocab, d_model] = case.shape("weight.embedding.token.weight");
+        let model = ModelConfig {
+            d_model,
+            heads: 3,
+            key_value_heads: 1,
+            layers: 2,
+            position: PositionScheme::Learned,
+            norm_kind: NormKind::Rms,
+            activation: Activation::Swiglu,
+            d_inner: 40,
+            bias: false,
+            ..ModelConfig::default()
+        };
+        let training = TrainingConfig {
+            optimizer: OptimizerKind::Muon,
+            momentum_warmup: 10,
+            weight_decay: 0.1,
+            ..TrainingConfig::default()
+        };
+        let sizes = Sizes { vocab, context: tokens - 1, source_context: None };
+        let mut decoder = model.init::<B>(sizes, &Default::default()).unwrap();
+        let tensors = native::names(&decoder).into_iter().map(|name| {
+            let data = case.data(&format!("weight.{name}"));
+            (name, data)
+        });
+        decoder = native::apply(decoder, tensors.collect(), "muon".as_ref()).unwrap();
+        let batches = case.int::<B, 3>("input.batches");
+        let mut optimizer = Optimizer::<B>::new(&training, &model);
+        let mut losses = Vec::new();
+        for step in 0..steps {
+            let batch: Tensor<B, 2, Int> = batches.clone().narrow(0, step, 1).reshape([sequences, tokens]);
+            let logits = decoder.forward(Inputs::tokens(batch.clone().narrow(1, 0, tokens - 1))).unwrap();
+            let targets = batch.narrow(1, 1, tokens - 1);
+            let loss = loss::cross_entropy(logits, targets, None, 0.0).unwrap();
+            let loss = loss / (sequences * (tokens - 1)) as f64;
+            losses.push(loss.clone().inner());
+            let gradients = GradientsParams::from_grads(loss.backward(), &decoder);
+            decoder = optimizer.step(2e-3, decoder, gradients);
+        }
+        case.assert_close("expected.losses", Tensor::cat(losses, 0), CLOSE);
+        for (name, data) in native::collect(&decoder).unwrap() {
+            let (key, device) = (format!("expected.{name}"), Default::default());
+            match data.shape.num_dims() {
+                1 => case.assert_close(&key, Tensor::<B::InnerBackend, 1>::from_data(data, &device), 1e-5),
+                _ => case.assert_close(&key, Tensor::<B::InnerBackend, 2>::from_data(data, &device), 1e-5),
+            }
+        }
     }
     on_both_paths(agrees::<Autodiff<NdArray>>);
     on_both_paths(agrees::<Autodiff<Flex>>);

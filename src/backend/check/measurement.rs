@@ -81,9 +81,10 @@ fn updates<B: ops::HostAccess>(start: &Tensors, gradients: &Tensors, device: &B:
             let scaled = gradient.iter::<f32>().map(|value| value * scale).collect();
             let gradient = tensor(&TensorData::new(scaled, gradient.shape.clone()));
             let weight_decay = if weights.shape().num_dims() >= 2 { 0.5 } else { 0.0 };
-            Parameter { weights, gradient, moments, weight_decay }
+            Parameter { weights, gradient, moments, weight_decay, matrices: None }
         });
-        let update = Update { rule, learning_rate: LEARNING_RATE, step, max_norm: Some(max_gradient_norm) };
+        let max_norm = Some(max_gradient_norm);
+        let update = Update { rule, momentum: 0.0, learning_rate: LEARNING_RATE, step, max_norm };
         let (updated, _) = update.apply::<B>(parameters.collect(), device);
         state = updated.into_iter().map(|updated| (updated.weights, Some(updated.moments))).collect();
     }

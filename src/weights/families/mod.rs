@@ -115,6 +115,7 @@ impl Family {
             embedding_norm: _,
             embedding_norm_epsilon: _,
             initialisation: _,
+            zero_projections: _,
         } = model;
         match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),

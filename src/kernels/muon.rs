@@ -1,0 +1,215 @@
+//! Muon: the momentum of a matrix, made orthogonal (Jordan et al., *Muon: an optimizer for hidden layers in neural
+//! networks*, 2024, <https://kellerjordan.github.io/posts/muon>).
+//!
+//! With gradients `G` scaled by `c` as in [`optimizer`](super::optimizer): `M = mu M + (1 - mu) c G`, `U = mu M + (1 -
+//! mu) c G` (Nesterov), `W = (1 - rate decay) W - rate 0.2 sqrt(max(rows, columns)) O(U)`, where `O(U)` is nearly the
+//! `A B^T` of the singular value decomposition `U = A S B^T`: its singular values lie between 0.7 and 1.2. The factor
+//! gives the change the size of AdamW's, so that rate and decay carry over (Liu et al., *Muon is scalable for LLM
+//! training*, 2025, arXiv 2502.16982, section 2.2).
+
+use rayon::prelude::*;
+
+use super::matmul::{Destination, product};
+use super::matrix::{Matrix, MatrixMut};
+use super::optimizer::{clip, global_norm};
+use super::parallel::for_each;
+use super::pool;
+use super::vector::{update, update_all, vectorized};
+
+/// The settings of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Muon {
+    /// The rate of this step.
+    pub learning_rate: f64,
+    /// Decay of the momentum.
+    pub momentum: f64,
+    /// The largest norm of all gradients together.
+    pub max_norm: Option<f64>,
+}
+
+/// A parameter `[rows, sum of widths]` of matrices that stand side by side, each of which is made orthogonal by itself.
+#[derive(Debug)]
+pub struct Matrices<'a> {
+    /// The values, which others may still read.
+    pub values: &'a [f32],
+    /// The gradient, whose place the new values take.
+    pub gradient: &'a mut [f32],
+    /// Zero before the first step.
+    pub momentum: &'a mut [f32],
+    /// Columns of each matrix.
+    pub widths: &'a [usize],
+    /// Decay of the values.
+    pub weight_decay: f64,
+}
+
+/// Factors of the polynomial `a x + b x^3 + c x^5`, five of which draw the singular values near one.
+pub const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
+/// How often it is applied.
+pub const ITERATIONS: usize = 5;
+/// Keeps the norm that a matrix is divided by from zero.
+pub const EPSILON: f32 = 1e-7;
+
+/// What a matrix's orthogonal momentum is multiplied by, beside the learning rate.
+pub fn scale(rows: usize, columns: usize) -> f64 {
+    0.2 * (rows.max(columns) as f64).sqrt()
+}
+
+/// Makes one step, given the global norm, which may cover more parameters than these.
+///
+/// # Panics
+/// If a parameter's parts differ in length, or its widths do not fill its rows.
+pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
+    let clip = clip(settings.max_norm, norm);
+    let mut tasks = Vec::new();
+    for Matrices { values, gradient, momentum, widths, weight_decay } in parameters {
+        let columns = widths.iter().sum::<usize>();
+        assert_eq!(
+            [gradient.len(), momentum.len()],
+            [values.len(); 2],
+            "gradient and momentum of a parameter"
+        );
+        let keep = (1.0 - settings.learning_rate * *weight_decay) as f32;
+        let values = Matrix::new(values, columns);
+        let (mut gradient, mut momentum) =
+            (MatrixMut::new(gradient, columns), MatrixMut::new(momentum, columns));
+        let mut start = 0;
+        for &width in *widths {
+            let (this_gradient, other_gradients) = gradient.split_columns(width);
+            let (this_momentum, other_momenta) = momentum.split_columns(width);
+            let this = values.part(0..values.rows(), start..start + width);
+            tasks.push((this, this_gradient, this_momentum, keep));
+            (gradient, momentum, start) = (other_gradients, other_momenta, start + width);
+        }
+    }
+    // The longest first, so that no thread has one left when the others are done.
+    let work = |values: &Matrix| values.rows() * values.columns() * values.rows().min(values.columns());
+    tasks.sort_by_key(|(values, ..)| std::cmp::Reverse(work(values)));
+    let mean_work = tasks.iter().map(|(values, ..)| work(values)).sum::<usize>() / tasks.len().max(1);
+    for_each(tasks.into_par_iter(), 15 * mean_work, |(values, mut gradient, mut momentum, keep)| {
+        let (rows, columns) = (values.rows(), values.columns());
+        let mut update = pool::take(rows * columns);
+        let mu = settings.momentum as f32;
+        for (row, update) in update.chunks_mut(columns).enumerate() {
+            move_row([clip, mu, keep], values.row(row), [update, momentum.row(row), gradient.row(row)]);
+        }
+        orthogonalize(&mut update, columns);
+        let rate = (settings.learning_rate * scale(rows, columns)) as f32;
+        for (row, update) in update.chunks(columns).enumerate() {
+            subtract(rate, update, gradient.row(row));
+        }
+    });
+}
+
+/// `matrix = O(matrix)` by Newton and Schulz's iteration, on the calling thread.
+fn orthogonalize(matrix: &mut pool::Buffer, columns: usize) {
+    let rows = matrix.len() / columns;
+    let side = rows.min(columns);
+    let norm = global_norm(&[&**matrix]) as f32;
+    multiply(1.0 / (norm + EPSILON), matrix);
+    let [mut gram, mut polynomial] = [(); 2].map(|()| pool::take(side * side));
+    let mut next = pool::take(rows * columns);
+    let [a, b, c] = COEFFICIENTS;
+    for _ in 0..ITERATIONS {
+        // X becomes a X + b X X' X + c X X' X X' X, with X' X in place of X X' where that is the smaller.
+        let x = Matrix::new(matrix, columns);
+        let (left, right) = if rows <= columns { (x, x.transposed()) } else { (x.transposed(), x) };
+        product(&mut MatrixMut::new(&mut gram, side), Destination::Overwrite, 1.0, left, right);
+        let square = Matrix::new(&gram, side);
+        product(&mut MatrixMut::new(&mut polynomial, side), Destination::Overwrite, c, square, square);
+        add(b, &gram, &mut polynomial);
+        polynomial.iter_mut().step_by(side + 1).for_each(|diagonal| *diagonal += a);
+        let polynomial = Matrix::new(&polynomial, side);
+        let (left, right) = if rows <= columns { (polynomial, x) } else { (x, polynomial) };
+        product(&mut MatrixMut::new(&mut next, columns), Destination::Overwrite, 1.0, left, right);
+        std::mem::swap(matrix, &mut next);
+    }
+}
+
+vectorized! {
+    /// The gradient enters the momentum; the values, decayed, take its place.
+    fn move_row(simd; factors: [f32; 3], values: &[f32], outputs: [&mut [f32]; 3]) {
+        let [clip, momentum, keep] = factors;
+        let rest = 1.0 - momentum;
+        update_all(simd, outputs, [values], |[_, first, gradient], [value]| {
+            let new = gradient * (clip * rest);
+            let first = first.mul_add(momentum, new);
+            [first.mul_add(momentum, new), first, value * keep]
+        });
+    }
+
+    fn multiply(simd; factor: f32, values: &mut [f32]) { update(simd, values, [], |x, []| x * factor) }
+
+    fn add(simd; factor: f32, values: &[f32], sums: &mut [f32]) {
+        update(simd, sums, [values], |sum, [x]| x.mul_add(factor, sum));
+    }
+
+    fn subtract(simd; factor: f32, values: &[f32], from: &mut [f32]) {
+        update(simd, from, [values], |it, [x]| x.mul_add(-factor, it));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_on_any_number_of_threads, random};
+
+    fn orthogonal(rows: usize, columns: usize) -> Vec<f32> {
+        let mut matrix = pool::take(rows * columns);
+        matrix.copy_from_slice(&random(7, rows * columns));
+        orthogonalize(&mut matrix, columns);
+        matrix.to_vec()
+    }
+
+    #[test]
+    fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
+        for (rows, columns) in [(5, 23), (23, 5), (11, 11)] {
+            let it = orthogonal(rows, columns);
+            // Every direction of the smaller side keeps about its length.
+            for direction in 0..rows.min(columns) {
+                let (row, column) = if rows < columns { (1, 0) } else { (0, 1) };
+                let numbers = (0..rows.max(columns))
+                    .map(|i| it[(direction * row + i * column) * columns + direction * column + i * row]);
+                let length = numbers.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+                assert!((0.6..1.25).contains(&length), "{length} of [{rows}, {columns}]");
+            }
+        }
+    }
+
+    #[test]
+    fn matrices_side_by_side_move_as_they_do_alone_with_the_same_bits_on_any_number_of_threads() {
+        let (rows, widths) = (67, [67, 33, 140]);
+        let settings = Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0) };
+        let whole = |seed| random(seed, rows * 240);
+        let together = || {
+            let (values, mut gradient, mut momentum) = (whole(1), whole(2), whole(3));
+            let parameter = Matrices {
+                values: &values,
+                gradient: &mut gradient,
+                momentum: &mut momentum,
+                widths: &widths,
+                weight_decay: 0.1,
+            };
+            step(&settings, 3.0, &mut [parameter]);
+            vec![gradient, momentum]
+        };
+        assert_same_on_any_number_of_threads(together);
+        let together = together();
+        let mut start = 0;
+        for width in widths {
+            let cut = |numbers: &[f32]| {
+                numbers.chunks(240).flat_map(|row| row[start..start + width].to_vec()).collect::<Vec<_>>()
+            };
+            let (values, mut gradient, mut momentum) = (cut(&whole(1)), cut(&whole(2)), cut(&whole(3)));
+            let parameter = Matrices {
+                values: &values,
+                gradient: &mut gradient,
+                momentum: &mut momentum,
+                widths: &[width],
+                weight_decay: 0.1,
+            };
+            step(&settings, 3.0, &mut [parameter]);
+            assert_eq!([gradient, momentum], [cut(&together[0]), cut(&together[1])]);
+            start += width;
+        }
+    }
+}
