@@ -6,7 +6,7 @@ use super::history::History;
 use super::new_folder::RunPath;
 use super::run::{Control, Run, hold};
 use super::run_folder::{Lock, RunFolder};
-use super::start::{dataset, dataset_of, first_weights, sizes_of};
+use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::{Config, TrainingConfig};
@@ -69,6 +69,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<(RunFol
     }
     let dataset = dataset(config)?;
     let sizes = sizes_of(config, &dataset)?;
+    check_schedule(config, &dataset)?;
     MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
     let weights = first_weights(config, sizes)?;
     let companions = match config.run.start() {
@@ -99,6 +100,7 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<(RunF
     checkpoint::check_any(&folder)?;
     let lock = folder.lock()?;
     let dataset = dataset_of(config, &folder)?;
+    check_schedule(config, &dataset)?;
     MemoryEstimate::of(config, &dataset, &control.device).check(
         config,
         config.sizes(&dataset),

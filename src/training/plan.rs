@@ -7,7 +7,7 @@ use burn::{prelude::*, tensor::Distribution};
 use super::launch::check_precision;
 use super::schedule::Schedule;
 use super::short_training::train_briefly;
-use super::start::{dataset, sizes_of, warnings};
+use super::start::{check_schedule, dataset, sizes_of, warnings};
 use crate::backend::{self, Device, Job, MemoryEstimate, rows};
 use crate::config::Config;
 use crate::data::Dataset;
@@ -56,7 +56,7 @@ impl Plan {
         let parameters = model.parameters(sizes);
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let steps = training.total_steps(batches);
-        training.check_schedule(steps)?;
+        check_schedule(config, &dataset)?;
 
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());

@@ -116,7 +116,6 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let training = &config.training;
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
-        training.check_schedule(total)?;
         let (checkpoint, damaged) = checkpoint::newest(&folder)?;
         let Checkpoint { path, weights, sizes, moments, mut state } = checkpoint;
         if state.data_fingerprint != dataset.fingerprint() {

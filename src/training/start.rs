@@ -105,6 +105,15 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     Ok(dataset)
 }
 
+/// Whether the parts of the schedule fit into the run of `config` on this data.
+///
+/// # Errors
+/// As [`TrainingConfig::check_schedule`](crate::config::TrainingConfig::check_schedule).
+pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
+    let batches = dataset.train.len().div_ceil(config.training.batch_size);
+    config.training.check_schedule(config.training.total_steps(batches))
+}
+
 /// What a person should know before a run of `total` steps begins: of its data, and of keys that have another
 /// effect than they seem to, or none.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize) -> Vec<String> {

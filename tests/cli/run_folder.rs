@@ -240,6 +240,24 @@ fn a_run_to_start_from_is_named_as_it_was_typed() {
 }
 
 #[test]
+fn a_trapezoid_that_is_longer_than_its_run_is_refused_before_there_is_a_folder() {
+    let place = TempDir::new().unwrap();
+    let trapezoid = ["training.schedule=trapezoid", "training.steps=30", "training.warmup=20"];
+    let sets = [&SMALL[..], &trapezoid, &["training.cooldown=11"]].concat();
+    for more in [&["--run", "run"][..], &["--dry-run"]] {
+        let output = train(place.path(), &sets, more);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        let part = "`training.cooldown` = 11 is too long: with `training.warmup` = 20 the trapezoid takes 31 steps \
+                    of the run's 30 steps: shorten one";
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    let sets = [&SMALL[..], &trapezoid, &["training.cooldown=10"]].concat();
+    assert!(train(place.path(), &sets, &["--run", "run"]).status.success());
+}
+
+#[test]
 fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
     let place = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=3", "training.warmup=50"]].concat();
