@@ -53,7 +53,7 @@ impl MemoryEstimate {
         let training = &config.training;
         let fused = device.backend.is_cpu()
             && training.kernels == Kernels::Fused
-            && training.precision == Precision::F32;
+            && training.precision != Precision::F16;
         let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {
             true => attended + model.up_width(),

@@ -18,7 +18,7 @@
 //! | [`muon`] | Muon, which makes the momentum of a matrix orthogonal |
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
-//! by the `gemm` crate (`matmul`) over views of slices ([`matrix`]), work in pieces (`parallel`) and
+//! (`matmul`: by the `gemm` crate; `bf16`: of rounded factors) over views of slices ([`matrix`]), work in pieces (`parallel`) and
 //! buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
@@ -28,7 +28,8 @@
 //!
 //! # Checking the `unsafe` code
 //! It stands in [`matrix`], whose views divide a slice between threads, in `matmul`, which hands
-//! their addresses to `gemm`, and in [`allocator`], which calls one function of the system. Two runs of the
+//! their addresses to `gemm`, in `bf16`, which calls an instruction, and in [`allocator`], which calls one function of
+//! the system. Two runs of the
 //! tests look for what can go wrong there:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
@@ -40,6 +41,7 @@
 pub mod activation;
 pub mod allocator;
 pub mod attention;
+mod bf16;
 pub mod dropout;
 pub mod embedding;
 mod few_rows;
@@ -62,6 +64,8 @@ mod testing;
 mod textbook;
 mod vector;
 
+pub use bf16::round;
+pub use matmul::Precision;
 pub use vector::INSTRUCTION_SET_VARIABLE;
 
 #[cfg(test)]

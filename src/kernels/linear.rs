@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::activation::{self, Activation};
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
-use super::matmul::{is_one_tile, product_tile, tile_size, tiled_product};
+use super::matmul::{Left, Precision, is_one_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each};
 use super::pool;
@@ -37,6 +37,8 @@ pub struct Linear<'a> {
     pub d_in: usize,
     /// Width of the output.
     pub d_out: usize,
+    /// Of the products, forward and backward.
+    pub precision: Precision,
 }
 
 /// What follows `x W + b` in the forward pass.
@@ -80,6 +82,11 @@ impl<'a> Linear<'a> {
             WeightLayout::OutputInput => Matrix::new(self.weight, self.d_in).transposed(),
         }
     }
+
+    /// Whether so few rows are one tile: the weight is then better read as it lies than by a product of matrices.
+    fn takes_few(&self, rows: usize) -> bool {
+        self.precision == Precision::F32 && (1..=few_rows::MOST_ROWS).contains(&rows)
+    }
 }
 
 /// `output = after(input W + b)`.
@@ -101,11 +108,11 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     assert_eq!(saved_length, rows * d_out, "pre-activation of [{rows}, {d_out}]");
 
     let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
-    // A few rows are one tile: the weight is better read as it lies than by a product of matrices.
-    let is_few = (1..=few_rows::MOST_ROWS).contains(&rows);
+    let is_few = layer.takes_few(rows);
     if is_few {
         few_rows::product(input, weight, output);
     }
+    let input = Left::new(layer.precision, input);
     let (tile_rows, tile_columns) = if is_few { (rows, d_out) } else { tile_size(rows, d_out, d_in) };
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
@@ -113,7 +120,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     // What follows finds the tile in cache.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
         if !is_few {
-            product_tile(&mut tile, input, weight);
+            input.product_tile(&mut tile, weight);
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
         match after {
@@ -155,10 +162,11 @@ pub fn forward_gated(
     );
     assert!(layer.bias.is_none_or(|bias| bias.len() == d_out), "bias of [{d_out}]");
     let (input, weight) = (Matrix::new(input, d_in), layer.weight_matrix());
-    let is_few = (1..=few_rows::MOST_ROWS).contains(&rows);
+    let is_few = layer.takes_few(rows);
     if is_few {
         few_rows::product(input, weight, pre_activation);
     }
+    let input = Left::new(layer.precision, input);
     let (tile_rows, tile_columns) = if is_few { (rows, width) } else { tile_size(rows, width, 2 * d_in) };
     let (gates, ups) = MatrixMut::new(pre_activation, d_out).split_columns(width);
     let [gates, ups, outputs] = [gates, ups, MatrixMut::new(output, width)]
@@ -167,8 +175,8 @@ pub fn forward_gated(
     let tiles = gates.zip(ups).zip(outputs);
     for_each(tiles, 2 * tile_rows * tile_columns * d_in, |((mut gate, mut up), mut output)| {
         if !is_few {
-            product_tile(&mut gate, input, of_gate);
-            product_tile(&mut up, input, of_up);
+            input.product_tile(&mut gate, of_gate);
+            input.product_tile(&mut up, of_up);
         }
         let bias = layer.bias.map(|bias| bias.split_at(width));
         let bias = bias.map(|(gate, up)| [gate, up].map(|bias| &bias[output.columns.clone()]));
@@ -204,17 +212,19 @@ pub fn backward(
     let for_input = || {
         if let Some(input_gradient) = input_gradient {
             let output = MatrixMut::new(input_gradient, d_in);
-            tiled_product(output, gradient, layer.weight_matrix().transposed());
+            tiled_product(layer.precision, output, gradient, layer.weight_matrix().transposed());
         }
     };
     let for_parameters = || {
         if let Some(weight_gradient) = weight_gradient {
             match layer.layout {
                 WeightLayout::InputOutput => {
-                    tiled_product(MatrixMut::new(weight_gradient, d_out), input.transposed(), gradient);
+                    let output = MatrixMut::new(weight_gradient, d_out);
+                    tiled_product(layer.precision, output, input.transposed(), gradient);
                 }
                 WeightLayout::OutputInput => {
-                    tiled_product(MatrixMut::new(weight_gradient, d_in), gradient.transposed(), input);
+                    let output = MatrixMut::new(weight_gradient, d_in);
+                    tiled_product(layer.precision, output, gradient.transposed(), input);
                 }
             }
         }

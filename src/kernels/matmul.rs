@@ -1,12 +1,23 @@
-//! Matrix products by the `gemm` crate.
+//! Matrix products, in single precision by the `gemm` crate.
 //!
 //! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
 //! one thread: large products are cut into tiles of the result, the same ones for any number of threads.
 
 use rayon::prelude::*;
 
+use super::bf16;
 use super::matrix::{Matrix, MatrixMut, Tile};
 use super::parallel::for_each;
+
+/// What the factors of a matrix product are rounded to; sums are taken in single precision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Single precision: not at all.
+    #[default]
+    F32,
+    /// The range of single precision with 8 bits of it.
+    Bf16,
+}
 
 /// What becomes of the numbers that stand in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +31,16 @@ pub(super) enum Destination {
 /// # Panics
 /// If the shapes do not fit.
 pub(super) fn product(
+    precision: Precision,
     output: &mut MatrixMut,
     destination: Destination,
     scale: f32,
     left: Matrix,
     right: Matrix,
 ) {
+    if precision == Precision::Bf16 {
+        return bf16::product(output, destination, scale, (&bf16::Left::new(left), 0), right);
+    }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert!(
         right.rows() == inner && output.rows() == rows && output.columns() == columns,
@@ -69,19 +84,45 @@ pub(super) fn product(
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub(super) fn tiled_product(output: MatrixMut, left: Matrix, right: Matrix) {
+pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matrix, right: Matrix) {
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
+    let left = Left::new(precision, left);
     let (tile_rows, tile_columns) = tile_size(rows, columns, inner);
     let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
-    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| product_tile(&mut tile, left, right));
+    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| left.product_tile(&mut tile, right));
 }
 
-/// A tile of `left * right`, on the calling thread.
-pub(super) fn product_tile(tile: &mut Tile, left: Matrix, right: Matrix) {
-    let left = left.part(tile.rows.clone(), 0..left.columns());
-    let right = right.part(0..right.rows(), tile.columns.clone());
-    product(&mut tile.numbers, Destination::Overwrite, 1.0, left, right);
+/// The left factor of a product that is computed tile by tile.
+#[derive(Debug)]
+pub(super) enum Left<'a> {
+    F32(Matrix<'a>),
+    Bf16(bf16::Left),
+}
+
+impl<'a> Left<'a> {
+    /// Makes a factor ready for all tiles.
+    pub fn new(precision: Precision, matrix: Matrix<'a>) -> Self {
+        match precision {
+            Precision::F32 => Self::F32(matrix),
+            Precision::Bf16 => Self::Bf16(bf16::Left::new(matrix)),
+        }
+    }
+
+    /// A tile of the product with `right`, on the calling thread.
+    pub fn product_tile(&self, tile: &mut Tile, right: Matrix) {
+        let right = right.part(0..right.rows(), tile.columns.clone());
+        match self {
+            Self::F32(left) => {
+                let left = left.part(tile.rows.clone(), 0..left.columns());
+                product(Precision::F32, &mut tile.numbers, Destination::Overwrite, 1.0, left, right);
+            }
+            Self::Bf16(left) => {
+                let left = (left, tile.rows.start);
+                bf16::product(&mut tile.numbers, Destination::Overwrite, 1.0, left, right);
+            }
+        }
+    }
 }
 
 /// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them
@@ -131,6 +172,7 @@ mod tests {
             let expected = naive_product(&widened(&left), &widened(&right), inner, columns);
             let mut output = vec![f32::NAN; rows * columns];
             tiled_product(
+                Precision::F32,
                 MatrixMut::new(&mut output, columns),
                 Matrix::new(&left, inner),
                 Matrix::new(&right, columns),
@@ -139,6 +181,7 @@ mod tests {
 
             let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
             product(
+                Precision::F32,
                 &mut MatrixMut::new(&mut output, columns),
                 Destination::AddTo,
                 2.0,
@@ -158,6 +201,7 @@ mod tests {
         assert_same_on_any_number_of_threads(|| {
             let mut output = vec![0.0; rows * columns];
             tiled_product(
+                Precision::F32,
                 MatrixMut::new(&mut output, columns),
                 Matrix::new(&left, inner),
                 Matrix::new(&right, columns),

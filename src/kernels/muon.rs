@@ -9,7 +9,7 @@
 
 use rayon::prelude::*;
 
-use super::matmul::{Destination, product};
+use super::matmul::{Destination, Precision, product};
 use super::matrix::{Matrix, MatrixMut};
 use super::optimizer::{clip, global_norm};
 use super::parallel::for_each;
@@ -113,14 +113,35 @@ fn orthogonalize(matrix: &mut pool::Buffer, columns: usize) {
         // X becomes a X + b X X' X + c X X' X X' X, with X' X in place of X X' where that is the smaller.
         let x = Matrix::new(matrix, columns);
         let (left, right) = if rows <= columns { (x, x.transposed()) } else { (x.transposed(), x) };
-        product(&mut MatrixMut::new(&mut gram, side), Destination::Overwrite, 1.0, left, right);
+        product(
+            Precision::F32,
+            &mut MatrixMut::new(&mut gram, side),
+            Destination::Overwrite,
+            1.0,
+            left,
+            right,
+        );
         let square = Matrix::new(&gram, side);
-        product(&mut MatrixMut::new(&mut polynomial, side), Destination::Overwrite, c, square, square);
+        product(
+            Precision::F32,
+            &mut MatrixMut::new(&mut polynomial, side),
+            Destination::Overwrite,
+            c,
+            square,
+            square,
+        );
         add(b, &gram, &mut polynomial);
         polynomial.iter_mut().step_by(side + 1).for_each(|diagonal| *diagonal += a);
         let polynomial = Matrix::new(&polynomial, side);
         let (left, right) = if rows <= columns { (polynomial, x) } else { (x, polynomial) };
-        product(&mut MatrixMut::new(&mut next, columns), Destination::Overwrite, 1.0, left, right);
+        product(
+            Precision::F32,
+            &mut MatrixMut::new(&mut next, columns),
+            Destination::Overwrite,
+            1.0,
+            left,
+            right,
+        );
         std::mem::swap(matrix, &mut next);
     }
 }

@@ -6,8 +6,9 @@ use burn::tensor::{Tensor, ops::FloatTensor};
 use super::dropout::draw;
 use super::linear::{Layer, kernel_layer};
 use super::operation::{self, Gradients, Inputs, Operation, fused};
-use super::precision::{Precision, precision};
+use super::precision::precision;
 use super::{Activation, Backend, Floats, HostAccess};
+use crate::kernels;
 use crate::kernels::activation::{activate_and_differentiate, gate_and_differentiate};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
@@ -42,9 +43,10 @@ pub(super) fn run<B: Backend, const D: usize>(
         let [(up, up_bias), (down, down_bias)] = [&up, &down].map(parts);
         [operation::input(&input), up, up_bias, down, down_bias, operation::input(&residual)]
     };
-    let settings = || Fused { activation, dropout: draw::<B>(probability, &input.device()) };
-    if precision() == Precision::F32
-        && let Some(output) = fused(inputs(), |_| Some(settings()))
+    let settings =
+        |precision| Fused { activation, dropout: draw::<B>(probability, &input.device()), precision };
+    if let Some(precision) = precision().of_kernels()
+        && let Some(output) = fused(inputs(), |_| Some(settings(precision)))
     {
         return output;
     }
@@ -59,11 +61,12 @@ pub(super) fn run<B: Backend, const D: usize>(
 struct Fused {
     activation: Activation,
     dropout: Option<DropoutMask>,
+    precision: kernels::Precision,
 }
 
 /// Both layers, as the kernels read them.
-fn layers<B: HostAccess>(inputs: &Inputs<B, 6>) -> [kernel::Linear<'_>; 2] {
-    [1, 3].map(|at| kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1)))
+fn layers<B: HostAccess>(inputs: &Inputs<B, 6>, precision: kernels::Precision) -> [kernel::Linear<'_>; 2] {
+    [1, 3].map(|at| kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), precision))
 }
 
 impl<B: HostAccess> Operation<B, 6> for Fused {
@@ -73,7 +76,7 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
     const READS: usize = 5;
 
     fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
-        let ([up, down], residual) = (layers(inputs), &inputs[5]);
+        let ([up, down], residual) = (layers(inputs, self.precision), &inputs[5]);
         let (input, form) = (inputs[0].slice(), self.activation.form());
         let rows = input.len() / up.d_in;
         let mut inner = pool::take(rows * down.d_in);
@@ -101,7 +104,7 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
         pre_activation: Option<Buffer>,
         gradient: &Floats<B>,
     ) -> Gradients<B, 6> {
-        let [up, down] = layers(inputs);
+        let [up, down] = layers(inputs, self.precision);
         let mut pre_activation = pre_activation.expect("it is kept where a gradient is asked for");
         let rows = pre_activation.len() / up.d_out;
         let mut for_inner = pool::take(rows * down.d_in);

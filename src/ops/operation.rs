@@ -127,6 +127,17 @@ pub(super) fn fused<B: Backend, O: Operation<B::Host, N>, const N: usize, const 
     Some(float(B::run(operation, tensors, inputs)))
 }
 
+/// Runs an operation of one input whether or not the kernels are wanted; where they cannot read it, it stays as it is.
+pub(super) fn unfused<B: Backend, O: Operation<B::Host, 1>, const D: usize>(
+    tensor: &Tensor<B, D>,
+    operation: O,
+) -> Tensor<B, D> {
+    let primitive = primitive(tensor.clone());
+    let Some(value) = Floats::read(B::host(&primitive).clone()) else { return tensor.clone() };
+    let inputs = Inputs { values: [Some(value)], wanted: [false] };
+    float(B::run(operation, [Some(primitive)], inputs))
+}
+
 /// A tensor of any rank as an input of [`fused`].
 pub(super) fn input<B: backend::Backend, const D: usize>(tensor: &Tensor<B, D>) -> Option<FloatTensor<B>> {
     Some(primitive(tensor.clone()))

@@ -2,15 +2,19 @@
 //!
 //! Mixed precision as Micikevicius et al. (2018, arXiv 1710.03740) have it: weights, sums and everything
 //! between the products stay in single precision, and the factors of a product and its result are rounded to a
-//! half as they enter it. Half the bytes move, and a GPU's matrix units take them.
+//! half as they enter it. Half the bytes move, and a GPU's matrix units take them. On backends of the CPU the kernels
+//! round to bf16 and leave the results of products in single precision.
 
 use std::cell::Cell;
 
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::host::{Floats, HostAccess};
 use super::kernels::choose;
+use super::operation::{Backend, Gradients, Inputs, Operation, unfused};
+use crate::kernels::{self, pool};
 
 /// What the factors of a matrix product are rounded to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,10 +52,20 @@ impl Precision {
     }
 
     /// Whether a backend computes with it on `device`.
-    pub fn is_served<B: burn::tensor::backend::Backend>(self, device: &B::Device) -> bool {
+    pub fn is_served<B: Backend>(self, device: &B::Device) -> bool {
         match self.half() {
             None => true,
+            Some(FloatDType::BF16) if B::Host::IS_READ => true,
             Some(half) => B::supports_dtype(device, DType::from(half)),
+        }
+    }
+
+    /// As the kernels name it, where they know it.
+    pub(super) fn of_kernels(self) -> Option<kernels::Precision> {
+        match self {
+            Self::F32 => Some(kernels::Precision::F32),
+            Self::Bf16 => Some(kernels::Precision::Bf16),
+            Self::F16 => None,
         }
     }
 
@@ -83,15 +97,34 @@ impl Precision {
 }
 
 /// The matrix product in the precision that was asked for; the result is in that of `left`.
-pub(super) fn matmul<B: burn::tensor::backend::Backend, const D: usize>(
-    left: Tensor<B, D>,
-    right: Tensor<B, D>,
-) -> Tensor<B, D> {
+pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tensor<B, D>) -> Tensor<B, D> {
+    let round = |tensor: &Tensor<B, D>| unfused(tensor, Round);
     match precision().half() {
         None => left.matmul(right),
+        Some(FloatDType::BF16) if B::Host::IS_READ => round(&left).matmul(round(&right)),
         Some(half) => {
             let whole = FloatDType::from(left.dtype());
             left.cast(half).matmul(right.cast(half)).cast(whole)
         }
+    }
+}
+
+/// Rounds to bf16, and passes gradients on.
+#[derive(Debug, Clone)]
+struct Round;
+
+impl<B: HostAccess> Operation<B, 1> for Round {
+    type Saved = ();
+
+    const READS: usize = 0;
+
+    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, ()) {
+        let mut rounded = pool::take(inputs[0].slice().len());
+        kernels::round(inputs[0].slice(), &mut rounded);
+        (inputs[0].place(rounded, inputs[0].shape()), ())
+    }
+
+    fn backward(&self, _inputs: &Inputs<B, 1>, (): (), gradient: &Floats<B>) -> Gradients<B, 1> {
+        [Some(gradient.tensor())]
     }
 }

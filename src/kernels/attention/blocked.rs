@@ -46,14 +46,14 @@ fn score_rows(attention: &Attention) -> (Buffer, usize) {
 
 /// Context and log-sum-exp of a piece.
 pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut [f32]) {
-    let Attention { query_time, d_head, scale, .. } = *piece.attention;
+    let Attention { query_time, d_head, scale, precision, .. } = *piece.attention;
     let (mut scores, width) = score_rows(piece.attention);
     let mut room = [None, None];
     for block in blocks(&piece.turned(&mut room)) {
         let (rows, queries) = (block.queries.len(), block.queries.clone());
         let mut matrix = MatrixMut::new(&mut scores, width);
         let mut used = matrix.part(0..rows, block.keys.clone());
-        product(&mut used, Overwrite, scale, block.query, block.key.transposed());
+        product(precision, &mut used, Overwrite, scale, block.query, block.key.transposed());
         let mut inverse_sums = [0.0; BLOCK];
         rows::weights(
             &block,
@@ -63,7 +63,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
         );
         let mut context = context.part(queries, columns(block.head, d_head));
         let weights = Matrix::new(&scores, width).part(0..rows, block.keys.clone());
-        product(&mut context, Overwrite, 1.0, weights, block.value);
+        product(precision, &mut context, Overwrite, 1.0, weights, block.value);
         rows::scale_rows(&inverse_sums[..rows], &mut context);
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn backward(
     [query_gradient, key_gradient, value_gradient]: &mut [MatrixMut; 3],
     mut bias: Option<&mut [f32]>,
 ) {
-    let Attention { query_time, key_time, d_head, scale, .. } = *piece.attention;
+    let Attention { query_time, key_time, d_head, scale, precision, .. } = *piece.attention;
     let distances = piece.attention.distances();
     let ((mut scores, width), (mut slopes, _)) = (score_rows(piece.attention), score_rows(piece.attention));
     // The last block reaches the most keys: it comes first and overwrites, the others add.
@@ -95,9 +95,9 @@ pub(super) fn backward(
         let (mut all_scores, mut all_slopes) =
             (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut slopes, width));
         let mut used = all_scores.part(rows.clone(), keys.clone());
-        product(&mut used, Overwrite, scale, block.query, block.key.transposed());
+        product(precision, &mut used, Overwrite, scale, block.query, block.key.transposed());
         let mut products = all_slopes.part(rows.clone(), keys.clone());
-        product(&mut products, Overwrite, 1.0, context_gradient, block.value.transposed());
+        product(precision, &mut products, Overwrite, 1.0, context_gradient, block.value.transposed());
         let whole_registers = 0..keys.end.next_multiple_of(LANES);
         rows::gradients(
             &block,
@@ -113,10 +113,10 @@ pub(super) fn backward(
         let weights = Matrix::new(&scores, width).part(rows.clone(), keys.clone()).transposed();
         let slopes = Matrix::new(&slopes, width).part(rows, keys.clone());
         let mut value_gradient = value_gradient.part(keys.clone(), 0..d_head);
-        product(&mut value_gradient, destination, 1.0, weights, context_gradient);
-        product(&mut query_gradient.part(queries, columns), Overwrite, scale, slopes, block.key);
+        product(precision, &mut value_gradient, destination, 1.0, weights, context_gradient);
+        product(precision, &mut query_gradient.part(queries, columns), Overwrite, scale, slopes, block.key);
         let mut key_gradient = key_gradient.part(keys, 0..d_head);
-        product(&mut key_gradient, destination, scale, slopes.transposed(), block.query);
+        product(precision, &mut key_gradient, destination, scale, slopes.transposed(), block.query);
         destination = AddTo;
     }
 }

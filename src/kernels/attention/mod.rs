@@ -37,6 +37,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::dropout::Dropout;
+use super::matmul::Precision;
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each;
 use super::pool;
@@ -79,6 +80,8 @@ pub struct Attention<'a> {
     pub rotary: Option<Rotary<'a>>,
     /// Dropout of the weights; the mask's rows are `(batch, head, query)`, its columns keys.
     pub dropout: Option<Dropout>,
+    /// Of the products, forward and backward.
+    pub precision: Precision,
 }
 
 impl<'a> Attention<'a> {

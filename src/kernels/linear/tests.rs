@@ -32,7 +32,15 @@ impl Case {
 
     fn layer(&self) -> Linear<'_> {
         let Self { weight, bias, d_in, d_out, .. } = self;
-        Linear { weight, layout: WeightLayout::InputOutput, bias: Some(bias), d_in: *d_in, d_out: *d_out }
+        let precision = Precision::F32;
+        Linear {
+            weight,
+            layout: WeightLayout::InputOutput,
+            bias: Some(bias),
+            d_in: *d_in,
+            d_out: *d_out,
+            precision,
+        }
     }
 
     /// `x W + b` in double precision.

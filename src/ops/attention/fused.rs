@@ -3,6 +3,7 @@
 use burn::tensor::{Tensor, ops::FloatTensor};
 
 use super::{AttentionOptions, Projections, ScorePosition};
+use crate::kernels;
 use crate::kernels::attention::rotary::Rotary;
 use crate::kernels::attention::{self as kernel, Attention as Kernel};
 use crate::kernels::dropout::Dropout;
@@ -10,7 +11,7 @@ use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
 use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
-use crate::ops::precision::{Precision, precision};
+use crate::ops::precision::precision;
 use crate::ops::{Backend, Floats, HostAccess};
 
 /// Attention by the kernels; none where these do not serve it.
@@ -18,9 +19,7 @@ pub fn attention<B: Backend>(
     projections: &Projections<B>,
     options: &AttentionOptions<B>,
 ) -> Option<Tensor<B, 3>> {
-    if precision() != Precision::F32 {
-        return None;
-    }
+    let precision = precision().of_kernels()?;
     let (query, key, value) = match projections {
         Projections::Packed(packed) => (packed, None, None),
         Projections::Separate([query, key, value]) => (query, input(key), input(value)),
@@ -52,6 +51,7 @@ pub fn attention<B: Backend>(
             pairs,
             bias,
             dropout: draw::<B>(options.dropout, &query.device()),
+            precision,
         })
     })
 }
@@ -71,6 +71,7 @@ struct Attention {
     bias: Option<Vec<f32>>,
     /// Dropout of the weights.
     dropout: Option<Dropout>,
+    precision: kernels::Precision,
 }
 
 impl Attention {
@@ -90,6 +91,7 @@ impl Attention {
             bias: self.bias.as_deref(),
             rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines }),
             dropout: self.dropout,
+            precision: self.precision,
             ..Kernel::new(batch, query_time, key_time, self.heads, width / heads_side_by_side)
         }
     }

@@ -6,6 +6,8 @@ use burn_flex::Flex;
 use super::HostAccess;
 
 impl HostAccess for Flex {
+    const IS_READ: bool = true;
+
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         tensor.as_slice()
     }

@@ -17,6 +17,9 @@ use crate::kernels::pool;
 /// A plain backend, and what of its tensors the kernels can read: by default nothing, so that every operation
 /// is composed.
 pub trait HostAccess: backend::Backend {
+    /// Whether the kernels can read any of its tensors.
+    const IS_READ: bool = false;
+
     /// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
     fn floats(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         None
@@ -71,7 +74,8 @@ impl<B: HostAccess> Floats<B> {
         Self::read(tensor).expect("a gradient has the precision of its tensor")
     }
 
-    fn read(tensor: FloatTensor<B>) -> Option<Self> {
+    /// The tensor, rearranged if it must be; none where the kernels cannot read it.
+    pub fn read(tensor: FloatTensor<B>) -> Option<Self> {
         let tensor = if B::floats(&tensor).is_some() { tensor } else { B::row_major(tensor) };
         B::floats(&tensor).is_some().then(|| Self(tensor))
     }

@@ -6,6 +6,8 @@ use burn_ndarray::{NdArray, NdArrayTensor};
 use super::HostAccess;
 
 impl HostAccess for NdArray<f32> {
+    const IS_READ: bool = true;
+
     fn floats(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         match tensor {
             NdArrayTensor::F32(storage) => storage.view().to_slice(),

@@ -8,6 +8,7 @@ mod head;
 mod registers;
 
 use super::{Attention, Saved, piece::Piece};
+use crate::matmul::Precision;
 use crate::matrix::MatrixMut;
 use crate::vector::{LANES, Vector, vectorized};
 use head::Head;
@@ -27,7 +28,8 @@ type Square = [[f32; LANES]; LANES];
 
 /// Whether this kernel serves the shape.
 pub(super) fn serves(attention: &Attention) -> bool {
-    attention.query_time <= LANES
+    attention.precision == Precision::F32
+        && attention.query_time <= LANES
         && attention.key_time <= LANES
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
 }
