@@ -6,7 +6,8 @@
 #     benches/against_pytorch.sh [SHAPE..]
 #
 # Needs python3 with torch (PYTHON names another) and a C++ compiler, which torch.compile calls.
-# ROUNDS pairs a shape (5), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler.
+# ROUNDS pairs a shape (5), THREADS threads each (2); EAGER=1 takes PyTorch without its compiler, PRECISION=bf16
+# rounds the factors of products on both sides, in PyTorch by torch.autocast.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -14,6 +15,8 @@ rounds=${ROUNDS:-5}
 threads=${THREADS:-2}
 compile=--compile
 [ -z "${EAGER:-}" ] || compile=
+precision=
+[ "${PRECISION:-f32}" = f32 ] || precision=--${PRECISION}
 
 "$python" -c 'import torch' || { echo "$python has no torch: pip install torch, or set PYTHON" >&2; exit 2; }
 step=$(cargo bench --bench step --no-run --message-format=json |
@@ -27,8 +30,8 @@ for shape in "$@"; do
     times=
     memories=
     for round in $(seq "$rounds"); do
-        ours=$("$step" "$shape" --threads "$threads" --rounds 3)
-        theirs=$("$python" benches/pytorch_step.py "$shape" $compile --threads "$threads" --rounds 3)
+        ours=$("$step" "$shape" $precision --threads "$threads" --rounds 3)
+        theirs=$("$python" benches/pytorch_step.py "$shape" $compile $precision --threads "$threads" --rounds 3)
         ours_ms=$(echo "$ours" | field ms_per_step)
         theirs_ms=$(echo "$theirs" | field ms_per_step)
         ours_mb=$(echo "$ours" | field peak_mb)

@@ -1,10 +1,11 @@
 """The training steps of benches/step.rs in PyTorch: one line of JSON, the fields of that benchmark.
 
     python benches/pytorch_step.py small --compile --threads 2
+    python benches/pytorch_step.py small --compile --bf16
 
 The same decoder: pre-norm blocks with one projection for queries, keys and values, exact GELU, learned
 positions, no dropout; Adam at 1e-3; the loss is read at each step. "llama" has rotary positions, RMS norms, SwiGLU, half
-as many key heads as query heads, and no biases.
+as many key heads as query heads, and no biases. --bf16 computes forward and loss under torch.autocast.
 """
 
 import argparse
@@ -135,6 +136,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("shape", choices=SHAPES)
     arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("--bf16", action="store_true")
     arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--steps", type=int, help="steps in a round, the shape's own by default")
@@ -153,8 +155,9 @@ def main():
         begun = time.perf_counter()
         for _ in range(count):
             optimizer.zero_grad()
-            logits = forward(ids[:, :-1])
-            loss = functional.cross_entropy(logits.reshape(-1, vocab), ids[:, 1:].reshape(-1))
+            with torch.autocast("cpu", torch.bfloat16, arguments.bf16):
+                logits = forward(ids[:, :-1])
+                loss = functional.cross_entropy(logits.reshape(-1, vocab), ids[:, 1:].reshape(-1))
             loss.backward()
             optimizer.step()
             loss.item()
@@ -167,6 +170,7 @@ def main():
             {
                 "shape": arguments.shape,
                 "torch": torch.__version__ + (" compiled" if arguments.compile else ""),
+                "precision": "bf16" if arguments.bf16 else "f32",
                 "threads": arguments.threads,
                 "ms_per_step": round(middle, 3),
                 "tokens_per_second": round(batch * length / middle * 1e3),

@@ -1,8 +1,9 @@
 //! Milliseconds of a training step, on the shapes by which small decoders are usually compared.
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`.
-//! One line of JSON a shape. `--composed` takes Burn's operations instead of the kernels; `--engine` measures a
-//! whole run beside the bare step: loader, learner, metrics and progress.
+//! One line of JSON a shape. `--composed` takes Burn's operations instead of the kernels, `--bf16` rounds the
+//! factors of products, `--muon` takes that optimizer; `--engine` measures a whole run beside the bare step: loader,
+//! learner, metrics and progress.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use burn::{tensor::backend::Backend, train::TrainStep};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::backend::{Device, compute};
-use causal_attention::config::{BackendName, Config, TrainingConfig};
+use causal_attention::config::{BackendName, Config, OptimizerKind, TrainingConfig};
 use causal_attention::data::{Batch, Role};
 use causal_attention::evaluation::DeviceBatch;
 use causal_attention::kernels::allocator;
 use causal_attention::model::{Architecture, ModelConfig, Sizes};
-use causal_attention::ops::{Activation, Kernels, NormKind};
+use causal_attention::ops::{Activation, Kernels, NormKind, Precision};
 use causal_attention::position::PositionScheme;
 use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
@@ -96,13 +97,13 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(shape: &Shape) -> Self {
+    fn new(shape: &Shape, optimizer: OptimizerKind) -> Self {
         let device = Default::default();
         B::seed(&device, 0);
         let sizes = Sizes { vocab: shape.vocab, context: shape.time, source_context: None };
         let model = shape.model.init::<B>(sizes, &device).expect("the sizes make a model");
-        let config = TrainingConfig { max_gradient_norm: 0.0, ..TrainingConfig::default() };
-        let optimizer = Optimizer::new(&config, &ModelConfig::default());
+        let config = TrainingConfig { optimizer, max_gradient_norm: 0.0, ..TrainingConfig::default() };
+        let optimizer = Optimizer::new(&config, &shape.model);
         Self {
             trainee: Some(Trainee::new(model, &config)),
             optimizer,
@@ -156,6 +157,8 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     ];
     let kernels = serde_json::to_value(options.kernels).expect("a name");
     sets.push(format!("training.kernels={kernels}"));
+    sets.push(format!("training.precision={}", options.precision.name()));
+    sets.push(format!("training.optimizer={}", serde_json::to_value(options.optimizer).expect("a name")));
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);
     let experiment = config.expect("a config");
@@ -176,14 +179,23 @@ struct Options {
     shapes: Vec<Shape>,
     threads: Option<usize>,
     kernels: Kernels,
+    precision: Precision,
+    optimizer: OptimizerKind,
     engine: bool,
     rounds: usize,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options =
-            Self { shapes: Vec::new(), threads: None, kernels: Kernels::Fused, engine: false, rounds: 5 };
+        let mut options = Self {
+            shapes: Vec::new(),
+            threads: None,
+            kernels: Kernels::Fused,
+            precision: Precision::F32,
+            optimizer: OptimizerKind::Adamw,
+            engine: false,
+            rounds: 5,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
@@ -192,6 +204,8 @@ impl Options {
                 "--threads" => options.threads = Some(number()),
                 "--rounds" => options.rounds = number(),
                 "--composed" => options.kernels = Kernels::Composed,
+                "--bf16" => options.precision = Precision::Bf16,
+                "--muon" => options.optimizer = OptimizerKind::Muon,
                 "--engine" => options.engine = true,
                 name => {
                     let shape = shapes().into_iter().find(|shape| shape.name == name);
@@ -227,7 +241,7 @@ fn page_faults() -> Option<u64> {
 fn measure(options: &Options) {
     for shape in &options.shapes {
         let steps = shape.steps;
-        let mut bare = Bare::new(shape);
+        let mut bare = Bare::new(shape, options.optimizer);
         // As a run does once its weights are there.
         allocator::keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
@@ -249,6 +263,8 @@ fn measure(options: &Options) {
         let mut line = serde_json::json!({
             "shape": shape.name,
             "kernels": options.kernels,
+            "precision": options.precision,
+            "optimizer": options.optimizer,
             "threads": rayon::current_num_threads(),
             "ms_per_step": (milliseconds * 1e3).round() / 1e3,
             // What the machine can do, whatever else it does.
@@ -269,8 +285,8 @@ fn measure(options: &Options) {
 
 fn main() {
     let options = Options::read();
-    let config =
-        TrainingConfig { threads: options.threads, kernels: options.kernels, ..TrainingConfig::default() };
+    let Options { threads, kernels, precision, .. } = options;
+    let config = TrainingConfig { threads, kernels, precision, ..TrainingConfig::default() };
     // As a run has it: in a thread of its own.
     let measured = compute(&config, || {
         measure(&options);

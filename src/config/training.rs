@@ -20,7 +20,7 @@ pub struct TrainingConfig {
     /// Left out: the best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceChoice>,
-    /// The precision of the matrix products. bf16 and f16 are faster on GPUs that support them;
+    /// The precision of the matrix products. bf16 is faster on GPUs and CPUs that support it, f16 on GPUs;
     /// softmax, norms, loss, weights and optimizer stay in f32.
     pub precision: Precision,
     /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU,

@@ -12,14 +12,15 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
 
-/// A run so long that twenty pieces of it do not make the whole, dropout on; by Muon, which leaves AdamW its part.
-const LONG: [&str; 8] = [
+/// A run so long that twenty pieces of it do not make the whole, dropout on; in bf16 and by Muon, which leaves AdamW its part.
+const LONG: [&str; 9] = [
     "training.steps=3000",
     "training.validate_every=40",
     "training.checkpoint_every=15",
     "training.accumulate=2",
     "model.dropout=0.2",
     "training.optimizer=muon",
+    "training.precision=bf16",
     "training.momentum_warmup=2000",
     "training.schedule=trapezoid",
 ];

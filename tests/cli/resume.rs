@@ -269,16 +269,16 @@ fn a_run_does_not_go_on_with_other_data() {
 #[test]
 fn any_number_of_threads_trains_the_same_weights() {
     let place = TempDir::new().unwrap();
-    let run = |optimizer, threads: usize| {
+    let run = |set, threads: usize| {
         let threads = format!("training.threads={threads}");
         let larger = ["model.d_model=64", "data.length=40", "model.dropout=0.2", "training.steps=7"];
-        let larger = [&larger[..], &[optimizer, threads.as_str()]].concat();
-        small_run(place.path(), &larger, &format!("{optimizer}-{}", &threads[9..]))
+        let larger = [&larger[..], &[set, threads.as_str()]].concat();
+        small_run(place.path(), &larger, &format!("{set}-{}", &threads[9..]))
     };
-    for optimizer in ["training.optimizer=adamw", "training.optimizer=muon"] {
-        let one = run(optimizer, 1);
+    for set in ["training.optimizer=adamw", "training.optimizer=muon", "training.precision=bf16"] {
+        let one = run(set, 1);
         for threads in [2, 3] {
-            assert_same_end(&run(optimizer, threads), &one);
+            assert_same_end(&run(set, threads), &one);
         }
     }
 }

@@ -189,6 +189,35 @@ proptest! {
 }
 
 #[test]
+fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
+    for (time, d_head, scale) in [(13, 16, 1.0), (131, 24, 1.0), (131, 24, 1e30)] {
+        let shape = Attention { key_value_heads: 2, ..Attention::causal(2, time, 4, d_head) };
+        let options = Options { bias: true, rotary: true, dropout: true, ..Options::default() };
+        let mut case = Case::new(Attention { precision: Precision::Bf16, ..shape }, options);
+        case.value.iter_mut().for_each(|x| *x *= scale);
+        let output = case.run();
+        let expected = compute(&case.attention(), &case.tensors(), &widened(&case.context_gradient));
+        let Tensors { query, key, value, bias } = &expected.gradients;
+        for (what, actual, expected) in [
+            ("context", &output.context, &expected.context),
+            ("query gradient", &output.query, query),
+            ("key gradient", &output.key, key),
+            ("value gradient", &output.value, value),
+            ("bias gradient", &output.bias, bias),
+        ] {
+            let largest = expected.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+            for (actual, expected) in actual.iter().zip(expected) {
+                let error = (f64::from(*actual) - expected).abs();
+                assert!(
+                    error <= 0.01 * largest,
+                    "{what} of {time}: {actual}, not {expected} (largest {largest})"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn cached_queries_see_the_keys_before_them() {
     for (query_time, key_time) in [(1, 70), (5, 12), (67, 131)] {
         let shape = Attention {
@@ -307,11 +336,13 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     for (time, d_head) in [(13, 16), (131, 24)] {
         let shape = Attention { key_value_heads: 3, ..Attention::causal(7, time, 6, d_head) };
         let all = Options { padding: true, mask: true, bias: true, rotary: true, dropout: true };
-        let case = Case::new(shape, all);
-        assert_same_on_any_number_of_threads(|| {
-            let Output { context, log_sum_exp, query, key, value, bias } = case.run();
-            vec![context, log_sum_exp, query, key, value, bias]
-        });
+        for precision in [Precision::F32, Precision::Bf16] {
+            let case = Case::new(Attention { precision, ..shape }, all);
+            assert_same_on_any_number_of_threads(|| {
+                let Output { context, log_sum_exp, query, key, value, bias } = case.run();
+                vec![context, log_sum_exp, query, key, value, bias]
+            });
+        }
     }
 }
 

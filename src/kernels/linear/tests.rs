@@ -135,6 +135,36 @@ proptest! {
 }
 
 #[test]
+fn products_in_bf16_are_off_by_the_rounding_of_their_factors_alone() {
+    for scale in [1.0, 1e30] {
+        let (rows, d_in, d_out) = (67, 131, 71);
+        let mut case = Case::new(rows, d_in, d_out);
+        case.input.iter_mut().for_each(|x| *x *= scale);
+        let layer = Linear { precision: Precision::Bf16, bias: None, ..case.layer() };
+        let mut output = vec![f32::NAN; rows * d_out];
+        forward(&layer, &case.input, Epilogue::None, &mut output);
+        let (mut input, mut weight) = (vec![f32::NAN; rows * d_in], vec![f32::NAN; d_in * d_out]);
+        let gradients = Gradients { input: Some(&mut input), weight: Some(&mut weight), bias: None };
+        backward(&layer, &case.input, None, &case.output_gradient, gradients);
+        let [x, w, g] = [&case.input, &case.weight, &case.output_gradient].map(|values| widened(values));
+        for (actual, left, right, inner, columns) in [
+            (output, x.clone(), w.clone(), d_in, d_out),
+            (input, g.clone(), transposed(&w, d_out), d_out, d_in),
+            (weight, transposed(&x, d_in), g, rows, d_out),
+        ] {
+            let expected = naive_product(&left, &right, inner, columns);
+            let absolute = |values: Vec<f64>| values.into_iter().map(f64::abs).collect::<Vec<_>>();
+            // Each factor is off by 2^-9 of itself at most; a hundredth more for the sums.
+            let bounds = naive_product(&absolute(left), &absolute(right), inner, columns);
+            for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
+                let error = (f64::from(*actual) - expected).abs();
+                assert!(error <= 1.01 / 256.0 * bound, "{actual}, not {expected}, by terms of {bound}");
+            }
+        }
+    }
+}
+
+#[test]
 fn products_cut_into_tiles_agree_with_f64() {
     assert_ne!(tile_size(331, 307, 101), (331, 307), "the product is cut");
     check(331, 101, 307);
@@ -144,6 +174,12 @@ fn products_cut_into_tiles_agree_with_f64() {
 fn results_have_the_same_bits_on_any_number_of_threads() {
     let case = Case::new(401, 199, 307);
     let dropout = Dropout { probability: 0.3, seed: 17 };
+    assert_same_on_any_number_of_threads(|| {
+        let layer = Linear { precision: Precision::Bf16, ..case.layer() };
+        let mut output = vec![f32::NAN; case.residual.len()];
+        forward(&layer, &case.input, Epilogue::None, &mut output);
+        vec![output]
+    });
     assert_same_on_any_number_of_threads(|| {
         let mut saved = vec![0.0; case.residual.len()];
         let gelu = case

@@ -39,12 +39,12 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
         (vec!["train", "--set", "training.precision=f64"], "expected one of `f32`, `bf16`, `f16`"),
         (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
-        (vec!["train", "--backend", "ndarray", "--set", "training.precision=bf16"], "training.precision"),
+        (vec!["train", "--backend", "ndarray", "--set", "training.precision=f16"], "training.precision"),
     ];
     // Wherever a run would be computed.
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
-        let asked = ["--backend", "ndarray", "--set", "training.precision=bf16"];
-        cases.push(([command, &asked].concat(), "which supports f32: use --set training.precision=f32"));
+        let asked = ["--backend", "ndarray", "--set", "training.precision=f16"];
+        cases.push(([command, &asked].concat(), "which supports f32, bf16: use --set training.precision=f32"));
     }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));

@@ -229,12 +229,12 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
     }
 
     // Where the weights are looked at, their precision may not be known.
-    let evaluate = ["evaluate", "bf16", "--backend", "ndarray"];
+    let evaluate = ["evaluate", "f16", "--backend", "ndarray"];
     let output = run(folder, &evaluate, &[]);
-    assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support bf16");
+    assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support f16");
     done(output);
-    let told = refused(run(folder, &evaluate, &["training.precision=bf16"]));
-    assert!(told.starts_with("error: `training.precision` = bf16 is not supported by ndarray"), "{told}");
+    let told = refused(run(folder, &evaluate, &["training.precision=f16"]));
+    assert!(told.starts_with("error: `training.precision` = f16 is not supported by ndarray"), "{told}");
     assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
 
