@@ -128,3 +128,56 @@ impl<B: HostAccess> Operation<B, 1> for Round {
         [Some(gradient.tensor())]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+    use burn_autodiff::Autodiff;
+    use burn_flex::Flex;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::ops::{AutodiffBackend, Kernels};
+
+    /// A product's result and gradients by the kernels, by Burn's operations and in single precision.
+    fn bf16_agrees<B: AutodiffBackend>() {
+        let device = Default::default();
+        B::seed(&device, 7);
+        let normal = |shape| Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 1.0), &device);
+        let (input, weight, direction) = (normal([67, 131]), normal([131, 29]), normal([67, 29]));
+        let outcome = |precision: Precision, kernels: Kernels| {
+            let layer = burn::nn::Linear {
+                weight: burn::module::Param::from_tensor(weight.clone().detach()),
+                bias: None,
+            };
+            let input = input.clone().detach().require_grad();
+            let output = precision.run(|| kernels.run(|| crate::ops::linear(&layer, input.clone())));
+            let gradients = (output.clone() * direction.clone()).sum().backward();
+            let of_weight = layer.weight.val().grad(&gradients).unwrap();
+            [output.inner(), input.grad(&gradients).unwrap(), of_weight]
+        };
+        let distance = |a: &[Tensor<B::InnerBackend, 2>; 3], b: &[Tensor<B::InnerBackend, 2>; 3]| {
+            [0, 1, 2].map(|i| {
+                let largest = b[i].clone().abs().max().into_data().iter::<f64>().next().unwrap();
+                let apart =
+                    (a[i].clone() - b[i].clone()).abs().max().into_data().iter::<f64>().next().unwrap();
+                apart / largest
+            })
+        };
+        let single = outcome(Precision::F32, Kernels::Fused);
+        let fused = outcome(Precision::Bf16, Kernels::Fused);
+        let composed = outcome(Precision::Bf16, Kernels::Composed);
+        let [forward, ..] = distance(&fused, &composed);
+        assert!(forward < 1e-5, "the same factors are rounded: {forward}");
+        for half in [&fused, &composed] {
+            let apart = distance(half, &single);
+            assert!(apart.iter().all(|apart| (1e-4..1e-2).contains(apart)), "{apart:?}");
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_the_same_factors_by_the_kernels_and_by_burns_operations() {
+        bf16_agrees::<Autodiff<NdArray>>();
+        bf16_agrees::<Autodiff<Flex>>();
+    }
+}

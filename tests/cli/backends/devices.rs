@@ -44,7 +44,8 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
     // Wherever a run would be computed.
     for command in [&["train", "--dry-run"][..], &["tune"], &["tune", "--find-rate"]] {
         let asked = ["--backend", "ndarray", "--set", "training.precision=f16"];
-        cases.push(([command, &asked].concat(), "which supports f32, bf16: use --set training.precision=f32"));
+        cases
+            .push(([command, &asked].concat(), "which supports f32, bf16: use --set training.precision=f32"));
     }
     if !cfg!(all(feature = "cuda", feature = "wgpu")) {
         cases.push((vec!["train", "--backend", absent], "cargo build --release --features"));
