@@ -201,7 +201,7 @@ impl ModelConfig {
                     f64::MIN_POSITIVE => "above 0".to_string(),
                     least => format!("at least {least}"),
                 };
-                return Err(Error::key(key, value, format!("must be a number {least}")));
+                return Err(Error::key(key, value, format!("must be a number {least} and below 3.4e38")));
             }
         }
         let low = self.rope_low_frequency_factor;

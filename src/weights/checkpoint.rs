@@ -28,6 +28,15 @@ const FILES: [&str; 6] = [
     "model.pt",
 ];
 
+/// Files of weights.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The files, opened.
+    pub files: Vec<WeightsFile>,
+    /// What an index says, and where it stands: which tensor lies in which of them.
+    indexed: Vec<(PathBuf, BTreeMap<String, PathBuf>)>,
+}
+
 /// Whether a file has one of the usual names, so that its folder says which model it is.
 pub fn has_usual_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| FILES.iter().any(|usual| name == *usual))
@@ -38,8 +47,8 @@ pub fn has_usual_name(path: &Path) -> bool {
 ///
 /// # Errors
 /// If a folder holds no weights, an index cannot be read or names a file elsewhere, or a file cannot be opened.
-pub fn files(named: &[PathBuf]) -> Result<Vec<WeightsFile>> {
-    let mut files = Vec::new();
+pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
+    let (mut files, mut indexed) = (Vec::new(), Vec::new());
     for path in named {
         let usual = || FILES.iter().map(|name| path.join(name)).find(|path| path.is_file());
         let path = match path.is_dir() {
@@ -49,38 +58,45 @@ pub fn files(named: &[PathBuf]) -> Result<Vec<WeightsFile>> {
             })?,
         };
         match path.extension().is_some_and(|extension| extension == "json") {
-            true => files.extend(shards(&path)?),
+            true => {
+                let shards = shards(&path)?;
+                files.extend(shards.values().cloned().collect::<BTreeSet<_>>());
+                indexed.push((path, shards));
+            }
             false => files.push(path),
         }
     }
-    files.into_iter().map(WeightsFile::open).collect()
+    let files = files.into_iter().map(WeightsFile::open).collect::<Result<_>>()?;
+    Ok(Checkpoint { files, indexed })
 }
 
-/// The files that an index names.
-fn shards(index: &Path) -> Result<BTreeSet<PathBuf>> {
+/// The tensors that an index names, each with its file.
+fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
     let what = "the names of shards; name model.safetensors.index.json, or the shards";
     let Index { weight_map } = read_json(index, what)?;
-    let beside = |name: &String| match Path::new(name).file_name() {
-        Some(plain) if plain == name.as_str() => Ok(index.with_file_name(name)),
+    let beside = |(tensor, name): (String, String)| match Path::new(&name).file_name() {
+        Some(plain) if plain == name.as_str() => Ok((tensor, index.with_file_name(name))),
         _ => Err(Error::file(index, format!("names `{name}`, which is no file beside it"))),
     };
-    weight_map.values().map(beside).collect()
+    weight_map.into_iter().map(beside).collect()
 }
 
-/// The tensors in all of `files`, but for those whose name is `ignored`; and the model's arguments, where a PyTorch
+/// The tensors in all files, but for those whose name is `ignored`; and the model's arguments, where a PyTorch
 /// file holds them beside the weights, as nanoGPT's does.
 ///
 /// # Errors
-/// If a file cannot be read, is damaged, holds code, or a tensor that stands in two files.
+/// If a file cannot be read, is damaged, holds code, or a tensor that stands in two files, or lacks one that an index
+/// says is in it.
 pub fn read(
-    files: &[WeightsFile],
+    Checkpoint { files, indexed }: &Checkpoint,
     ignored: impl Fn(&str) -> bool,
 ) -> Result<(BTreeMap<String, LazyTensor>, Option<Value>)> {
     let (mut all, mut arguments) = (BTreeMap::new(), None);
+    let mut missing: Vec<_> = indexed.iter().map(|(_, shards)| shards.clone()).collect();
     for file in files {
         let tensors = if is_pytorch(file) {
             let (tensors, beside) = read_pytorch(file)?;
@@ -89,6 +105,13 @@ pub fn read(
         } else {
             file.tensors()?
         };
+        for tensor in &tensors {
+            missing.iter_mut().for_each(|shards| {
+                if shards.get(&tensor.name).is_some_and(|shard| shard == file.path()) {
+                    shards.remove(&tensor.name);
+                }
+            });
+        }
         for tensor in tensors.into_iter().filter(|tensor| !ignored(&tensor.name)) {
             let name = tensor.name.clone();
             if all.contains_key(&name) {
@@ -103,6 +126,11 @@ pub fn read(
             });
             all.insert(name, finite);
         }
+    }
+    for ((index, _), missing) in indexed.iter().zip(missing) {
+        let lacks = |(name, shard): (String, PathBuf)| format!("`{name}` in {}", shard.display());
+        let problems: Vec<_> = missing.into_iter().map(lacks).collect();
+        refuse(index, &problems, "names tensors that are not where it says")?;
     }
     Ok((all, arguments))
 }
@@ -142,6 +170,12 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
         let [unpacked, packed] = [unpacked, file.len() as f64].map(Bytes);
         return Err(refused(format!("it unpacks to {unpacked}, far more than the {packed} of the file")));
     }
+    // Beside them lie at most an optimizer's moments, and pickles.
+    let listed = listed_bytes(file).unwrap_or(0) as f64;
+    if listed > 8.0 * unpacked + f64::from(1 << 26) {
+        let [listed, unpacked] = [listed, unpacked].map(Bytes);
+        return Err(refused(format!("it unpacks to {listed}, far more than the {unpacked} of its weights")));
+    }
     let lazy = |(name, tensor): (String, Tensor)| {
         let refused = refused.clone();
         LazyTensor::new(name.clone(), tensor.shape().to_vec(), move || {
@@ -158,4 +192,35 @@ fn read_pytorch(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Option<Value>)> 
     };
     let tensors = tensors.into_iter().map(lazy).collect();
     Ok((tensors, PytorchReader::load_config(file.path(), Some("model_args")).ok()))
+}
+
+/// The bytes that a zip archive unpacks to, as the list of its entries at its end says; none of what is no such archive.
+fn listed_bytes(archive: &[u8]) -> Option<u64> {
+    fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
+        let bytes = bytes.get(at..at + count)?;
+        Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    }
+    let behind = |at: u64| archive.get(usize::try_from(at).ok()?..);
+    // The last record, behind which only a comment may stand.
+    let tail = archive.len().saturating_sub(22 + usize::from(u16::MAX));
+    let last = tail + archive[tail..].windows(4).rposition(|window| window == b"PK\x05\x06")?;
+    // A large archive says in a record of its own what the last one has no room for.
+    let (count, mut entries) = match archive[last.saturating_sub(20)..].strip_prefix(b"PK\x06\x07") {
+        Some(locator) => {
+            let record = behind(number(locator, 4, 8)?)?;
+            (number(record, 32, 8)?, behind(number(record, 48, 8)?)?)
+        }
+        None => (number(archive, last + 10, 2)?, behind(number(archive, last + 16, 4)?)?),
+    };
+    let mut sum = 0u64;
+    for _ in 0..count {
+        let [size, name, more, comment] =
+            [(24, 4), (28, 2), (30, 2), (32, 2)].map(|(at, count)| number(entries, at, count));
+        let name = 46 + name? as usize;
+        // What is too large for its place stands first in a record behind the name.
+        let size = if size? == u64::from(u32::MAX) { number(entries, name + 4, 8)? } else { size? };
+        sum = sum.saturating_add(size);
+        entries = entries.get(name + more? as usize + comment? as usize..)?;
+    }
+    Some(sum)
 }

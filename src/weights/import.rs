@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use burn_flex::Flex;
 use serde_json::{Value, json};
 
+use super::checkpoint::Checkpoint;
 use super::companions::Companions;
 use super::families::{self, Family};
-use super::file::{LazyTensor, WeightsFile};
+use super::file::LazyTensor;
 use super::native::{self, Description};
 use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
@@ -63,7 +64,8 @@ pub fn import(
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
-    let files = checkpoint::files(named)?;
+    let checkpoint = checkpoint::open(named)?;
+    let files = &checkpoint.files;
     let Some(first) = files.first() else {
         return Err(Error::Input("there is no file to import".into()));
     };
@@ -91,7 +93,7 @@ pub fn import(
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
             (first.tensors()?, description, Companions::read(&folder.join("transformers.json"))?)
         }
-        false => read_foreign(&files, format, config, of_tokenizer)?,
+        false => read_foreign(&checkpoint, format, config, of_tokenizer)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
@@ -121,13 +123,13 @@ const CONFIG: &str = "the config of a model, as transformers writes it";
 
 /// A model in another program's naming, by the config that is named, that stands in the file, or that lies beside it.
 fn read_foreign(
-    files: &[WeightsFile],
+    checkpoint: &Checkpoint,
     format: Option<ImportFormat>,
     named: Option<&Path>,
     tokenizer: &Path,
 ) -> Result<(Vec<LazyTensor>, Description, Companions)> {
-    let first = files[0].path();
-    let (tensors, arguments) = checkpoint::read(files, families::is_no_parameter)?;
+    let first = checkpoint.files[0].path();
+    let (tensors, arguments) = checkpoint::read(checkpoint, families::is_no_parameter)?;
     let is_nanogpt = arguments.is_some();
     let beside = first.with_file_name("config.json");
     let (config, place): (Value, &Path) = match (named, arguments) {
@@ -137,7 +139,7 @@ fn read_foreign(
         (None, None) if format.is_none() => {
             let problem =
                 "says nothing of its model, and no config.json lies beside it: name that by --config";
-            return Err(files[0].error(problem));
+            return Err(Error::file(first, problem));
         }
         (None, None) => (json!({}), first),
     };
@@ -162,6 +164,7 @@ mod tests {
 
     use super::*;
     use crate::model::Inputs;
+    use crate::weights::file::WeightsFile;
     use crate::weights::native::Tensors;
     use burn::tensor::{DType, Int, Tensor, TensorData, Tolerance};
     use burn_ndarray::NdArray;
@@ -279,8 +282,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = "pytorch_model-00001-of-00001.bin";
         fs::copy(peers().join("nanogpt.pt"), folder.path().join(shard)).unwrap();
-        let names = nanogpt().tensors.into_iter().map(|tensor| (tensor.name, shard.into()));
-        let map = serde_json::Map::from_iter(names);
+        let read = checkpoint::open(&[peers().join("nanogpt.pt")]).unwrap();
+        let (tensors, _) = checkpoint::read(&read, |_| false).unwrap();
+        let map = serde_json::Map::from_iter(tensors.into_keys().map(|name| (name, shard.into())));
         let index = serde_json::json!({"metadata": {}, "weight_map": map});
         fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();
         let again = import(&[folder.path().to_path_buf()], Some(ImportFormat::Nanogpt), None, None).unwrap();
@@ -368,6 +372,28 @@ mod tests {
         let refused = import(&[path], Some(ImportFormat::Nanogpt), None, None).unwrap_err();
         assert!(refused.to_string().contains("is no PyTorch file of weights"), "{refused}");
         assert_eq!(refused.exit_code(), 2);
+    }
+
+    #[test]
+    fn a_pytorch_file_with_an_entry_that_no_tensor_needs_is_refused_where_it_is_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ckpt.pt");
+        let bytes = fs::read(peers().join("nanogpt.pt")).unwrap();
+        // The record of an entry whose content is never read, in the list at the archive's end.
+        let name = bytes.windows(16).rposition(|window| window == b"serialization_id").unwrap();
+        let record = bytes[..name].windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+        for (size, is_refused) in [(50_000_000u32, false), (3_000_000_000, true)] {
+            let mut bytes = bytes.clone();
+            bytes[record + 24..record + 28].copy_from_slice(&size.to_le_bytes());
+            fs::write(&path, bytes).unwrap();
+            let read = import(std::slice::from_ref(&path), None, None, None).map(drop);
+            assert_eq!(read.is_err(), is_refused, "{size}: {read:?}");
+            if let Err(error) = read {
+                let said = error.to_string();
+                assert!(said.contains("it unpacks to 3.0 GB, far more than the"), "{said}");
+                assert_eq!((error.exit_code(), said.lines().count()), (2, 1));
+            }
+        }
     }
 
     /// A file with damage: cut at a place, or a bit turned there.

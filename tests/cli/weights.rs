@@ -111,7 +111,6 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     );
     let config = r#"{"n_head": 2, "n_layer": 1, "n_embd": 4"#;
     fs::write(path("config.json"), format!("{config}}}")).unwrap();
-    fs::write(path("llama.json"), format!("{config}, \"model_type\": \"llama\"}}")).unwrap();
     fs::write(path("mish.json"), format!("{config}, \"activation_function\": \"mish\"}}")).unwrap();
     fs::write(path("packed.json"), format!("{config}, \"quantization_config\": {{\"bits\": 4}}}}")).unwrap();
     fs::write(path("heads.json"), r#"{"n_head": 3}"#).unwrap();
@@ -123,7 +122,7 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     fs::create_dir(path("empty")).unwrap();
     let before = fs::read_dir(place.path()).unwrap().count();
 
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (
             &["wrong.safetensors"],
             &[
@@ -133,13 +132,15 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
                 "`ln_f.bias` is missing",
             ],
         ),
-        (&["wrong.safetensors", "--config", "llama.json"], &["llama.json: `model_type` is \"llama\""]),
         (&["wrong.safetensors", "--config", "mish.json"], &["`activation_function` is \"mish\": gelu_new, "]),
         (
             &["wrong.safetensors", "--config", "packed.json"],
             &["`quantization_config` is {\"bits\":4}, which is not supported"],
         ),
-        (&["wrong.safetensors", "--config", "heads.json"], &["`model.heads` = 3 must divide"]),
+        (
+            &["wrong.safetensors", "--config", "heads.json"],
+            &["heads.json: `n_head` = 3 must divide `n_embd` = 4"],
+        ),
         (&["wrong.safetensors", "--config", "broken.json"], &["broken.json:2:"]),
         (&["wrong.safetensors", "--config", "nowhere.json"], &["nowhere.json"]),
         (&["truncated.safetensors"], &["truncated.safetensors: is no whole safetensors"]),
@@ -216,8 +217,30 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
         ),
         (json!({"num_experts": 4}), "`num_experts` is 4, which is not supported"),
         (json!({"quantization_config": {"bits": 4}}), "`quantization_config` is {\"bits\":4}, which is not"),
+        (json!({"attention_factor": 1.5}), "`attention_factor` is 1.5, and only 1 is supported"),
+        (json!({"logits_scaling": 4.0}), "`logits_scaling` is 4.0, and only 1 is"),
+        (json!({"residual_multiplier": 0.2}), "`residual_multiplier` is 0.2, and only 1 is"),
+        (json!({"embedding_multiplier": 12}), "`embedding_multiplier` is 12, and only 1 is"),
+        (json!({"attention_multiplier": 0.01}), "`attention_multiplier` is 0.01, which is not supported"),
+        (json!({"attn_logit_softcapping": 50.0}), "`attn_logit_softcapping` is 50.0, which is not"),
+        (json!({"clip_qkv": 8}), "`clip_qkv` is 8, which is not"),
+        (json!({"query_pre_attn_scalar": 256}), "`query_pre_attn_scalar` is 256, which is not"),
+        (json!({"dual_chunk_attention_config": {"chunk_size": 4}}), "`dual_chunk_attention_config` is {"),
+        (
+            json!({"model_type": "gpt2", "rope_parameters": null, "rope_scaling": {"type": "linear"}}),
+            "`rope_scaling` is {\"type\":\"linear\"}, which is not",
+        ),
+        (json!({"model_type": "gpt2", "attention_scaling": 2}), "`attention_scaling` is 2, and only 1 is"),
+        (
+            json!({"model_type": "gpt2", "scale_attn_weights": false}),
+            "`scale_attn_weights` is false, and only true",
+        ),
+        (
+            smollm3("no_rope_layers", json!([1])),
+            "`no_rope_layers` is [1], and only layers that all rotate, which are 1 there, are supported, 2 of them",
+        ),
         (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, and only 1 is"),
-        (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, and only 1.0 is"),
+        (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, and only 1 is"),
         (
             rope(json!({"rope_type": "yarn"})),
             "`rope_parameters.rope_type` is \"yarn\": default, linear and llama3",
@@ -232,7 +255,24 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
             "`rope_parameters.mscale` is 0.7, which rotary positions of kind llama3 do not",
         ),
         (rope(json!({"factor": null})), "kind llama3 lack the key `rope_parameters.factor`"),
-        (rope(json!({"factor": 0.5})), "`model.rope_factor` = 0.5 must be"),
+        (rope(json!({"factor": 0.5})), "`rope_parameters.factor` = 0.5 must be"),
+        (rope(json!({"rope_theta": -1})), "`rope_parameters.rope_theta` = -1 must be"),
+        (
+            json!({"rope_parameters": null, "rope_scaling": {"type": "linear", "factor": 0}, "rope_theta": 7}),
+            "`rope_scaling.factor` = 0 must be",
+        ),
+        (
+            json!({"rope_parameters": null, "rope_theta": 1e39}),
+            "000 must be a number above 0 and below 3.4e38",
+        ),
+        (json!({"rms_norm_eps": 2}), "`rms_norm_eps` = 2 must lie"),
+        (json!({"attention_dropout": -1}), "`attention_dropout` = -1 must lie"),
+        (json!({"hidden_size": 65_537}), "`hidden_size` = 65537 is too large"),
+        (json!({"head_dim": 15}), "`head_dim`: a rotary position turns pairs"),
+        (
+            json!({"head_dim": null, "num_attention_heads": 3}),
+            "`num_attention_heads` = 3 must divide `hidden_size` = 16",
+        ),
         (
             json!({"rope_theta": 7.0}),
             "`rope_parameters.rope_theta` is 500000, but `rope_theta` beside it is 7",
@@ -259,26 +299,36 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
         (json!({"hidden_size": 0}), "`hidden_size` is 0: expected a whole number from 1 to 4294967295"),
         (json!({"rms_norm_eps": true}), "`rms_norm_eps` is true: expected a number"),
         (json!({"intermediate_size": null}), "lacks the key `intermediate_size`"),
-        (json!({"num_key_value_heads": 3}), "`model.key_value_heads` = 3"),
+        (
+            json!({"num_key_value_heads": 3}),
+            "`num_key_value_heads` = 3 must divide `num_attention_heads` = 2",
+        ),
     ] {
         let mut changed = config.as_object().unwrap().clone();
         changed.extend(change.as_object().unwrap().clone());
         fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
         refuses(place.path(), &["model"], &["model/config.json: ", part]);
     }
-    // A format that is said stands for a family that is not, and contradicts none that is.
+    // A format that is said stands for the family, whichever the config names, and none of its keys.
     let mut changed = config.as_object().unwrap().clone();
+    changed.insert("model_type".into(), json!("mistral"));
+    changed.insert("sliding_window".into(), json!(8));
     fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
-    refuses(place.path(), &["model", "--format", "qwen2"], &["`model_type` is \"llama\", and not \"qwen2\""]);
-    changed.remove("model_type");
+    refuses(
+        place.path(),
+        &["model", "--format", "llama"],
+        &["`sliding_window` is 8, and only models without"],
+    );
+    changed.remove("sliding_window");
     fs::write(folder.join("config.json"), json!(changed).to_string()).unwrap();
+    refuses(place.path(), &["model", "--format", "qwen2"], &["`layers.0.self_attn.q_proj.bias` is missing"]);
     let output = run(place.path(), &["import", "model", "--format", "llama", "--run", "said"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     // As transformers 4 wrote it, and as SmolLM2's is, with keys that change nothing.
     let mut scaling = changed.remove("rope_parameters").unwrap();
     let theta = scaling.as_object_mut().unwrap().remove("rope_theta").unwrap();
     let old = json!({
-        "model_type": "llama", "rope_theta": theta, "rope_scaling": scaling, "is_llama_config": true,
+        "model_type": "llama", "clip_qkv": null, "logits_scaling": 1.0, "rope_theta": theta, "rope_scaling": scaling, "is_llama_config": true,
         "rope_interleaved": false, "torch_dtype": "bfloat16", "transformers.js_config": {"kv_cache_dtype": "float16"},
         "sliding_window": 8, "use_sliding_window": false, "layer_types": ["full_attention", "full_attention"],
     });
@@ -365,6 +415,17 @@ fn a_folder_that_lacks_a_part_is_refused_and_says_which() {
         fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
         refuses(place.path(), &["model"], &[part]);
     }
+    // The last tensor lies in no file, and another elsewhere than the index says.
+    fs::copy(peers.join("expected.safetensors"), path("other.safetensors")).unwrap();
+    let index = json!({"weight_map": {"model.norm.weight": "other.safetensors", "model.embed_tokens.weight": "model.safetensors",
+        "lm_head.weight": "model.safetensors"}});
+    fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
+    let parts = [
+        "model.safetensors.index.json: names tensors that are not where it says: `lm_head.weight` in ",
+        "/model.safetensors, `model.norm.weight` in ",
+        "/other.safetensors",
+    ];
+    refuses(place.path(), &["model"], &parts);
 }
 
 /// The exported model by the peer that the format is for, where it is installed.

@@ -76,6 +76,17 @@ pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_bia
     entries
 }
 
+/// The keys of a model, each with that of a config.
+pub(super) const KEYS: [(&str, &str); 7] = [
+    ("d_model", "n_embd"),
+    ("feed_forward", "n_inner"),
+    ("d_inner", "n_inner"),
+    ("layers", "n_layer"),
+    ("heads", "n_head"),
+    ("dropout", "resid_pdrop"),
+    ("norm_epsilon", "layer_norm_epsilon"),
+];
+
 /// Whether a tensor is no parameter but a mask that old files carry along.
 pub(super) fn is_mask(name: &str) -> bool {
     name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
@@ -88,13 +99,6 @@ pub(super) fn read(
     keys: Keys,
     tensors: &BTreeMap<String, LazyTensor>,
 ) -> Result<Description> {
-    for (key, supported) in [
-        ("scale_attn_weights", true),
-        ("scale_attn_by_inverse_layer_idx", false),
-        ("add_cross_attention", false),
-    ] {
-        keys.only(key, &json!(supported))?;
-    }
     let axis = |name: &str, axis: usize| tensors.get(name).and_then(|tensor| tensor.shape.get(axis).copied());
     let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
         Some(size) => Ok(size),
@@ -136,8 +140,7 @@ pub(super) fn read(
         position: PositionScheme::Learned,
         norm: NormPlacement::Pre,
         norm_epsilon: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
-        feed_forward: if inner.is_multiple_of(d_model) { inner / d_model } else { 4 },
-        d_inner: if inner.is_multiple_of(d_model) { 0 } else { inner },
+        d_inner: if Some(inner) == d_model.checked_mul(4) { 0 } else { inner },
         activation,
         bias: family == Family::Gpt2 || tensors.contains_key("ln_f.bias"),
         head_bias: false,

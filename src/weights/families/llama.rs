@@ -78,6 +78,18 @@ fn differences(family: Family) -> Differences {
     }
 }
 
+/// The keys of a model, each with that of a config.
+pub(super) const KEYS: [(&str, &str); 8] = [
+    ("d_model", "hidden_size"),
+    ("d_inner", "intermediate_size"),
+    ("layers", "num_hidden_layers"),
+    ("heads", "num_attention_heads"),
+    ("key_value_heads", "num_key_value_heads"),
+    ("d_head", "head_dim"),
+    ("dropout", "attention_dropout"),
+    ("norm_epsilon", "rms_norm_eps"),
+];
+
 /// What model a config describes.
 pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     let differences = differences(family);
@@ -132,61 +144,6 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
     let model = rope::read(keys, differences.theta, model)?;
     let (vocab, context) = (keys.needed_size("vocab_size")?, keys.needed_size("max_position_embeddings")?);
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
-}
-
-/// Refuses what would make the model compute something else than it does here.
-pub(super) fn refuse_unsupported(family: Family, keys: Keys) -> Result<()> {
-    for (key, supported) in [
-        ("use_sliding_window", json!(false)),
-        ("pretraining_tp", json!(1)),
-        ("partial_rotary_factor", json!(1.0)),
-        ("rope_interleaved", json!(false)),
-    ] {
-        keys.only(key, &supported)?;
-    }
-    for key in ["quantization_config", "num_experts", "num_local_experts", "n_routed_experts"] {
-        if let Some(value) = keys.value(key) {
-            return Err(keys.refused(
-                key,
-                value,
-                ", which is not supported: leave it out or null if it has no effect",
-            ));
-        }
-    }
-    if let Some(window) = keys.value("sliding_window").filter(|_| keys.value("use_sliding_window").is_none())
-    {
-        return Err(keys.refused(
-            "sliding_window",
-            window,
-            ", and only models without sliding windows are supported",
-        ));
-    }
-    for kind in keys.list("layer_types")?.unwrap_or_default() {
-        if kind != "full_attention" {
-            return Err(keys.refused(
-                "layer_types",
-                format!("[… {kind} …]"),
-                ", and only \"full_attention\" is supported",
-            ));
-        }
-    }
-    if family == Family::Smollm3 {
-        match keys.list("no_rope_layers")? {
-            Some(layers) if layers.iter().any(|rotates| *rotates != json!(1)) => {
-                let problem = ", and only layers that all rotate, which are 1 there, are supported";
-                return Err(keys.refused("no_rope_layers", json!(layers), problem));
-            }
-            Some(_) => {}
-            None => {
-                let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
-                if interval <= keys.needed_size("num_hidden_layers")? {
-                    let problem = ", so that layers skip rotation, which is not supported";
-                    return Err(keys.refused("no_rope_layer_interval", interval, problem));
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 /// All tensors of a model.

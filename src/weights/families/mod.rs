@@ -7,12 +7,14 @@
 //! | `keys` | the keys of a config, read by name |
 //! | `llama` | Llama, Qwen2, Qwen3 and SmolLM3 |
 //! | `rope` | the keys of rotary positions |
+//! | `unsupported` | what a config may ask for that is not computed here |
 
 mod entry;
 mod gpt2;
 pub(super) mod keys;
 mod llama;
 mod rope;
+mod unsupported;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -79,6 +81,23 @@ impl Family {
     /// What names of tensors begin with in a whole model, the head apart.
     fn prefix(self) -> &'static str {
         if matches!(self, Self::Gpt2 | Self::Nanogpt) { "transformer." } else { "model." }
+    }
+
+    /// What is wrong with a model's keys, said of those of the config that it was read from.
+    fn in_its_keys(self, keys: Keys, problem: String) -> String {
+        let its: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
+        let within = ["rope_parameters", "rope_scaling"].into_iter().find(|key| keys.value(key).is_some());
+        let its = its.iter().map(|(ours, theirs)| (ours, theirs.to_string()));
+        let of_rotary = rope::KEYS.iter().map(|(ours, theirs)| match within {
+            Some(within) if *ours != "rope_theta" || keys.value(theirs).is_none() => {
+                (ours, format!("{within}.{theirs}"))
+            }
+            _ => (ours, theirs.to_string()),
+        });
+        let problem = problem.replace("`model.position` = \"rotary\"", "`head_dim`: a rotary position");
+        its.chain(of_rotary).fold(problem, |problem, (ours, theirs)| {
+            problem.replace(&format!("`model.{ours}`"), &format!("`{theirs}`"))
+        })
     }
 
     /// The keys of a model that this family has no word for, each with what the family has.
@@ -163,18 +182,14 @@ pub fn import(
     origin: &Path,
 ) -> Result<(Vec<LazyTensor>, Description)> {
     let keys = Keys::new(config, place)?;
-    if let Some(other) = keys.text("model_type")?.filter(|name| *name != family.name()) {
-        let problem = format!(", and not \"{}\"", family.name());
-        return Err(keys.refused("model_type", format!("\"{other}\""), &problem));
-    }
-    llama::refuse_unsupported(family, keys)?;
+    unsupported::refuse(family, keys)?;
     let mut tensors: BTreeMap<_, _> =
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
     let description = match family {
         Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
         Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::read(family, keys)?,
     };
-    description.model.check().map_err(|error| keys.error(error.to_string()))?;
+    description.model.check().map_err(|error| keys.error(family.in_its_keys(keys, error.to_string())))?;
     if description.model.tie_embeddings {
         if family.prefix() == "model." {
             llama::check_head(keys, &tensors)?;

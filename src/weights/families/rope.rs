@@ -88,6 +88,15 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
     })
 }
 
+/// The keys of a model, each with that of an object within a config.
+pub(super) const KEYS: [(&str, &str); 5] = [
+    ("rope_theta", "rope_theta"),
+    ("rope_factor", "factor"),
+    ("rope_low_frequency_factor", "low_freq_factor"),
+    ("rope_high_frequency_factor", "high_freq_factor"),
+    ("rope_original_context", "original_max_position_embeddings"),
+];
+
 /// The values of `rope_parameters` and of `rope_scaling`.
 pub(super) fn write(model: &ModelConfig) -> [Value; 2] {
     let scaling = match model.rope_scaling {

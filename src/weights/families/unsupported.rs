@@ -1,0 +1,83 @@
+//! What a config may ask for that is not computed here: refused by the name of its key in every family, also where
+//! transformers leaves it unread, for then the file is not what it says it is.
+
+use serde_json::json;
+
+use super::Family;
+use super::keys::Keys;
+use crate::error::Result;
+
+/// Keys that change what is computed, unless they are false.
+const FALSE: [&str; 4] =
+    ["use_sliding_window", "rope_interleaved", "scale_attn_by_inverse_layer_idx", "add_cross_attention"];
+
+/// Those that do so unless they are 1.
+const ONE: [&str; 7] = [
+    "pretraining_tp",
+    "partial_rotary_factor",
+    "attention_factor",
+    "attention_scaling",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "logits_scaling",
+];
+
+/// Those that do so whatever they are.
+const ABSENT: [&str; 10] = [
+    "quantization_config",
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "attention_multiplier",
+    "query_pre_attn_scalar",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "clip_qkv",
+    "dual_chunk_attention_config",
+];
+
+/// Refuses what would make the model compute something else than it does here.
+pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
+    FALSE.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
+    ONE.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
+    keys.only("scale_attn_weights", &json!(true))?;
+    let turns = family.prefix() == "model.";
+    let of_rotary = ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !turns);
+    for key in ABSENT.into_iter().chain(of_rotary) {
+        if let Some(value) = keys.value(key) {
+            let problem = ", which is not supported: leave it out or null if it has no effect";
+            return Err(keys.refused(key, value, problem));
+        }
+    }
+    if let Some(window) = keys.value("sliding_window").filter(|_| keys.value("use_sliding_window").is_none())
+    {
+        let problem = ", and only models without sliding windows are supported";
+        return Err(keys.refused("sliding_window", window, problem));
+    }
+    for kind in keys.list("layer_types")?.unwrap_or_default() {
+        if kind != "full_attention" {
+            let problem = ", and only \"full_attention\" is supported";
+            return Err(keys.refused("layer_types", format!("[… {kind} …]"), problem));
+        }
+    }
+    match keys.list("no_rope_layers")? {
+        Some(layers) => {
+            let count = keys.needed_size("num_hidden_layers")?;
+            if layers.len() != count || layers.iter().any(|turns| *turns != json!(1)) {
+                let problem = format!(
+                    ", and only layers that all rotate, which are 1 there, are supported, {count} of them"
+                );
+                return Err(keys.refused("no_rope_layers", json!(layers), &problem));
+            }
+        }
+        None if family == Family::Smollm3 => {
+            let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
+            if interval <= keys.needed_size("num_hidden_layers")? {
+                let problem = ", so that layers skip rotation, which is not supported";
+                return Err(keys.refused("no_rope_layer_interval", interval, problem));
+            }
+        }
+        None => {}
+    }
+    Ok(())
+}
