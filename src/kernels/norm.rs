@@ -83,12 +83,119 @@ pub fn backward(
     let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
     let written = input_gradient.par_chunks_mut(piece).zip(partial.par_chunks_mut(2 * width));
     for_each(read.zip(written), piece * 4, |(((x, dy), statistics), (dx, partial))| {
+        partial.fill(0.0);
         backward_rows(norm, x, statistics, dy, dx, partial);
     });
     for (sums, first) in [(Some(gamma_gradient), 0), (beta_gradient, width)] {
         let Some(sums) = sums else { continue };
         sums.fill(0.0);
         partial.chunks_exact(2 * width).for_each(|piece| add_piece(sums, &piece[first..first + width]));
+    }
+}
+
+/// The heads of packed queries and keys normalised, each by itself; the values behind them stay as they are.
+///
+/// # Shapes
+/// `input` and `output` `[rows, (heads + 2 * key_value_heads) * d_head]`, queries first, then keys, then values;
+/// the norms, of queries and of keys, are `d_head` wide, statistics as in [`forward`] `[rows, heads + key_value_heads]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn forward_heads(
+    norms: [&Norm; 2],
+    heads: [usize; 2],
+    input: &[f32],
+    [mean, inverse_deviation]: [&mut [f32]; 2],
+    output: &mut [f32],
+) {
+    let Heads { width, count, .. } = Heads::new(norms, heads);
+    let rows = input.len() / width;
+    assert_eq!([input.len(), output.len()], [rows * width; 2], "input and output of [{rows}, {width}]");
+    assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
+    let piece_rows = rows_in_a_piece(rows, width);
+    let [piece, statistics] = [width, count].map(|width| piece_rows * width);
+    let statistics = mean.par_chunks_mut(statistics).zip(inverse_deviation.par_chunks_mut(statistics));
+    let values = input.par_chunks(piece).zip(output.par_chunks_mut(piece));
+    for_each(statistics.zip(values), piece * 2, |((mean, inverse_deviation), (input, output))| {
+        let statistics = mean.chunks_mut(count).zip(inverse_deviation.chunks_mut(count));
+        for ((mut mean, mut inverse), (mut x, mut y)) in
+            statistics.zip(input.chunks(width).zip(output.chunks_mut(width)))
+        {
+            for (norm, heads) in norms.into_iter().zip(heads) {
+                let length = heads * norm.gamma.len();
+                let (here, there) = (x.split_at(length), y.split_at_mut(length));
+                let (of_mean, of_inverse) = (mean.split_at_mut(heads), inverse.split_at_mut(heads));
+                normalise_rows(norm, here.0, of_mean.0, of_inverse.0, there.0);
+                (x, y, mean, inverse) = (here.1, there.1, of_mean.1, of_inverse.1);
+            }
+            y.copy_from_slice(x);
+        }
+    });
+}
+
+/// The gradients of [`forward_heads`] for `output_gradient`, which are overwritten.
+///
+/// # Shapes
+/// As there; the gradients of the scales, of queries and of keys, are `[d_head]`.
+///
+/// # Panics
+/// If the lengths do not fit each other.
+pub fn backward_heads(
+    norms: [&Norm; 2],
+    heads: [usize; 2],
+    input: &[f32],
+    [mean, inverse_deviation]: [&[f32]; 2],
+    output_gradient: &[f32],
+    input_gradient: &mut [f32],
+    gamma_gradients: [&mut [f32]; 2],
+) {
+    let Heads { width, count, d_head } = Heads::new(norms, heads);
+    let rows = input.len() / width;
+    let lengths = [input.len(), output_gradient.len(), input_gradient.len()];
+    assert_eq!(lengths, [rows * width; 3], "input and gradients of [{rows}, {width}]");
+    assert_eq!([mean.len(), inverse_deviation.len()], [rows * count; 2], "statistics of [{rows}, {count}]");
+    let piece_rows = rows_in_a_piece(rows, width);
+    let [piece, statistics] = [width, count].map(|width| piece_rows * width);
+    // For each piece its part of the gradients of scales and shifts, of queries and of keys.
+    let mut partial = pool::take(rows.div_ceil(piece_rows) * 4 * d_head);
+    let statistics = mean.par_chunks(statistics).zip(inverse_deviation.par_chunks(statistics));
+    let read = input.par_chunks(piece).zip(output_gradient.par_chunks(piece)).zip(statistics);
+    let written = input_gradient.par_chunks_mut(piece).zip(partial.par_chunks_mut(4 * d_head));
+    for_each(read.zip(written), piece * 4, |(((x, dy), (mean, inverse)), (dx, partial))| {
+        partial.fill(0.0);
+        let statistics = mean.chunks(count).zip(inverse.chunks(count));
+        let read = x.chunks(width).zip(dy.chunks(width)).zip(statistics);
+        for (((mut x, mut dy), (mut mean, mut inverse)), mut dx) in read.zip(dx.chunks_mut(width)) {
+            for ((norm, heads), partial) in norms.into_iter().zip(heads).zip(partial.chunks_mut(2 * d_head)) {
+                let length = heads * d_head;
+                let (here, there) = ((x.split_at(length), dy.split_at(length)), dx.split_at_mut(length));
+                let (of_mean, of_inverse) = (mean.split_at(heads), inverse.split_at(heads));
+                backward_rows(norm, here.0.0, (of_mean.0, of_inverse.0), here.1.0, there.0, partial);
+                (x, dy, dx, mean, inverse) = (here.0.1, here.1.1, there.1, of_mean.1, of_inverse.1);
+            }
+            dx.copy_from_slice(dy);
+        }
+    });
+    for (sums, first) in gamma_gradients.into_iter().zip([0, 2 * d_head]) {
+        sums.fill(0.0);
+        partial.chunks_exact(4 * d_head).for_each(|piece| add_piece(sums, &piece[first..first + d_head]));
+    }
+}
+
+/// The sizes of packed heads.
+struct Heads {
+    /// Of a row.
+    width: usize,
+    /// Normalised heads in a row.
+    count: usize,
+    d_head: usize,
+}
+
+impl Heads {
+    fn new([query, key]: [&Norm; 2], [heads, key_value_heads]: [usize; 2]) -> Self {
+        let d_head = query.gamma.len();
+        assert_eq!(key.gamma.len(), d_head, "norms of queries and keys");
+        Self { width: (heads + 2 * key_value_heads) * d_head, count: heads + key_value_heads, d_head }
     }
 }
 
@@ -118,6 +225,7 @@ vectorized! {
         }
     }
 
+    /// What the rows add to the gradients of scale and shift is added to `partial`.
     fn backward_rows(
         simd;
         norm: &Norm<'_>,
@@ -129,7 +237,6 @@ vectorized! {
     ) {
         let Norm { gamma, is_centred, .. } = *norm;
         let width = gamma.len();
-        partial.fill(0.0);
         let (dgamma, dbeta) = partial.split_at_mut(width);
         for (row, dx) in input_gradient.chunks_exact_mut(width).enumerate() {
             let here = row * width..(row + 1) * width;

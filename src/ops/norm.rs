@@ -70,7 +70,7 @@ impl<B: Backend> Norm<B> {
     }
 }
 
-fn run<B: Backend, const D: usize>(
+pub(super) fn run<B: Backend, const D: usize>(
     input: Tensor<B, D>,
     gamma: Tensor<B, 1>,
     beta: Option<Tensor<B, 1>>,
@@ -92,12 +92,16 @@ fn run<B: Backend, const D: usize>(
 
 /// Of a norm of input, scale and shift.
 #[derive(Debug, Clone, Copy)]
-struct Settings {
+pub(super) struct Settings {
     epsilon: f64,
     kind: NormKind,
 }
 
 impl Settings {
+    pub fn rms(epsilon: f64) -> Self {
+        Self { epsilon, kind: NormKind::Rms }
+    }
+
     fn kernel<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> kernel::Norm<'a> {
         kernel::Norm {
             is_centred: self.kind == NormKind::Layer,

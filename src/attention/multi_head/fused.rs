@@ -186,23 +186,18 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
 
     /// Queries, keys and values of an input, `[batch, time, d_model]`; positions have not turned them yet.
     pub fn project(&self, input: Tensor<B, 3>) -> Projections<B> {
-        let qkv = Projections::Packed(ops::linear(&self.qkv, input)); // [batch, time, (heads + 2 * key_value_heads) * d_head]
-        let (Some(of_query), Some(of_key)) = (&self.query_norm, &self.key_norm) else { return qkv };
-        let [query, key, value] = qkv.split(&self.options(Mask::none(), ScorePosition::None));
-        let [query, key] = [(query, of_query), (key, of_key)].map(|(part, norm)| self.normalise(part, norm));
-        Projections::Separate([query, key, value])
+        let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
+        Projections::Packed(match (&self.query_norm, &self.key_norm) {
+            (Some(query), Some(key)) => {
+                ops::normalise_heads(qkv, [query, key], &self.options(Mask::none(), ScorePosition::None))
+            }
+            _ => qkv,
+        })
     }
 
     /// How its queries, keys and values meet.
     pub fn options(&self, mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
         let Self { heads, key_value_heads, .. } = *self;
         AttentionOptions { heads, key_value_heads, mask, position, dropout: self.dropout.prob }
-    }
-
-    /// `[batch, time, heads * d_head]`, each head by itself.
-    fn normalise(&self, part: Tensor<B, 3>, norm: &Norm<B>) -> Tensor<B, 3> {
-        let [batch, time, width] = part.dims();
-        let heads = part.reshape([batch, time, width / self.d_head, self.d_head]);
-        norm.forward(heads).reshape([batch, time, width])
     }
 }

@@ -1,0 +1,133 @@
+//! RMS norms of each head's query and key within a packed projection (Henry et al., 2020, arXiv 2010.04245).
+
+use burn::tensor::{Tensor, ops::FloatTensor};
+
+use super::norm::{self, Norm};
+use super::operation::{self, Gradients, Inputs, Operation, fused};
+use super::{AttentionOptions, Backend, Floats, HostAccess, Projections};
+use crate::kernels::norm as kernel;
+use crate::kernels::pool::{self, Buffer};
+
+/// Queries and keys normalised, each head by itself, in place of those that come; values stay as they are.
+///
+/// # Shapes
+/// `packed` `[batch, time, (heads + 2 * key_value_heads) * d_head]`, as the result; both norms are `d_head` wide.
+pub fn normalise_heads<B: Backend>(
+    packed: Tensor<B, 3>,
+    norms: [&Norm<B>; 2],
+    options: &AttentionOptions<B>,
+) -> Tensor<B, 3> {
+    run(packed, norms.map(|norm| norm.gamma.val()), norms.map(|norm| norm.epsilon), options)
+}
+
+fn run<B: Backend>(
+    packed: Tensor<B, 3>,
+    gammas: [Tensor<B, 1>; 2],
+    epsilons: [f64; 2],
+    options: &AttentionOptions<B>,
+) -> Tensor<B, 3> {
+    let inputs = [operation::input(&packed), operation::input(&gammas[0]), operation::input(&gammas[1])];
+    let settings = Settings { heads: [options.heads, options.key_value_heads], epsilons };
+    fused(inputs, |_| Some(settings)).unwrap_or_else(|| {
+        let [query, key, value] = Projections::Packed(packed).split(options);
+        let normalise = |part: Tensor<B, 3>, at: usize| {
+            let [batch, time, width] = part.dims();
+            let [d_head] = gammas[at].dims();
+            let heads = part.reshape([batch, time, width / d_head, d_head]);
+            norm::run(heads, gammas[at].clone(), None, norm::Settings::rms(epsilons[at]))
+                .reshape([batch, time, width])
+        };
+        Tensor::cat(vec![normalise(query, 0), normalise(key, 1), value], 2)
+    })
+}
+
+/// Of the packed projection, and the scales of queries and keys.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    /// Of queries, and of keys.
+    heads: [usize; 2],
+    epsilons: [f64; 2],
+}
+
+impl Settings {
+    fn norms<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> [kernel::Norm<'a>; 2] {
+        [0, 1].map(|at| kernel::Norm {
+            is_centred: false,
+            gamma: inputs[at + 1].slice(),
+            beta: None,
+            epsilon: self.epsilons[at] as f32,
+        })
+    }
+}
+
+impl<B: HostAccess> Operation<B, 3> for Settings {
+    /// Mean and inverse deviation of each head.
+    type Saved = [Buffer; 2];
+
+    const READS: usize = 3;
+
+    fn forward(&self, inputs: &Inputs<B, 3>) -> (FloatTensor<B>, [Buffer; 2]) {
+        let (input, width) = (inputs[0].slice(), inputs[0].width());
+        let statistics = input.len() / width * self.heads.iter().sum::<usize>();
+        let [mut output, mut mean, mut inverse] = [input.len(), statistics, statistics].map(pool::take);
+        let norms = self.norms(inputs);
+        kernel::forward_heads(norms.each_ref(), self.heads, input, [&mut mean, &mut inverse], &mut output);
+        (inputs[0].place(output, inputs[0].shape()), [mean, inverse])
+    }
+
+    fn backward(
+        &self,
+        inputs: &Inputs<B, 3>,
+        [mean, inverse]: [Buffer; 2],
+        gradient: &Floats<B>,
+    ) -> Gradients<B, 3> {
+        let (norms, statistics) = (self.norms(inputs), [&*mean, &*inverse]);
+        inputs.gradients(|parts| {
+            let [input, query, key] = parts.map(|part| part.expect("no input is ever absent"));
+            let (norms, read) = (norms.each_ref(), inputs[0].slice());
+            kernel::backward_heads(
+                norms,
+                self.heads,
+                read,
+                statistics,
+                gradient.slice(),
+                input,
+                [query, key],
+            );
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ops::{AutodiffBackend, Mask, ScorePosition, agreement::*};
+
+    fn agrees<B: AutodiffBackend>([rows, heads, group, d_head]: [usize; 4], seed: u64) {
+        fn options<B: Backend>(heads: usize, key_value_heads: usize) -> AttentionOptions<B> {
+            let (mask, position) = (Mask::none(), ScorePosition::None);
+            AttentionOptions { heads, key_value_heads, mask, position, dropout: 0.0 }
+        }
+        check("norms of heads", || {
+            let packed = leaf::<B, 3>(seed, [1, rows, (heads * group + 2 * heads) * d_head]).require_grad();
+            let [query, key] = [1, 2].map(|at| leaf::<B, 1>(seed + at, [d_head]).require_grad());
+            let gammas = [query.clone(), key.clone()];
+            let output = run(packed.clone(), gammas.clone(), [1e-5, 1e-3], &options(heads * group, heads));
+            let gammas = gammas.map(Tensor::inner);
+            let inner = run(packed.clone().inner(), gammas, [1e-5, 1e-3], &options(heads * group, heads));
+            outcome!(output, inner, [packed, query, key])
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn norms_of_heads_agree(sizes in [1usize..71, 1usize..4, 1usize..4, 2usize..37], seed in 0u64..1_000) {
+            agrees::<Ndarray>(sizes, seed);
+            agrees::<Flexible>(sizes, seed);
+        }
+    }
+}
