@@ -77,6 +77,9 @@ pub struct ModelConfig {
     /// Whether the projections of queries, keys and values have biases, as Qwen2's alone do. Left out: as `bias`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_key_value_bias: Option<bool>,
+    /// Whether the projection behind attention has a bias, as in Llama with `attention_bias`. Left out: as `bias`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_output_bias: Option<bool>,
     /// Whether the output layer has a bias. Off, as in GPT-2 and most that followed. The output layer of
     /// the one-layer decoder has one where `bias` is on.
     pub head_bias: bool,
@@ -123,6 +126,7 @@ impl Default for ModelConfig {
             activation: Activation::default(),
             bias: true,
             query_key_value_bias: None,
+            attention_output_bias: None,
             head_bias: false,
             tie_embeddings: false,
             embedding_scale: 1.0,
@@ -281,6 +285,7 @@ impl ModelConfig {
             .with_dropout(self.dropout)
             .with_bias(self.bias)
             .with_query_key_value_bias(self.query_key_value_bias)
+            .with_output_bias(self.attention_output_bias)
             .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
     }
 
@@ -290,7 +295,7 @@ impl ModelConfig {
             .with_d_head((self.d_head > 0).then_some(self.d_head))
             .with_dropout(self.dropout)
             .with_bias(self.query_key_value_bias.unwrap_or(self.bias))
-            .with_output_bias(self.bias)
+            .with_output_bias(self.attention_output_bias.unwrap_or(self.bias))
     }
 }
 

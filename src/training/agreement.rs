@@ -101,6 +101,7 @@ fn all_kinds() -> Vec<ModelConfig> {
     };
     kinds.push(ModelConfig {
         query_key_value_bias: Some(true),
+        attention_output_bias: Some(true),
         bias: false,
         key_value_heads: 1,
         ..modern.clone()

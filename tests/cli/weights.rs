@@ -281,7 +281,7 @@ fn what_a_config_asks_for_and_is_not_computed_is_refused_by_its_key() {
             json!({"rope_scaling": {"type": "linear", "factor": 2}}),
             "`rope_parameters` and `rope_scaling` disagree",
         ),
-        (json!({"attention_bias": true}), "`attention_bias` is true, but `mlp_bias` is false"),
+        (json!({"attention_bias": 1}), "`attention_bias` is 1: expected true or false"),
         (json!({"hidden_act": "relu"}), "`hidden_act` is \"relu\": of gated layers silu and gelu"),
         (
             json!({"tie_word_embeddings": true}),
@@ -434,7 +434,7 @@ fn transformers_computes_the_same_logits_from_our_export() {
     let place = TempDir::new().unwrap();
     let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
     let gpt2: [&str; 0] = [];
-    let cases: [(&str, &str, &[&str], &[&str]); 7] = [
+    let cases: [(&str, &str, &[&str], &[&str]); 8] = [
         ("default", "gpt2", &gpt2, &[]),
         ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
         ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
@@ -446,6 +446,7 @@ fn transformers_computes_the_same_logits_from_our_export() {
             &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
         ),
         ("some-biased", "qwen2", &llama, &["query_key_value_bias=true", "d_head=10"]),
+        ("attention-biased", "llama", &llama, &["query_key_value_bias=true", "attention_output_bias=true"]),
         ("normed", "qwen3", &llama, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];
     let mut exported = vec!["compare".to_string()];

@@ -35,6 +35,7 @@ pub fn of_every_kind(base: &ModelConfig) -> Vec<ModelConfig> {
             key_value_heads: if takes(3) { base.heads / 2 } else { 0 },
             bias: takes(4),
             query_key_value_bias: [None, Some(true), Some(false)][i / 7 % 3],
+            attention_output_bias: [None, Some(true), Some(false)][(i / 7 + i) % 3],
             norm: if takes(5) { NormPlacement::Post } else { NormPlacement::Pre },
             rope_theta: if takes(6) { 500.0 } else { 10_000.0 },
             rope_scaling: [RopeScaling::None, RopeScaling::Linear, RopeScaling::Llama3][i / 6 % 3],
@@ -64,6 +65,7 @@ fn every_two_values_of_two_keys_meet() {
             format!("key_value_heads {}", config.key_value_heads),
             format!("bias {}", config.bias),
             format!("{:?}", config.query_key_value_bias),
+            format!("{:?}", config.attention_output_bias),
             format!("{:?}", config.norm),
             format!("embedding_scale {}", config.embedding_scale),
             format!("softcap {}", config.softcap),
@@ -72,7 +74,7 @@ fn every_two_values_of_two_keys_meet() {
         ]
     };
     let values: Vec<_> = kinds.iter().map(values).collect();
-    for (one, other) in (0..13).flat_map(|one| (0..one).map(move |other| (one, other))) {
+    for (one, other) in (0..14).flat_map(|one| (0..one).map(move |other| (one, other))) {
         let distinct = |key: usize| values.iter().map(|of| &of[key]).collect::<BTreeSet<_>>();
         let met = values.iter().map(|of| (&of[one], &of[other])).collect::<BTreeSet<_>>();
         let all = distinct(one).len() * distinct(other).len();

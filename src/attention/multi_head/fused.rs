@@ -43,6 +43,8 @@ pub struct MultiHeadAttentionConfig {
     pub bias: bool,
     /// Whether that of queries, keys and values has one; as `bias` if absent.
     pub query_key_value_bias: Option<bool>,
+    /// Whether that of the output has one; as `bias` if absent.
+    pub output_bias: Option<bool>,
     /// The epsilon of norms of queries and keys; there are none if absent.
     pub qk_norm: Option<f64>,
 }
@@ -98,7 +100,7 @@ impl MultiHeadAttentionConfig {
             qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head, qkv_bias),
             query_norm: norm(),
             key_norm: norm(),
-            output: linear(self.heads * d_head, self.d_model, self.bias),
+            output: linear(self.heads * d_head, self.d_model, self.output_bias.unwrap_or(self.bias)),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
             key_value_heads,

@@ -43,11 +43,12 @@ struct Differences {
 /// Where biases stand.
 #[derive(Debug, PartialEq, Eq)]
 enum Biases {
-    /// Everywhere or nowhere, as `attention_bias` and `mlp_bias` say together.
+    /// In attention, as `attention_bias` says, and in the feed-forward layers, as `mlp_bias` does.
     Said,
+    /// In attention alone, as `attention_bias` says.
+    OfAttention,
     /// At queries, keys and values alone.
     QueryKeyValue,
-    Nowhere,
 }
 
 const LLAMA: Differences = Differences {
@@ -66,7 +67,7 @@ fn differences(family: Family) -> Differences {
         }
         Family::Qwen3 => Differences {
             architecture: "Qwen3ForCausalLM",
-            biases: Biases::Nowhere,
+            biases: Biases::OfAttention,
             qk_norm: true,
             head_width: Some(128),
             ..LLAMA
@@ -105,20 +106,12 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
             return Err(keys.refused("hidden_act", format!("\"{other}\""), problem));
         }
     };
-    let attention_bias = keys.flag("attention_bias")?.unwrap_or(false);
-    let bias = match differences.biases {
-        Biases::Said => {
-            let mlp_bias = keys.flag("mlp_bias")?.unwrap_or(false);
-            if attention_bias != mlp_bias {
-                let problem = format!(", but `mlp_bias` is {mlp_bias}: only both or neither are supported");
-                return Err(keys.refused("attention_bias", attention_bias, &problem));
-            }
-            attention_bias
-        }
-        Biases::Nowhere if attention_bias => {
-            return Err(keys.refused("attention_bias", true, ", and only false is supported"));
-        }
-        Biases::QueryKeyValue | Biases::Nowhere => false,
+    let said = |key| keys.flag(key).map(|flag| flag.unwrap_or(false));
+    let (of_attention, bias) = (said("attention_bias")?, said("mlp_bias")?);
+    let [qkv_bias, output_bias, bias] = match differences.biases {
+        Biases::Said => [of_attention, of_attention, bias],
+        Biases::OfAttention => [of_attention, of_attention, false],
+        Biases::QueryKeyValue => [true, false, false],
     };
     let model = ModelConfig {
         architecture: Architecture::Decoder,
@@ -136,7 +129,8 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         d_inner: keys.needed_size("intermediate_size")?,
         activation,
         bias,
-        query_key_value_bias: (differences.biases == Biases::QueryKeyValue).then_some(true),
+        query_key_value_bias: (qkv_bias != bias).then_some(qkv_bias),
+        attention_output_bias: (output_bias != bias).then_some(output_bias),
         tie_embeddings: keys.flag("tie_word_embeddings")?.unwrap_or(differences.is_tied),
         initialisation: Initialisation::Normal,
         ..ModelConfig::default()
@@ -194,6 +188,7 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     let (queries, keys) = (model.heads * width, shared * width);
     for layer in 0..model.layers {
         let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+        let output_bias = model.attention_output_bias.unwrap_or(model.bias);
         let qkv = [
             ("self_attn.q_proj", queries, Some(width)),
             ("self_attn.k_proj", keys, Some(width)),
@@ -202,7 +197,7 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
         let up = [("mlp.gate_proj", inner, None), ("mlp.up_proj", inner, None)];
         for (ours, rows, bias, parts) in [
             ("attention.qkv", d_model, qkv_bias, &qkv[..]),
-            ("attention.output", queries, model.bias, &[("self_attn.o_proj", d_model, None)]),
+            ("attention.output", queries, output_bias, &[("self_attn.o_proj", d_model, None)]),
             ("feed_forward.up", d_model, model.bias, &up),
             ("feed_forward.down", inner, model.bias, &[("mlp.down_proj", d_model, None)]),
         ] {
@@ -231,6 +226,7 @@ pub(super) fn is_computed(name: &str) -> bool {
 pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+    let output_bias = model.attention_output_bias.unwrap_or(model.bias);
     [
         ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
         ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
@@ -245,10 +241,13 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static st
         ("qk_norm", model.qk_norm != qk_norm, if qk_norm { "true" } else { "false" }),
         ("bias", model.bias && biases != Biases::Said, "false"),
         match biases {
-            Biases::Said => ("query_key_value_bias", qkv_bias != model.bias, "as bias"),
             Biases::QueryKeyValue => ("query_key_value_bias", !qkv_bias, "true"),
-            Biases::Nowhere => ("query_key_value_bias", qkv_bias, "false"),
+            _ if model.attention_output_bias.is_some() => {
+                ("attention_output_bias", qkv_bias != output_bias, "as query_key_value_bias")
+            }
+            _ => ("query_key_value_bias", qkv_bias != output_bias, "as attention_output_bias"),
         },
+        ("attention_output_bias", biases == Biases::QueryKeyValue && output_bias && !model.bias, "false"),
         ("embedding_norm", model.embedding_norm, "false"),
         ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
         ("embedding_scale", model.embedding_scale != 1.0, "1"),
@@ -289,10 +288,11 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description, 
         "dtype": "float32",
         "torch_dtype": "float32",
     });
+    let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let more = match biases {
-        Biases::Said => json!({"attention_bias": model.bias, "mlp_bias": model.bias}),
+        Biases::Said => json!({"attention_bias": qkv_bias, "mlp_bias": model.bias}),
         Biases::QueryKeyValue => json!({"use_sliding_window": false}),
-        Biases::Nowhere => json!({"attention_bias": false, "use_sliding_window": false}),
+        Biases::OfAttention => json!({"attention_bias": qkv_bias, "use_sliding_window": false}),
     };
     let more = more.as_object().expect("an object").clone();
     config.as_object_mut().expect("an object").extend(more);

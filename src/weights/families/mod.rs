@@ -127,6 +127,7 @@ impl Family {
             activation: _,
             bias: _,
             query_key_value_bias: _,
+            attention_output_bias: _,
             head_bias: _,
             tie_embeddings: _,
             embedding_scale: _,
