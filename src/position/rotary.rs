@@ -14,6 +14,7 @@
 //! trained length, since the fast ones tell near places apart (Grattafiori et al., 2024, arXiv 2407.21783).
 
 use std::f64::consts::TAU;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
@@ -73,38 +74,71 @@ impl Rotation {
     }
 }
 
+/// Places whose tables are made with a model: few sequences are longer, and a context may be a hundred times as long.
+const USUAL: usize = 8192;
+
+/// Cosines and sines, a row a place, as far as they were asked for.
+#[derive(Debug, Clone, Default)]
+struct Tables([Vec<f32>; 2]);
+
+impl Tables {
+    /// Goes on to so many places.
+    fn extend(&mut self, rotation: Rotation, d_head: usize, places: usize) {
+        let frequencies = rotation.frequencies(d_head);
+        let made = self.0[0].len() / frequencies.len();
+        for (table, of) in self.0.iter_mut().zip([f64::cos, f64::sin]) {
+            let of_place =
+                |place| frequencies.iter().map(move |frequency| of(place as f64 * frequency) as f32);
+            table.extend((made..places).flat_map(of_place));
+        }
+    }
+
+    /// Their first `places`, each `[places, pairs]`.
+    fn tensors<B: Backend>(&self, [places, pairs]: [usize; 2], device: &B::Device) -> [Tensor<B, 2>; 2] {
+        self.0.each_ref().map(|table| {
+            let data = TensorData::new(table[..places * pairs].to_vec(), [places, pairs]);
+            Tensor::from_data(data, device)
+        })
+    }
+}
+
 /// Queries and keys turned by their position; no parameters.
 #[derive(Module, Debug)]
 pub struct Rotary<B: Backend> {
-    /// `[context, d_head / 2]`; longer sequences compute their own.
+    /// `[places, d_head / 2]`, of a usual context all.
     cosine: Tensor<B, 2>,
     /// As `cosine`.
     sine: Tensor<B, 2>,
     #[module(skip)]
     rotation: Rotation,
+    /// Those that longer sequences asked for.
+    #[module(skip)]
+    longer: Arc<Mutex<Tables>>,
 }
 
 impl<B: Backend> Rotary<B> {
     /// Tables of `context` places for heads of this width, which must be even.
     pub fn new(context: usize, d_head: usize, rotation: Rotation, device: &B::Device) -> Self {
-        let frequencies = rotation.frequencies(d_head);
-        let table = |of: fn(f64) -> f64| {
-            let of_place =
-                |place| frequencies.iter().map(move |frequency| of(place as f64 * frequency) as f32);
-            let values = (0..context).flat_map(of_place).collect::<Vec<f32>>();
-            Tensor::from_data(TensorData::new(values, [context, d_head / 2]), device)
-        };
-        Self { cosine: table(f64::cos), sine: table(f64::sin), rotation }
+        let (mut tables, places) = (Tables::default(), context.min(USUAL));
+        tables.extend(rotation, d_head, places);
+        let [cosine, sine] = tables.tensors([places, d_head / 2], device);
+        Self { cosine, sine, rotation, longer: Arc::default() }
     }
 
     /// The tables of the first `time` places.
     pub fn scores(&self, time: usize) -> ScorePosition<B> {
-        let [context, pairs] = self.cosine.dims();
-        let Self { cosine, sine, .. } = match time > context {
-            true => Self::new(time, 2 * pairs, self.rotation, &self.cosine.device()),
-            false => self.clone(),
-        };
-        ScorePosition::Rotation { cosine: cosine.narrow(0, 0, time), sine: sine.narrow(0, 0, time) }
+        let [places, pairs] = self.cosine.dims();
+        if time <= places {
+            let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().narrow(0, 0, time));
+            return ScorePosition::Rotation { cosine, sine };
+        }
+        let mut longer = self.longer.lock().unwrap_or_else(PoisonError::into_inner);
+        if longer.0[0].len() < time * pairs {
+            // A text that grows by a token a step asks for more a few times only.
+            longer.extend(self.rotation, 2 * pairs, time.next_power_of_two());
+        }
+        let [cosine, sine] = longer.tensors([time, pairs], &self.cosine.device());
+        ScorePosition::Rotation { cosine, sine }
     }
 }
 
@@ -146,6 +180,25 @@ mod tests {
     fn tables_beyond_the_context_continue_it() {
         let longer = tables(7).map(|table| table.narrow(0, 0, 3).into_data());
         assert_eq!(longer, tables(3).map(|table| table.into_data()));
+    }
+
+    #[test]
+    fn a_long_context_makes_tables_as_they_are_asked_for() {
+        let rotation = ModelConfig::default().rotation();
+        let rotary = Rotary::<NdArray>::new(131_072, 6, rotation, &Default::default());
+        assert_eq!(rotary.cosine.dims(), [USUAL, 3]);
+        for time in [USUAL + 7, USUAL + 3, 3 * USUAL] {
+            let ScorePosition::Rotation { cosine, sine } = rotary.clone().scores(time) else { panic!() };
+            for (table, of) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
+                assert_eq!(table.dims(), [time, 3]);
+                let last = table.narrow(0, time - 1, 1).into_data().to_vec::<f32>().unwrap();
+                let angles =
+                    rotation.frequencies(6).into_iter().map(|frequency| (time - 1) as f64 * frequency);
+                assert_eq!(last, angles.map(|angle| of(angle) as f32).collect::<Vec<_>>(), "{time}");
+            }
+        }
+        let made = rotary.longer.lock().unwrap().0[0].len();
+        assert_eq!(made, 4 * USUAL * 3, "what was made for one copy of a model serves all");
     }
 
     #[test]
