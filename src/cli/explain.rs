@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{Explanation, affordable, explain, explained, unigram};
-use crate::backend::{self, Job};
+use crate::backend::{self, Device, Job};
+use crate::config::Config;
 use crate::data::{Dataset, Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::ops;
+use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say};
 use crate::training::{RunFolder, dataset_of};
 use crate::weights::native;
@@ -38,28 +40,44 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let Run { folder, config, device } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
-    let read = match args.text.is_some() || args.text_file.is_some() || args.tokens.is_some() {
+    let is_given = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
+    let explanation = match is_given {
         true => {
             let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
-            Subject::Given(sample(&tokens)?)
+            backend::run(&device, Explain(&folder, &Subject::Given(sample(&tokens)?)))?
         }
-        false if folder.is_imported() => {
-            return Err(Error::Input(format!(
-                "the run `{}` was not trained here, so it has no validation sequences: give a text by --text",
-                folder.path().display()
-            )));
-        }
-        false => Subject::Validation(dataset_of(&config, &folder)?),
+        false => of_run(&folder, &config, &device)?,
     };
-    let explanation = backend::run(&device, Explain(&folder, &read))?;
     if args.json {
         print_json(&explanation);
         return Ok(());
     }
-    let json = serde_json::to_vec(&explanation).expect("an explanation holds plain values");
-    write_atomically(&folder.path().join("circuit.json"), &json)?;
+    keep(&folder, &explanation)?;
+    let pictures = circuit_pictures(&folder.name(), &explanation, &vocabulary);
+    let pictures = save_all(&pictures, &folder.plots(), &Style::default())?;
     explanation.sentences.iter().for_each(|sentence| say(sentence));
+    pictures.iter().for_each(|path| say(&path.display().to_string()));
     Ok(())
+}
+
+/// What a run's best weights do with sequences of its validation set.
+///
+/// # Errors
+/// If the data cannot be read, and those of [`explain`].
+pub(super) fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
+    if folder.is_imported() {
+        return Err(Error::Input(format!(
+            "the run `{}` was not trained here, so it has no validation sequences: give a text by --text",
+            folder.path().display()
+        )));
+    }
+    backend::run(device, Explain(folder, &Subject::Validation(dataset_of(config, folder)?)))
+}
+
+/// Writes `circuit.json`.
+pub(super) fn keep(folder: &RunFolder, explanation: &Explanation) -> Result<()> {
+    let json = serde_json::to_vec(explanation).expect("an explanation holds plain values");
+    write_atomically(&folder.circuit(), &json)
 }
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.

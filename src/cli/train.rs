@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 
 use serde_json::json;
 
-use super::{backend::BackendArgs, evaluate::DRAWN, plot::run_data, signals};
+use super::{backend::BackendArgs, evaluate::DRAWN, explain, plot::run_data, signals};
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Source;
@@ -101,8 +101,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })?;
     let ended = outcome.summary.ended;
     // A run that only pauses is drawn when it ends.
-    let plots = if ended == Ended::Paused { Vec::new() } else { draw_or_warn(&outcome.folder, &device) };
-    print(&outcome, &plots, args.json);
+    let (circuit, plots) = match ended {
+        Ended::Paused => Default::default(),
+        _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &device)),
+    };
+    print(&outcome, &circuit, &plots, args.json);
     Ok(match (ended, signal.load(Ordering::Relaxed)) {
         (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
         _ => ExitCode::SUCCESS,
@@ -119,6 +122,24 @@ fn new_config(args: &Args) -> Result<Config> {
         warn(DRAWN);
     }
     Ok(config)
+}
+
+/// What the best weights compute in two sentences, which the run keeps with all others; none of a model that cannot be
+/// explained, or has learned too little.
+fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String> {
+    let found = explain::of_run(folder, config, device).and_then(|found| {
+        explain::keep(folder, &found)?;
+        Ok(found.sentences.into_iter().take(2).collect())
+    });
+    found.unwrap_or_else(|error| {
+        // What an earlier part of the run left is of other weights.
+        let _ = std::fs::remove_file(folder.circuit());
+        if !matches!(error, Error::Input(_)) {
+            let run = folder.path().display();
+            warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
+        }
+        Vec::new()
+    })
 }
 
 /// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
@@ -171,12 +192,13 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
 }
 
 /// The closing words on the terminal.
-fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
+fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     let summary = &outcome.summary;
     if json {
         let mut report = json!(summary);
         report["run"] = json!(outcome.folder.path());
         report["pictures"] = json!(plots);
+        report["circuit"] = json!(circuit);
         return print_json(&report);
     }
     say(&format!(
@@ -204,6 +226,7 @@ fn print(outcome: &Outcome, plots: &[PathBuf], json: bool) {
             known.map_or_else(String::new, |share| format!(", {:.1} % on determined targets", share * 100.0));
         say(&format!("  accuracy  {:.1} %{known}", accuracy * 100.0));
     }
+    circuit.iter().for_each(|sentence| say(&format!("  circuit   {sentence}")));
     say(&format!("  run       {}", outcome.folder.path().display()));
     print_pictures(&outcome.folder, plots);
 }

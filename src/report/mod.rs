@@ -13,6 +13,7 @@
 //! | `head_scores` | what each head does, layer by head |
 //! | `formation` | these scores along the run, below the loss |
 //! | `prediction`, `generated` | predicted tokens after true ones; a continuation that runs free |
+//! | `circuit`, `logit_lens`, `attribution` | what `explain` found, by [`circuit_pictures`] |
 //! | `positions` | the loss at each position of the sequence, and its floor |
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
@@ -31,6 +32,7 @@
 
 mod attention;
 mod attention_over_time;
+mod circuit;
 mod draw;
 mod formation;
 mod generated;
@@ -46,6 +48,7 @@ mod run_data;
 mod series;
 mod study;
 
+pub use circuit::pictures as circuit_pictures;
 pub use draw::{Picture, PictureFormat, Style};
 pub use loss::LossCurve;
 pub use page::Page;

@@ -6,7 +6,8 @@ use super::draw::{Picture, Style};
 use super::loss::LossCurve;
 use super::page::{self, Page};
 use super::reading::Reading;
-use super::{formation, generated, gradients, positions};
+use super::{circuit, formation, generated, gradients, positions};
+use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, View};
 use crate::config::Config;
 use crate::data::Vocabulary;
@@ -29,6 +30,8 @@ pub struct RunData {
     free_running: FreeRunning,
     /// What was analysed at the end of the run; where it was not, the scores of heads on its samples alone.
     analysis: Analysis,
+    /// Which parts make its predictions, where that was found.
+    circuit: Option<Explanation>,
 }
 
 impl RunData {
@@ -82,8 +85,13 @@ impl RunData {
         let readings = readings.map(|((name, sample), view)| Reading::new(name, sample, view, &vocabulary));
         let readings: Vec<Reading> = readings.collect();
         let shown = shown.min(readings.len().saturating_sub(1));
+        let path = folder.circuit();
+        let what = "the circuit of a run; `explain` makes it anew where it is removed";
+        let circuit: Option<Explanation> =
+            path.exists().then(|| files::read_json(&path, what)).transpose()?;
+        let found = circuit.iter().map(|found| ("circuit", found.sentences.join(" ")));
         let page = Page {
-            summary: page::summary(&summary),
+            summary: page::summary(&summary).into_iter().chain(found).collect(),
             loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &summary) },
             measured_on: measured_on(&analysis) + &by,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps,
@@ -95,7 +103,7 @@ impl RunData {
                 &config,
             )
         };
-        Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis })
+        Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
     }
 
     /// Draws every picture that there is something to show of into `folder`, and says where they
@@ -118,7 +126,9 @@ impl RunData {
         ];
         // A run can diverge before its first row.
         let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
+        let found = self.circuit.iter().flat_map(|found| circuit::pictures(run, found, &self.vocabulary));
         let pictures = loss.into_iter().chain(self.page.pictures()).chain(others.into_iter().flatten());
+        let pictures = pictures.chain(found);
         save_all(&pictures.collect::<Vec<_>>(), folder, style)
     }
 }

@@ -90,6 +90,11 @@ impl RunFolder {
         self.path.join("analysis.json")
     }
 
+    /// `circuit.json`: which parts make the predictions of the best weights.
+    pub fn circuit(&self) -> PathBuf {
+        self.path.join("circuit.json")
+    }
+
     /// `report.html`: the page to explore.
     pub fn report(&self) -> PathBuf {
         self.path.join("report.html")

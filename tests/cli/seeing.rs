@@ -246,12 +246,20 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     // A quarter of a second of training: the token before says much of the next one.
     let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
     small_run(place.path(), &counting, "run");
+    let kept = place.path().join("run/circuit.json");
+    let by_train = fs::read(&kept).unwrap();
+    let pictures = ["circuit.png", "logit_lens.png", "attribution.png"]
+        .map(|it| place.path().join("run/plots").join(it));
+    for made in pictures.iter().chain([&kept]) {
+        fs::remove_file(made).unwrap_or_else(|error| panic!("train leaves {}: {error}", made.display()));
+    }
     let printed: Value = serde_json::from_str(&said(place.path(), &["explain", "run", "--json"])).unwrap();
-    assert!(!place.path().join("run/circuit.json").exists(), "JSON alone leaves nothing");
+    assert!(!kept.exists(), "JSON alone leaves nothing");
     let sentences = said(place.path(), &["explain", "run"]);
-    let kept: Value =
-        serde_json::from_slice(&fs::read(place.path().join("run/circuit.json")).unwrap()).unwrap();
-    assert_eq!(printed, kept, "the same run is explained alike");
+    assert!(pictures.iter().all(|picture| picture.is_file()));
+    assert!(fs::read(&kept).unwrap() == by_train, "the same run is explained alike");
+    let kept: Value = serde_json::from_slice(&by_train).unwrap();
+    assert_eq!(printed, kept);
     let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(sentences.starts_with(&words.join("\n")), "{sentences}");
     assert!(kept["gain_kept"].as_f64().unwrap() >= 0.95, "{kept}");

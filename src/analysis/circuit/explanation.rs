@@ -35,6 +35,8 @@ const ONE_BY_ONE: usize = 16;
 /// Floating-point operations that an explanation may take, and the most tokens that it looks at.
 const OPERATIONS: usize = 600_000_000_000;
 const MOST_TOKENS: usize = 2_048;
+/// Training targets that the unigram counts.
+const MOST_COUNTED: usize = 1 << 22;
 
 /// What a head is known to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,22 @@ pub enum Kind {
     Positional,
     /// Makes the tokens that it looks at likelier.
     Copying,
+}
+
+impl Kind {
+    /// Its name in files and pictures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::PreviousToken => "previous_token",
+            Kind::Induction => "induction",
+            Kind::Duplicate => "duplicate",
+            Kind::Itself => "itself",
+            Kind::FirstToken => "first_token",
+            Kind::Separator => "separator",
+            Kind::Positional => "positional",
+            Kind::Copying => "copying",
+        }
+    }
 }
 
 /// A part of a circuit.
@@ -289,7 +307,9 @@ pub fn affordable<B: ops::Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<S
 /// training set, and counts each once more.
 pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
     let mut counts = vec![1.0; vocab];
-    for batch in Loader::new(train.clone(), 64, 0, Order::InOrder).in_order() {
+    // The beginning of a large set says enough.
+    let batches = MOST_COUNTED / (64 * train.time()).max(1) + 1;
+    for batch in Loader::new(train.clone(), 64, 0, Order::InOrder).in_order().take(batches) {
         for (&target, role) in batch.targets.iter().zip(&batch.roles) {
             counts[target as usize] += f64::from(*role != Role::Padding);
         }

@@ -1,0 +1,179 @@
+//! `circuit`, `logit_lens` and `attribution`: what `explain` found, drawn.
+
+use plotters::style::RGBColor;
+
+use super::draw::color::{BACKGROUND, BLUE, GREEN, GRID, INK, MUTED, VERMILION, color, mix, pale};
+use super::draw::{
+    Axis, HEADING, MARGIN, Picture, Place, Range, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, round_up,
+    stride_of,
+};
+use crate::analysis::circuit::{Component, Explanation, Input};
+use crate::data::Vocabulary;
+use crate::terminal::{counted, fixed, signed};
+
+/// Boxes of the circuit, and the space between layers, through which the paths run.
+const BOX: (f64, f64) = (190.0, 58.0);
+const BETWEEN: f64 = 84.0;
+/// What stands on the left of a row, and on the right of all.
+const LEFT: f64 = 190.0;
+const BAR: f64 = 80.0;
+/// Positions of a sequence that are shown.
+const MOST_POSITIONS: usize = 128;
+const TALLEST_ROW: f64 = 20.0;
+const MOST_HEIGHT: f64 = 900.0;
+
+/// All pictures of what was found in `run`.
+pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
+    let shown = found.next.len().min(MOST_POSITIONS);
+    let texts = |tokens: &[u32]| tokens.iter().take(shown).map(|&token| vocabulary.token(token)).collect();
+    let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.inputs), texts(&found.next));
+
+    // The last layer on top, as the stream rises.
+    let depth = |(depth, loss): (usize, &f64)| match depth {
+        0 => format!("embedding: {} nats", fixed(*loss, 2)),
+        depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
+    };
+    let names = found.lens.loss.iter().enumerate().map(depth);
+    let rows = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice())).rev();
+    let note = format!(
+        "the probability of each target by the final norm and head, read after each layer; the first of {}, beside the \
+         mean loss of all",
+        counted(found.sequences, "sequence")
+    );
+    let lens = Matrix { rows: rows.collect(), tokens: &next, of: "target", color };
+    let range = Range { start: 0.0, end: 1.0 };
+    let lens = lens.picture("logit_lens", &format!("{run}: logit lens"), &note, "probability", range);
+
+    let rows = found.attribution.iter().rev();
+    let rows: Vec<_> =
+        rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
+    let largest =
+        rows.iter().flat_map(|(_, row)| &row[..shown]).fold(0.0, |most: f64, it| most.max(it.abs()));
+    let note = "what each part adds to the logit of the target, less the mean over the vocabulary; beside its name the \
+                mean over all sequences";
+    let range = Range { start: -round_up(largest), end: round_up(largest) };
+    let attribution = Matrix { rows, tokens: &inputs, of: "input", color: diverging };
+    let title = format!("{run}: logit attribution");
+    vec![circuit(run, found), lens, attribution.picture("attribution", &title, note, "logit", range)]
+}
+
+/// Blue above the middle of a scale, red below it.
+fn diverging(fraction: f64) -> RGBColor {
+    mix(BACKGROUND, if fraction < 0.5 { VERMILION } else { BLUE }, (2.0 * fraction - 1.0).abs().min(1.0))
+}
+
+/// A row of values over the positions of a sequence for each of some names.
+struct Matrix<'a> {
+    /// From the top.
+    rows: Vec<(String, &'a [f64])>,
+    tokens: &'a [String],
+    /// What the tokens are.
+    of: &'a str,
+    color: fn(f64) -> RGBColor,
+}
+
+impl Matrix<'_> {
+    fn picture(self, name: &'static str, title: &str, note: &str, unit: &str, range: Range) -> Picture {
+        let Self { rows, tokens, of, color } = self;
+        let width = WIDTH - 2.0 * MARGIN - LEFT - BAR;
+        let axis = TokenAxis::new(tokens, 60.0, width, true);
+        let height = (MOST_HEIGHT / rows.len() as f64).min(TALLEST_ROW);
+        let all = height * rows.len() as f64;
+        let area = Rect { left: MARGIN + LEFT, top: HEADING + 6.0, width, height: all };
+        // A bar of a few rows is higher than they are.
+        let bar = Rect { left: area.right() + 10.0, width: 12.0, height: all.max(90.0), ..area };
+        let below = (area.bottom() + axis.depth()).max(bar.bottom()) + MARGIN;
+        let mut picture = Picture::new(name, below, title, note);
+        let look = Text::new(10.0).right();
+        for (row, (name, _)) in rows.iter().enumerate().step_by(stride_of(height, 12.0)) {
+            let place = (area.left - 8.0, area.top + (row as f64 + 0.5) * height);
+            picture.text(&look.fit(name, LEFT - 8.0), place, &look);
+        }
+        let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
+        picture.image(area, move |across, down| {
+            let row = &values[((down * values.len() as f64) as usize).min(values.len() - 1)];
+            let value = row[((across * row.len() as f64) as usize).min(row.len() - 1)];
+            color((value - range.start) / range.length())
+        });
+        picture.frame(area, GRID, 1.0);
+        axis.draw(&mut picture, area, of);
+        color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
+        picture
+    }
+}
+
+/// The parts of the circuit, a row for each layer that has some, and the paths between its heads.
+fn circuit(run: &str, found: &Explanation) -> Picture {
+    let mut layers: Vec<usize> = found.components.iter().map(|part| part.layer).collect();
+    layers.sort_unstable();
+    layers.dedup();
+    let pitch = BOX.1 + BETWEEN;
+    let top = HEADING + 40.0;
+    let height = top + 24.0 + layers.len() as f64 * pitch - BETWEEN + MARGIN;
+    let note = format!(
+        "{} of {} are enough for {:.0} % of the gain; beside each how much the loss rises without it; lines say who feeds \
+         whom, the thicker the more is lost without the path",
+        counted(found.components.len(), "part"),
+        found.attribution.len() - 2,
+        found.gain_kept * 100.0
+    );
+    let mut picture = Picture::new("circuit", height, &format!("{run}: circuit"), &note);
+    let gain = found.baseline - found.loss;
+    let row = |layer: usize| {
+        let mut parts: Vec<&Component> = found.components.iter().filter(|part| part.layer == layer).collect();
+        // The feed-forward layer stands behind its heads.
+        parts.sort_by_key(|part| part.head.unwrap_or(usize::MAX));
+        parts
+    };
+    let most = layers.iter().map(|&layer| row(layer).len()).max().unwrap_or(1) as f64;
+    let across = (WIDTH - 2.0 * MARGIN - 60.0) / most;
+    let width = BOX.0.min(across - 12.0);
+    let area = |layer: usize, place: usize| {
+        let level = layers.iter().position(|&it| it == layer).unwrap_or(0);
+        let left = MARGIN + 60.0 + (place as f64 + 0.5) * across - width / 2.0;
+        Rect { left, top: top + 24.0 + (layers.len() - 1 - level) as f64 * pitch, width, height: BOX.1 }
+    };
+    let of_head = |[layer, head]: [usize; 2]| {
+        let place = row(layer).iter().position(|part| part.head == Some(head));
+        area(layer, place.unwrap_or(0))
+    };
+    let inputs =
+        [(Input::Query, "queries", BLUE), (Input::Key, "keys", VERMILION), (Input::Value, "values", GREEN)];
+    for (place, (input, _, color)) in inputs.into_iter().enumerate() {
+        for edge in found.edges.iter().filter(|edge| edge.input == input) {
+            let (from, to) = (of_head(edge.from), of_head(edge.to));
+            let beside = (place as f64 - 1.0) * width / 4.0;
+            let start: Place = (from.center().0 + beside, from.top);
+            let end: Place = (to.center().0 + beside, to.bottom());
+            let share = ((edge.loss_without - found.loss) / gain).clamp(0.0, 1.0);
+            picture.line(&[start, end], color, 1.0 + 4.0 * share);
+            picture.dot(end, 3.0 + 2.0 * share, color);
+        }
+    }
+    for &layer in &layers {
+        for (place, part) in row(layer).into_iter().enumerate() {
+            let area = area(layer, place);
+            let share = ((part.loss_without - found.loss) / gain).clamp(0.0, 1.0);
+            picture.rect(area, mix(BACKGROUND, pale(BLUE), 0.2 + 0.8 * share));
+            picture.frame(area, MUTED, 1.0);
+            let name = part.head.map_or("feed-forward".to_string(), |head| format!("head {head}"));
+            let kinds: Vec<String> = part.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect();
+            let rise = format!("{} nats without it", signed(part.loss_without - found.loss, 2));
+            let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
+            for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
+                let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
+                picture.text(&look.fit(text, width - 8.0), place, &look.centered());
+            }
+        }
+        let place = (MARGIN, area(layer, 0).center().1);
+        picture.text(&format!("layer {layer}"), place, &Text::new(12.0).color(MUTED));
+    }
+    let mut left = MARGIN;
+    for (_, name, color) in inputs {
+        let look = Text::new(12.0);
+        picture.line(&[(left, top - 16.0), (left + 22.0, top - 16.0)], color, 3.0);
+        picture.text(&format!("by {name}"), (left + 28.0, top - 16.0), &look);
+        left += 28.0 + look.width(&format!("by {name}")) + 20.0;
+    }
+    picture
+}
