@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::backend::is_set;
 use super::input::{self, Run, RunArgs};
-use crate::backend::{self, Job, MemoryEstimate, compute_as_run};
+use crate::backend::{Job, MemoryEstimate};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
     if is_set(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }
-    let evaluation = backend::run(device, Evaluate(&args, &run, weights, &dataset, loader))?;
+    let evaluation = run.compute(Evaluate(&args, &run, weights, &dataset, loader))?;
     let report = Report {
         split: args.split,
         bits: evaluation.loss / LN_2,
@@ -115,22 +115,20 @@ impl Job for Evaluate<'_> {
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Evaluation> {
         let Self(args, Run { config, device: on, .. }, weights, dataset, loader) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
-        compute_as_run::<B, _>(&config.training, on, &device, || {
-            let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
-            let mut batches = loader.in_order().peekable();
-            // Other data may have another shape than the model was made for.
-            if let Some(first) = batches.peek() {
-                let source_time = first.source.as_ref().map_or(0, |source| source.time);
-                input::check_length(&description, first.time, source_time)?;
-                model.check(&DeviceBatch::new(first, &device).inputs)?;
-            }
-            let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
-            let counted = batches.zip(1..).map(|(batch, number)| {
-                pieces.done(number);
-                batch
-            });
-            Ok(evaluate(&model, counted, &device))
-        })
+        let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
+        let mut batches = loader.in_order().peekable();
+        // Other data may have another shape than the model was made for.
+        if let Some(first) = batches.peek() {
+            let source_time = first.source.as_ref().map_or(0, |source| source.time);
+            input::check_length(&description, first.time, source_time)?;
+            model.check(&DeviceBatch::new(first, &device).inputs)?;
+        }
+        let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
+        let counted = batches.zip(1..).map(|(batch, number)| {
+            pieces.done(number);
+            batch
+        });
+        Ok(evaluate(&model, counted, &device))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::Serialize;
 
 use super::input::{self, Run, RunArgs};
-use crate::backend::{self, DeviceWatch, Job};
+use crate::backend::{DeviceWatch, Job};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, Sampling};
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
-    let continuations = backend::run(&run.device, Generate(&args, &run, &vocabulary, &given))?;
+    let continuations = run.compute(Generate(&args, &run, &vocabulary, &given))?;
     if args.json {
         let report = |continuation| Report { prompt: &given, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();

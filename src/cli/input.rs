@@ -4,12 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::backend::BackendArgs;
-use crate::backend::Device;
+use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::Config;
 use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::Architecture;
+use crate::ops;
 use crate::terminal::warn;
 use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native::Description};
@@ -32,6 +33,27 @@ pub struct Run {
     pub config: Config,
     /// Where to compute.
     pub device: Device,
+}
+
+impl Run {
+    /// Runs a job as the run computes, in its precision; see [`compute_as_run`].
+    ///
+    /// # Errors
+    /// Those of the job, and if the backend cannot start.
+    pub fn compute<J: Job<Output: Send> + Send>(&self, job: J) -> Result<J::Output> {
+        struct AsRun<'a, J>(&'a Run, J);
+
+        impl<J: Job<Output: Send> + Send> Job for AsRun<'_, J> {
+            type Output = J::Output;
+
+            fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<J::Output> {
+                let Self(run, job) = self;
+                let on_device = device.clone();
+                compute_as_run::<B, _>(&run.config.training, &run.device, &device, || job.run::<B>(on_device))
+            }
+        }
+        backend::run(&self.device, AsRun(self, job))
+    }
 }
 
 impl RunArgs {

@@ -70,7 +70,7 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
-    let Run { folder, config, device } = &run;
+    let Run { folder, config, .. } = &run;
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let drawn = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> Result<()> {
         let problem = format!("must be below `model.heads` = {}: they count from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    let (view, scores) = backend::run(device, Inspect(&args, folder, &sample))?;
+    let (view, scores) = run.compute(Inspect(&args, folder, &sample))?;
 
     if args.json {
         let source = sample.source.as_deref();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::input::{self, RunArgs};
-use crate::backend::{self, Job};
+use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<()> {
     let input::Read { tokens, start, source } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
-    let log_probabilities = backend::run(&run.device, Score(&run.folder, &read, source.as_deref()))?;
+    let log_probabilities = run.compute(Score(&run.folder, &read, source.as_deref()))?;
     let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
     let report = Report { tokens, log_probabilities, loss, perplexity: loss.exp() };
     if args.json {

@@ -206,6 +206,32 @@ fn a_run_moves_between_backends() {
 }
 
 #[test]
+fn a_run_in_bf16_is_looked_at_in_bf16() {
+    if !cfg!(feature = "ndarray") {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    train(folder, "run", "ndarray", &["training.precision=bf16"]);
+    let looks = || {
+        [&["score"][..], &["inspect", "--no-ablation"], &["generate", "--greedy", "--max-new", "1"]].map(
+            |command| {
+                let words =
+                    [&command[..1], &["run", "--tokens", "1 2 3 1", "--json"], &command[1..]].concat();
+                done(run(folder, &words, &[]))
+            },
+        )
+    };
+    let rounded = looks();
+    let config = fs::read_to_string(folder.join("run/config.toml")).unwrap();
+    fs::write(folder.join("run/config.toml"), config.replace("precision = \"bf16\"", "precision = \"f32\""))
+        .unwrap();
+    for (rounded, single) in rounded.iter().zip(looks()) {
+        assert_ne!(*rounded, single);
+    }
+}
+
+#[test]
 fn flex_resumes_to_the_bit_and_knows_halves() {
     if !cfg!(feature = "flex") {
         return;
