@@ -8,6 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::weights::companions;
 
 /// The file that the process which works in a folder has locked.
 pub(super) const LOCK: &str = "lock";
@@ -117,7 +118,7 @@ impl RunFolder {
 
     /// `transformers.json`: what else came with imported weights, and leaves with them.
     pub fn transformers(&self) -> PathBuf {
-        self.path.join("transformers.json")
+        self.path.join(companions::FILE)
     }
 
     /// `samples.json`: a few validation sequences, for the pictures.

@@ -12,6 +12,9 @@ use super::families::keys::Keys;
 use crate::error::Result;
 use crate::files::read_json;
 
+/// The file in which they lie together.
+pub const FILE: &str = "transformers.json";
+
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 /// Those that lie beside the tokenizer.

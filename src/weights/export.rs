@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::companions::Companions;
+use super::companions::{self, Companions};
 use super::families::{self, Family};
 use super::file::{LazyTensor, transposed};
 use super::native::{self, Description};
@@ -110,6 +110,10 @@ pub fn export(
         ("special_tokens_map.json", companions.file("special_tokens_map.json")),
     ];
     files.extend(of_tokenizer.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
+    // As in a run, for weights that this program takes back.
+    if format == ExportFormat::Safetensors {
+        files.extend(companions.to_json().map(|json| (companions::FILE, json)));
+    }
     Ok(Export { tensors, metadata, files })
 }
 

@@ -6,7 +6,7 @@ use burn_flex::Flex;
 use serde_json::{Value, json};
 
 use super::checkpoint::Checkpoint;
-use super::companions::Companions;
+use super::companions::{self, Companions};
 use super::families::{self, Family};
 use super::file::LazyTensor;
 use super::native::{self, Description};
@@ -91,7 +91,7 @@ pub fn import(
         true => {
             // Whether they fit their model is known before any is written, and the model is gone by then.
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
-            (first.tensors()?, description, Companions::read(&folder.join("transformers.json"))?)
+            (first.tensors()?, description, Companions::read(&folder.join(companions::FILE))?)
         }
         false => read_foreign(&checkpoint, format, config, of_tokenizer)?,
     };

@@ -815,6 +815,11 @@ fn special_tokens_come_along_are_used_as_transformers_does_and_leave_as_they_cam
         }
     }
 
+    done(&["export", "run", "--format", "safetensors", "--out", "own"]);
+    done(&["import", "own", "--run", "own-again"]);
+    let kept = |run: &str| fs::read(place.path().join(run).join("transformers.json")).unwrap();
+    assert_eq!(kept("run"), kept("own-again"));
+
     write("generation_config.json", &json!({"eos_token_id": [1, "x"]}));
     let said =
         "generation_config.json: `eos_token_id` is [1,\"x\"]: expected the id of a token, or a list of ids";
