@@ -111,7 +111,7 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     let top = HEADING + 40.0;
     let height = top + 24.0 + layers.len() as f64 * pitch - BETWEEN + MARGIN;
     let note = format!(
-        "{} of {} are enough for {:.0} % of the gain; beside each how much the loss rises without it; lines say who feeds \
+        "{} of {} are enough for {:.0} % of the gain; in each how much the loss rises without it; lines say who feeds \
          whom, the thicker the more is lost without the path",
         counted(found.components.len(), "part"),
         found.attribution.len() - 2,

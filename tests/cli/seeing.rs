@@ -272,6 +272,19 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
         serde_json::from_str(&said(place.path(), &["explain", "run", "--tokens", "1 3 5 7 9", "--json"]))
             .unwrap();
     assert_eq!((&given["sequences"], &given["targets"]), (&1.into(), &4.into()));
+
+    said(place.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
+    fs::write(place.path().join("given.json"), given.to_string()).unwrap();
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/circuit.py");
+    let peer =
+        Command::new(&python).current_dir(&place).arg(script).args(["exported", "given.json"]).output();
+    match peer {
+        Ok(output) if output.status.code() != Some(77) => {
+            assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        }
+        _ => eprintln!("notice: not compared with TransformerLens, which `{python}` does not have"),
+    }
 }
 
 #[test]

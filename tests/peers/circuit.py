@@ -1,0 +1,117 @@
+"""What TransformerLens says of an exported decoder, against what `explain --json` says of its run.
+
+    python tests/peers/circuit.py EXPORT EXPLANATION
+
+EXPORT is a folder that transformers loads as a GPT-2, EXPLANATION the JSON of one sequence. Compared are the logit
+lens, logit attribution, mean ablation, path patching by one input, composition, singular values and copying scores.
+
+Exit code 77: TransformerLens is not installed.
+"""
+
+import json
+import os
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+try:
+    import torch
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import AutoModelForCausalLM
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
+
+torch.set_grad_enabled(False)
+TOLERANCE = 1e-4
+
+
+def check(what, found, expected):
+    found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in (found, expected))
+    difference = (found - expected).abs().max().item()
+    assert difference < TOLERANCE, f"{what}: differs by {difference}"
+
+
+export, said = sys.argv[1], json.load(open(sys.argv[2]))
+hf = AutoModelForCausalLM.from_pretrained(export)
+model = TransformerBridge.boot_transformers(export, hf_model=hf)
+tokens, targets = torch.tensor([said["inputs"]]), torch.tensor(said["next"])
+logits, cache = model.run_with_cache(tokens)
+layers, heads = range(model.cfg.n_layers), range(model.cfg.n_heads)
+loss = lambda logits: torch.nn.functional.cross_entropy(logits[0], targets).item()
+check("loss", loss(logits), said["loss"])
+
+streams = [cache["resid_pre", layer] for layer in layers] + [cache["resid_post", layers[-1]]]
+for depth, stream in enumerate(streams):
+    lens = hf.lm_head(hf.transformer.ln_f(stream))[0].softmax(-1)
+    check(f"lens {depth}", lens.gather(1, targets[:, None])[:, 0], said["lens"]["probability"][depth])
+
+# The norms folded by hand: the compatibility mode of TransformerLens 4.3 changes the logits of such a model.
+centred = lambda weight, axis: weight - weight.mean(axis, keepdim=True)
+final = hf.transformer.ln_f
+unembedding = centred(final.weight[:, None] * centred(hf.lm_head.weight.T, 1), 0)
+last = centred(streams[-1][0], 1)
+divisor = (last.pow(2).mean(1, keepdim=True) + final.eps).sqrt()
+direction = unembedding[:, targets].T / divisor
+parts = {part["part"]: part["first"] for part in said["attribution"]}
+check("embedding", (streams[0][0] * direction).sum(1), parts["embedding"])
+read, write = {}, {}
+for layer in layers:
+    block = hf.transformer.h[layer]
+    folded = centred(block.ln_1.weight[:, None] * block.attn.c_attn.weight, 0)
+    for head in heads:
+        width = model.cfg.d_head
+        read[layer, head] = [part[:, head * width:][:, :width] for part in folded.chunk(3, 1)]
+        write[layer, head] = centred(block.attn.c_proj.weight[head * width:][:width], 1)
+        context = cache["z", layer][0, :, head]
+        check(f"head {layer} {head}", (context @ write[layer, head] * direction).sum(1), parts[f"layer {layer} head {head}"])
+    check(f"feed-forward {layer}", (cache["mlp_out", layer][0] * direction).sum(1), parts[f"layer {layer} feed-forward"])
+
+qk = lambda at: read[at][0] @ read[at][1].T
+ov = lambda at: read[at][2] @ write[at]
+for (layer, head) in read:
+    weights = said["weights"][layer][head]
+    check("QK", torch.linalg.svdvals(qk((layer, head)))[:len(weights["qk"])], weights["qk"])
+    check("OV", torch.linalg.svdvals(ov((layer, head)))[:len(weights["ov"])], weights["ov"])
+    circuit = hf.transformer.wte.weight @ ov((layer, head)) @ unembedding
+    eigenvalues = torch.linalg.eigvals(circuit.double())
+    check("copying", eigenvalues.sum().real / eigenvalues.abs().sum(), weights["copying"])
+
+for edge in said["edges"]:
+    (start, end), sender = (tuple(edge["from"]), tuple(edge["to"])), ov(tuple(edge["from"]))
+    reader = {"query": qk(end), "key": qk(end).T, "value": ov(end)}[edge["input"]]
+    check(f"composition {edge}", (sender @ reader).norm() / sender.norm() / reader.norm(), edge["composition"])
+
+
+def averaged(head):
+    def hook(context, hook):
+        context = context.clone()
+        context[:, :, head] = context[:, :, head].mean(1, keepdim=True)
+        return context
+    return hook
+
+
+for part in said["components"]:
+    if not part.get("feed_forward"):
+        name = f"blocks.{part['layer']}.attn.hook_z"
+        found = model.run_with_hooks(tokens, fwd_hooks=[(name, averaged(part["head"]))])
+        check(f"ablation {part}", loss(found), part["loss_without"])
+
+
+def as_in(cache, head=None):
+    def hook(value, hook):
+        value = value.clone()
+        value[:, :, head] = cache[hook.name][:, :, head]
+        return value
+    return hook
+
+
+for edge in said["edges"]:
+    (layer, head), (to, reader) = edge["from"], edge["to"]
+    hooks = [(f"blocks.{layer}.attn.hook_z", averaged(head))]
+    hooks += [(f"blocks.{at}.attn.hook_z", as_in(cache, slice(None))) for at in layers if at > layer]
+    with model.hooks(fwd_hooks=hooks):
+        _, other = model.run_with_cache(tokens)
+    name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
+    found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
+    check(f"path {edge}", loss(found), edge["loss_without"])
+print(f"{len(parts)} parts, {len(said['edges'])} paths")
