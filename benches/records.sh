@@ -1,0 +1,40 @@
+#!/bin/sh
+# The presets for text by characters on tinyshakespeare: loss over the whole validation tail, and seconds from the
+# start of the program to its written weights, mean and standard deviation over seeds. The presets of a seed run one
+# after another, so that whatever else the machine does falls on all of them.
+#
+#     benches/records.sh TEXT [PRESET..]
+#
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. Without presets: characters and characters_quick.
+# SEEDS seeds (5), THREADS threads (2); SET="key=value .." overrides keys of the last preset.
+set -eu
+[ $# -ge 1 ] || { echo "usage: $0 TEXT [PRESET..]" >&2; exit 2; }
+text=$(realpath "$1")
+shift
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- characters characters_quick
+cargo build --release --quiet
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
+    for preset in "$@"; do
+        sets=
+        for last in "$@"; do :; done
+        [ "$preset" != "$last" ] || for set in ${SET:-}; do sets="$sets --set $set"; done
+        run="$work/$preset-$seed"
+        begun=$(date +%s.%N)
+        target/release/causal-attention train "assets/configs/$preset.toml" --run "$run" --progress none $sets \
+            --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" >/dev/null
+        ended=$(stat -c %.Y "$run/model.safetensors")
+        loss=$(sed -n 's/.*"best_valid_loss": \([0-9.]*\).*/\1/p' "$run/summary.json")
+        awk "BEGIN { print \"$preset\", $loss, $ended - $begun }" | tee -a "$work/all"
+    done
+done
+for preset in "$@"; do
+    awk -v preset="$preset" '
+        $1 == preset { n++; loss += $2; squares += $2 * $2; seconds += $3 }
+        END { mean = loss / n; variance = squares / n - mean * mean
+            printf "%s: %.4f nats (standard deviation %.4f), %.1f s, %d seeds\n",
+                preset, mean, n > 1 ? sqrt((variance > 0 ? variance : 0) * n / (n - 1)) : 0, seconds / n, n }' "$work/all"
+done
