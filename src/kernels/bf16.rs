@@ -7,8 +7,6 @@
 //! registers, so that every processor computes the same bits. Each number of a result is one sum from its
 //! first term to its last, however the product is cut.
 
-use std::sync::OnceLock;
-
 use pulp::Simd;
 use rayon::prelude::*;
 
@@ -16,7 +14,7 @@ use super::matmul::Destination;
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each;
 use super::pool::{self, Buffer};
-use super::vector::{INSTRUCTION_SET_VARIABLE, LANES, Vector, update, vectorized};
+use super::vector::{LANES, Vector, update, vectorized};
 
 /// Rows of a tile in registers.
 const TILE_ROWS: usize = 6;
@@ -72,67 +70,113 @@ fn two_rows<'a>(matrix: Matrix<'a>, index: usize) -> [&'a [f32]; 2] {
     [matrix.row(2 * index), if second < matrix.rows() { matrix.row(second) } else { &[] }]
 }
 
-/// `output = scale * left * right`, or that added to `output`, for the rows of `left` that begin at `first`, on the
-/// calling thread.
+/// A right factor as slots: panels of 64 columns, of which the last may be narrower, each `[pairs, its width]` with
+/// zeros behind the last column.
+#[derive(Debug)]
+pub(super) struct Right {
+    slots: Buffer,
+    inner: usize,
+    columns: usize,
+}
+
+impl Right {
+    /// Rounds a matrix, on several threads where it is large.
+    pub fn new(matrix: Matrix) -> Self {
+        /// Panels that are filled together: what they hold of a row lies side by side.
+        const TOGETHER: usize = 4;
+        let (inner, columns) = (matrix.rows(), matrix.columns());
+        let pairs = inner.div_ceil(2);
+        let mut slots = pool::take(pairs * columns.next_multiple_of(LANES));
+        if !slots.is_empty() {
+            let groups = slots.par_chunks_mut(TOGETHER * pairs * TILE_COLUMNS).enumerate();
+            for_each(groups, TOGETHER * pairs * TILE_COLUMNS, |(group, slots)| {
+                let start = group * TOGETHER * TILE_COLUMNS;
+                let part = matrix.part(0..inner, start..columns.min(start + TOGETHER * TILE_COLUMNS));
+                fill_panels(part, slots);
+            });
+        }
+        Self { slots, inner, columns }
+    }
+
+    /// The panel that begins at a column, and its width.
+    fn panel(&self, start: usize) -> (&[f32], usize) {
+        let pairs = self.inner.div_ceil(2);
+        let width = (self.columns - start).min(TILE_COLUMNS).next_multiple_of(LANES);
+        (&self.slots[pairs * start..][..pairs * width], width)
+    }
+}
+
+/// `output = scale * left * right`, or that added to `output`, for the rows of `left` and the columns of `right` that
+/// begin at `first`, on the calling thread.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// If the shapes do not fit, or a panel does not begin at the first column.
 pub(super) fn product(
     output: &mut MatrixMut,
     destination: Destination,
     scale: f32,
-    (left, first): (&Left, usize),
-    right: Matrix,
+    (left, right): (&Left, &Right),
+    first: [usize; 2],
 ) {
     let (rows, columns) = (output.rows(), output.columns());
     assert!(
-        right.rows() == left.inner && first + rows <= left.rows && right.columns() == columns,
-        "[{rows}, {}] times [{}, {}] into [{rows}, {columns}]",
+        right.inner == left.inner
+            && first[0] + rows <= left.rows
+            && first[1] + columns <= right.columns
+            && first[1].is_multiple_of(TILE_COLUMNS),
+        "[{rows}, {}] times [{}, {columns}] at {first:?} of [{}, {}]",
         left.inner,
-        right.rows(),
-        right.columns()
+        right.inner,
+        left.rows,
+        right.columns
     );
-    let pairs = left.inner.div_ceil(2);
-    let mut panel = pool::take(pairs * TILE_COLUMNS.min(columns.next_multiple_of(LANES)));
-    let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
     for start in (0..columns).step_by(TILE_COLUMNS) {
+        let (panel, width) = right.panel(first[1] + start);
         let used = start..columns.min(start + TILE_COLUMNS);
-        let width = used.len().next_multiple_of(LANES);
-        fill_panel(right.part(0..left.inner, used.clone()), width, &mut panel[..pairs * width]);
         for row in (0..rows).step_by(TILE_ROWS) {
             let tile = Tile {
-                left: &left.slots[((first + row) * left.row_stride).min(left.slots.len())..],
+                left: &left.slots[((first[0] + row) * left.row_stride).min(left.slots.len())..],
                 strides: [left.row_stride, left.slot_stride],
-                panel: &panel[..pairs * width],
+                panel,
                 width,
             };
-            let count = TILE_ROWS.min(rows - row);
-            tile.sum(count, &mut sums);
-            for (row, sums) in (row..row + count).zip(&sums) {
-                let output = &mut output.row(row)[used.clone()];
-                match destination {
-                    Destination::Overwrite => set(scale, sums, output),
-                    Destination::AddTo => add(scale, sums, output),
-                }
-            }
+            let rows = row..rows.min(row + TILE_ROWS);
+            tile.sum_into(&mut output.part(rows, used.clone()), destination, scale);
         }
     }
 }
 
-/// The slots of `matrix` `[inner, at most width]`, `[pairs, width]`, with zeros behind its columns.
-fn fill_panel(matrix: Matrix, width: usize, panel: &mut [f32]) {
-    let columns = matrix.columns();
-    if !matrix.is_transposed() {
-        for (index, slots) in panel.chunks_mut(width).enumerate() {
-            pair_rows(two_rows(matrix, index), &mut slots[..columns]);
-            slots[columns..].fill(0.0);
+/// The panels of `matrix` `[inner, columns]`.
+fn fill_panels(matrix: Matrix, slots: &mut [f32]) {
+    let (inner, columns) = (matrix.rows(), matrix.columns());
+    let mut panels = slots.chunks_mut(inner.div_ceil(2) * TILE_COLUMNS).collect::<Vec<_>>();
+    let part = |index: usize| index * TILE_COLUMNS..columns.min((index + 1) * TILE_COLUMNS);
+    if matrix.is_transposed() {
+        for (index, panel) in panels.into_iter().enumerate() {
+            let matrix = matrix.part(0..inner, part(index));
+            let width = matrix.columns().next_multiple_of(LANES);
+            fill_transposed(matrix.transposed(), width, panel);
         }
         return;
     }
-    let matrix = matrix.transposed();
+    for pair in 0..inner.div_ceil(2) {
+        let rows = two_rows(matrix, pair);
+        for (index, panel) in panels.iter_mut().enumerate() {
+            let part = part(index);
+            let width = part.len().next_multiple_of(LANES);
+            let (slots, behind) = panel[pair * width..][..width].split_at_mut(part.len());
+            pair_rows(rows.map(|row| row.get(part.clone()).unwrap_or_default()), slots);
+            behind.fill(0.0);
+        }
+    }
+}
+
+/// The panel of a matrix that is given transposed, `[columns, inner]`.
+fn fill_transposed(matrix: Matrix, width: usize, panel: &mut [f32]) {
+    let (columns, inner) = (matrix.rows(), matrix.columns());
     for (index, slots) in panel.chunks_mut(BLOCK * width).enumerate() {
         slots.chunks_mut(width).for_each(|slots| slots[columns..].fill(0.0));
-        let numbers = 2 * BLOCK * index..matrix.columns().min(2 * BLOCK * (index + 1));
+        let numbers = 2 * BLOCK * index..inner.min(2 * BLOCK * (index + 1));
         for first in (0..columns).step_by(BLOCK) {
             let last = columns.min(first + BLOCK);
             transpose_pairs(matrix.part(first..last, numbers.clone()), width, &mut slots[first..]);
@@ -152,72 +196,115 @@ struct Tile<'a> {
     width: usize,
 }
 
+/// Calls a function with the rows and registers of a tile as constants.
+#[cfg(target_arch = "x86_64")]
+macro_rules! with_sizes {
+    ($sizes:expr, $call:ident) => {
+        with_sizes!($sizes, $call, 1 2 3 4 5 6)
+    };
+    ($sizes:expr, $call:ident, $($rows:literal)*) => {
+        match $sizes {
+            $(
+                ($rows, 1) => $call!($rows, 1),
+                ($rows, 2) => $call!($rows, 2),
+                ($rows, 3) => $call!($rows, 3),
+                ($rows, 4) => $call!($rows, 4),
+            )*
+            sizes => unreachable!("a tile of {sizes:?}"),
+        }
+    };
+}
+
 impl Tile<'_> {
+    /// `output = scale * sums`, or that added to it.
+    fn sum_into(&self, output: &mut MatrixMut, destination: Destination, scale: f32) {
+        let (rows, columns) = (output.rows(), output.columns());
+        #[cfg(target_arch = "x86_64")]
+        if has_instruction() && columns == self.width {
+            self.check(rows);
+            let address = output.address();
+            macro_rules! by_instruction {
+                // SAFETY: the processor has the instruction, the tile lies within its factors, as checked, and the
+                // result within `output`.
+                ($rows:literal, $registers:literal) => {
+                    unsafe { sum_by_instruction::<$rows, $registers>(self, address, destination, scale) }
+                };
+            }
+            return with_sizes!((rows, self.width / LANES), by_instruction);
+        }
+        let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
+        self.sum(rows, &mut sums);
+        for (row, sums) in (0..rows).zip(&sums) {
+            match destination {
+                Destination::Overwrite => set(scale, sums, &mut output.row(row)[..columns]),
+                Destination::AddTo => add(scale, sums, &mut output.row(row)[..columns]),
+            }
+        }
+    }
+
     /// The sums of the first `rows` rows.
     fn sum(&self, rows: usize, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
+        self.check(rows);
+        #[cfg(target_arch = "x86_64")]
+        if has_instruction() {
+            let address = (sums.as_mut_ptr().cast(), TILE_COLUMNS as isize);
+            macro_rules! by_instruction {
+                // SAFETY: as above, with a result within `sums`.
+                ($rows:literal, $registers:literal) => {
+                    unsafe {
+                        sum_by_instruction::<$rows, $registers>(self, address, Destination::Overwrite, 1.0)
+                    }
+                };
+            }
+            return with_sizes!((rows, self.width / LANES), by_instruction);
+        }
+        sum_in_registers(rows, self, sums);
+    }
+
+    /// Whether so many rows lie within the factors.
+    fn check(&self, rows: usize) {
         let pairs = self.panel.len() / self.width;
-        let last = (rows - 1) * self.strides[0] + pairs.saturating_sub(1) * self.strides[1];
-        assert!(pairs == 0 || last < self.left.len(), "a tile reaches beyond its factor");
         assert!(
             (1..=TILE_ROWS).contains(&rows) && self.width.is_multiple_of(LANES) && self.width <= TILE_COLUMNS
         );
-        macro_rules! choose {
-            ($call:ident, $($rows:literal)*) => {
-                match (rows, self.width / LANES) {
-                    $(
-                        ($rows, 1) => $call!($rows, 1),
-                        ($rows, 2) => $call!($rows, 2),
-                        ($rows, 3) => $call!($rows, 3),
-                        ($rows, _) => $call!($rows, 4),
-                    )*
-                    _ => unreachable!("asserted above"),
-                }
-            };
-        }
-        #[cfg(target_arch = "x86_64")]
-        if has_instruction() {
-            macro_rules! by_instruction {
-                // SAFETY: the processor has the instruction; the tile lies within its factors, as asserted.
-                ($rows:literal, $registers:literal) => {
-                    unsafe { sum_by_instruction::<$rows, $registers>(self, sums) }
-                };
-            }
-            return choose!(by_instruction, 1 2 3 4 5 6);
-        }
-        sum_in_registers(rows, self, sums);
+        let last = (rows - 1) * self.strides[0] + pairs.saturating_sub(1) * self.strides[1];
+        assert!(pairs == 0 || last < self.left.len(), "a tile reaches beyond its factor");
     }
 }
 
 /// Whether the processor sums products of bf16.
 #[cfg(target_arch = "x86_64")]
 fn has_instruction() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
+    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *FOUND.get_or_init(|| {
-        std::env::var_os(INSTRUCTION_SET_VARIABLE).is_none()
+        std::env::var_os(super::INSTRUCTION_SET_VARIABLE).is_none()
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bf16")
     })
 }
 
-/// [`Tile::sum`] by `VDPBF16PS`, for `ROWS` rows of `REGISTERS` registers.
+/// `scale` times the sums of `ROWS` rows of `REGISTERS` registers by `VDPBF16PS`, written to an address with a distance
+/// between rows, or added to what is there.
 ///
 /// # Safety
-/// The processor must have the instruction, and the tile must lie within its factors.
+/// The processor must have the instruction, the tile lie within its factors, and the result where it may be written.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     tile: &Tile,
-    sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS],
+    (start, stride): (*mut f32, isize),
+    destination: Destination,
+    scale: f32,
 ) {
     use std::arch::x86_64::{
-        __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
-        _mm512_storeu_ps,
+        __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+        _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
     };
     // SAFETY: both are 64 bytes of bits.
     let slots = |bits: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
     let [row_stride, slot_stride] = tile.strides;
     let (left, panel) = (tile.left.as_ptr().cast::<i32>(), tile.panel.as_ptr());
-    let mut registers = [[_mm512_setzero_ps(); REGISTERS]; ROWS];
+    let mut sums = [[_mm512_setzero_ps(); REGISTERS]; ROWS];
     for pair in 0..tile.panel.len() / (REGISTERS * LANES) {
         // SAFETY: see above.
         unsafe {
@@ -225,7 +312,7 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
             for (register, right) in right.iter_mut().enumerate() {
                 *right = slots(_mm512_loadu_si512(panel.add((pair * REGISTERS + register) * LANES).cast()));
             }
-            for (row, sums) in registers.iter_mut().enumerate() {
+            for (row, sums) in sums.iter_mut().enumerate() {
                 let left = slots(_mm512_set1_epi32(*left.add(row * row_stride + pair * slot_stride)));
                 for (sum, right) in sums.iter_mut().zip(right) {
                     *sum = _mm512_dpbf16_ps(*sum, left, right);
@@ -233,10 +320,18 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
             }
         }
     }
-    for (sums, registers) in sums.iter_mut().zip(registers) {
-        for (sums, register) in sums.chunks_exact_mut(LANES).zip(registers) {
-            // SAFETY: the chunk has the length of a register.
-            unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), register) };
+    let scale = _mm512_set1_ps(scale);
+    for (row, sums) in sums.into_iter().enumerate() {
+        for (register, sum) in sums.into_iter().enumerate() {
+            // SAFETY: see above.
+            unsafe {
+                let place = start.offset(row as isize * stride).add(register * LANES);
+                let result = match destination {
+                    Destination::Overwrite => _mm512_mul_ps(sum, scale),
+                    Destination::AddTo => _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(place)),
+                };
+                _mm512_storeu_ps(place, result);
+            }
         }
     }
 }
@@ -414,30 +509,22 @@ mod tests {
             let rights = [Matrix::new(&right, columns), Matrix::new(&right_t, inner).transposed()];
             for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
                 let mut output = vec![f32::NAN; rows * columns];
-                let left = Left::new(left);
+                let (left, packed) = (Left::new(left), Right::new(right));
                 let matrix = &mut MatrixMut::new(&mut output, columns);
-                product(matrix, Destination::Overwrite, 1.0, (&left, 0), right);
+                product(matrix, Destination::Overwrite, 1.0, (&left, &packed), [0; 2]);
                 assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}]");
-                product(
-                    &mut MatrixMut::new(&mut output, columns),
-                    Destination::AddTo,
-                    2.0,
-                    (&left, 0),
-                    right,
-                );
+                let matrix = &mut MatrixMut::new(&mut output, columns);
+                product(matrix, Destination::AddTo, 2.0, (&left, &packed), [0; 2]);
                 let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
                 assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
 
                 // In registers, as processors without the instruction do it.
-                let pairs = inner.div_ceil(2);
-                let width = columns.next_multiple_of(LANES);
-                if width > TILE_COLUMNS {
+                if columns > TILE_COLUMNS {
                     continue;
                 }
-                let mut panel = vec![f32::NAN; pairs * width];
-                fill_panel(right, width, &mut panel);
+                let (panel, width) = packed.panel(0);
                 let strides = [left.row_stride, left.slot_stride];
-                let tile = Tile { left: &left.slots, strides, panel: &panel, width };
+                let tile = Tile { left: &left.slots, strides, panel, width };
                 let mut sums = [[f32::NAN; TILE_COLUMNS]; TILE_ROWS];
                 let count = rows.min(TILE_ROWS);
                 sum_in_registers(count, &tile, &mut sums);

@@ -39,7 +39,8 @@ pub(super) fn product(
     right: Matrix,
 ) {
     if precision == Precision::Bf16 {
-        return bf16::product(output, destination, scale, (&bf16::Left::new(left), 0), right);
+        let factors = (&bf16::Left::new(left), &bf16::Right::new(right));
+        return bf16::product(output, destination, scale, factors, [0; 2]);
     }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert!(
@@ -87,10 +88,10 @@ pub(super) fn product(
 pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matrix, right: Matrix) {
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
-    let left = Left::new(precision, left);
+    let (left, right) = (Left::new(precision, left), Right::new(precision, right));
     let (tile_rows, tile_columns) = tile_size(rows, columns, inner);
     let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
-    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| left.product_tile(&mut tile, right));
+    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| left.product_tile(&mut tile, &right));
 }
 
 /// The left factor of a product that is computed tile by tile.
@@ -110,17 +111,39 @@ impl<'a> Left<'a> {
     }
 
     /// A tile of the product with `right`, on the calling thread.
-    pub fn product_tile(&self, tile: &mut Tile, right: Matrix) {
-        let right = right.part(0..right.rows(), tile.columns.clone());
-        match self {
-            Self::F32(left) => {
-                let left = left.part(tile.rows.clone(), 0..left.columns());
-                product(Precision::F32, &mut tile.numbers, Destination::Overwrite, 1.0, left, right);
+    ///
+    /// # Panics
+    /// If the factors are not made ready for the same precision.
+    pub fn product_tile(&self, tile: &mut Tile, right: &Right) {
+        let Tile { rows, columns, numbers } = tile;
+        match (self, right) {
+            (Self::F32(left), Right::F32(right)) => {
+                let left = left.part(rows.clone(), 0..left.columns());
+                let right = right.part(0..right.rows(), columns.clone());
+                product(Precision::F32, numbers, Destination::Overwrite, 1.0, left, right);
             }
-            Self::Bf16(left) => {
-                let left = (left, tile.rows.start);
-                bf16::product(&mut tile.numbers, Destination::Overwrite, 1.0, left, right);
+            (Self::Bf16(left), Right::Bf16(right)) => {
+                let first = [rows.start, columns.start];
+                bf16::product(numbers, Destination::Overwrite, 1.0, (left, right), first);
             }
+            _ => unreachable!("both factors are made for one product"),
+        }
+    }
+}
+
+/// The right factor of such a product.
+#[derive(Debug)]
+pub(super) enum Right<'a> {
+    F32(Matrix<'a>),
+    Bf16(bf16::Right),
+}
+
+impl<'a> Right<'a> {
+    /// Makes a factor ready for all tiles.
+    pub fn new(precision: Precision, matrix: Matrix<'a>) -> Self {
+        match precision {
+            Precision::F32 => Self::F32(matrix),
+            Precision::Bf16 => Self::Bf16(bf16::Right::new(matrix)),
         }
     }
 }
