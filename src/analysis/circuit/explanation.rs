@@ -3,18 +3,19 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bench::Bench;
+use super::kind::{Kind, kinds};
 use super::lens::{Attribution, Lens, attribute};
-use super::pass::{Activations, Interventions, Site, explained, run};
+use super::pass::{Site, explained};
+use super::sentences::sentences;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 use crate::analysis::view::floats;
-use crate::analysis::{HeadScores, HeadTallies, Sample, Score};
+use crate::analysis::{HeadTallies, Sample};
 use crate::data::{Loader, Order, Role, Sequences};
-use crate::evaluation::DeviceBatch;
 use crate::model::{Decoder, Model};
 use crate::ops;
-use crate::terminal::{counted, fixed};
+use crate::terminal::fixed;
 use crate::{Error, Result};
-use burn::tensor::Tensor;
 
 /// The share of the gain over the baseline that a circuit keeps.
 const KEPT: f64 = 0.95;
@@ -22,59 +23,15 @@ const KEPT: f64 = 0.95;
 const LEAST_EDGE: f64 = 0.02;
 /// The heads, those worth most first, between which paths are looked for.
 const MOST_HEADS: usize = 12;
-/// The attention weight, in the mean over queries, by which a head is of a kind: most of what it looks at.
-const KIND: f64 = 0.5;
-/// How far its weights may differ from sequence to sequence where a head looks by position alone.
-const POSITIONAL: f64 = 0.2;
 /// The copying score of a head that copies; random weights have about 0.
 const COPYING: f64 = 0.5;
 /// The least gain over the baseline that there is to explain, in nats.
 const LEAST_GAIN: f64 = 0.05;
-/// Up to so many parts are left out one by one; of more, several at once as long as that keeps enough.
-const ONE_BY_ONE: usize = 16;
 /// Floating-point operations that an explanation may take, and the most tokens that it looks at.
 const OPERATIONS: usize = 600_000_000_000;
 const MOST_TOKENS: usize = 2_048;
 /// Training targets that the unigram counts.
 const MOST_COUNTED: usize = 1 << 22;
-
-/// What a head is known to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Looks at the token before.
-    PreviousToken,
-    /// Looks at what followed the same token earlier (Olsson et al., 2022).
-    Induction,
-    /// Looks at the same token earlier.
-    Duplicate,
-    /// Looks at its own token.
-    Itself,
-    /// Rests on the first token (Xiao et al., 2023, arXiv 2309.17453).
-    FirstToken,
-    /// Looks at one token of the vocabulary wherever it stands.
-    Separator,
-    /// Looks by position, whatever the tokens.
-    Positional,
-    /// Makes the tokens that it looks at likelier.
-    Copying,
-}
-
-impl Kind {
-    /// Its name in files and pictures.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::PreviousToken => "previous_token",
-            Kind::Induction => "induction",
-            Kind::Duplicate => "duplicate",
-            Kind::Itself => "itself",
-            Kind::FirstToken => "first_token",
-            Kind::Separator => "separator",
-            Kind::Positional => "positional",
-            Kind::Copying => "copying",
-        }
-    }
-}
 
 /// A part of a circuit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -146,152 +103,6 @@ pub struct Explanation {
     pub inputs: Vec<u32>,
     /// Its targets.
     pub next: Vec<u32>,
-}
-
-/// A decoder on the sequences that it is explained on.
-struct Bench<'a, B: ops::Backend> {
-    model: &'a Decoder<B>,
-    batch: DeviceBatch<B>,
-    /// What it does there.
-    whole: Activations<B>,
-    /// What its heads and feed-forward layers write in the mean.
-    means: Vec<(Site, Tensor<B, 3>)>,
-    /// What targets count, `[batch, time, 1]`.
-    counts: Tensor<B, 3>,
-}
-
-impl<'a, B: ops::Backend> Bench<'a, B> {
-    fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
-        let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
-        let whole = run(model, batch.inputs.tokens.clone(), &Interventions::default())?;
-        let counts = match &batch.hidden {
-            Some(hidden) => hidden.clone().bool_not().float(),
-            None => batch.targets.ones_like().float(),
-        };
-        let mut bench = Self { model, batch, whole, means: Vec::new(), counts: counts.unsqueeze_dim(2) };
-        for (layer, block) in model.blocks.iter().enumerate() {
-            let heads = (0..block.attention.heads).map(|head| Site::Head(layer, head));
-            for site in heads.chain([Site::FeedForward(layer)]) {
-                bench.means.push((site, bench.mean(bench.whole.at(site))));
-            }
-        }
-        Ok(bench)
-    }
-
-    /// The mean at each position over the sequences; of one sequence, over its positions.
-    fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        let over = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
-        let count = self.counts.clone().sum_dim(over).clamp_min(1.0);
-        (activation * self.counts.clone()).sum_dim(over) / count
-    }
-
-    fn mean_of(&self, site: Site) -> Tensor<B, 3> {
-        let found = self.means.iter().find(|(of, _)| *of == site);
-        found.map(|(_, mean)| mean.clone()).expect("all parts have a mean")
-    }
-
-    fn loss_of(&self, pass: Activations<B>) -> f64 {
-        let scores = ops::token_scores(pass.logits, self.batch.targets.clone(), self.batch.hidden.clone());
-        scores.losses.into_data().iter::<f64>().sum::<f64>() / self.batch.tokens.max(1) as f64
-    }
-
-    fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
-        Ok(self.loss_of(run(self.model, self.batch.inputs.tokens.clone(), interventions)?))
-    }
-
-    /// The loss with the means of these parts in their places.
-    fn loss_without(&self, parts: &[Site]) -> Result<f64> {
-        let left_out =
-            |interventions: Interventions<B>, &site: &Site| interventions.replace(site, self.mean_of(site));
-        self.loss(&parts.iter().fold(Interventions::default(), left_out))
-    }
-
-    /// The parts in the order of what the loss is without them and all that is `left_out`, the least first.
-    fn ranked(&self, parts: &[Site], left_out: &[Site]) -> Result<Vec<(f64, Site)>> {
-        let loss = |&site: &Site| Ok((self.loss_without(&[left_out, &[site]].concat())?, site));
-        let mut ranked = parts.iter().map(loss).collect::<Result<Vec<_>>>()?;
-        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(ranked)
-    }
-
-    /// The parts that are left where none can be left out any more without a higher loss than `highest`, from all
-    /// parts as they were `ranked`; and the loss of what is left.
-    fn smallest(&self, mut ranked: Vec<(f64, Site)>, highest: f64) -> Result<(Vec<Site>, f64)> {
-        let (mut left_out, mut loss) = (Vec::new(), None);
-        loop {
-            let mut count = ranked.iter().take_while(|(loss, _)| *loss <= highest).count();
-            if ranked.len() <= ONE_BY_ONE {
-                count = count.min(1);
-            }
-            while count > 0 {
-                let sites = ranked[..count].iter().map(|(_, site)| *site);
-                let more: Vec<Site> = left_out.iter().copied().chain(sites).collect();
-                let without = self.loss_without(&more)?;
-                if without <= highest {
-                    (left_out, loss) = (more, Some(without));
-                    break;
-                }
-                count /= 2;
-            }
-            let kept: Vec<Site> = ranked[count..].iter().map(|(_, site)| *site).collect();
-            if count == 0 || kept.is_empty() {
-                return Ok((kept, loss.map_or_else(|| self.loss_without(&[]), Ok)?));
-            }
-            ranked = self.ranked(&kept, &left_out)?;
-        }
-    }
-
-    /// What the model does where `from` is its mean, but for all other heads: what reaches a later head so comes by the
-    /// stream and the feed-forward layers alone, as Wang et al. (2022) patch paths.
-    fn without_alone(&self, from: [usize; 2]) -> Result<Activations<B>> {
-        let heads = self.means.iter().map(|(site, _)| *site).filter(|site| matches!(site, Site::Head(..)));
-        let frozen = |it: Interventions<B>, site| it.replace(site, self.whole.at(site));
-        let from = Site::Head(from[0], from[1]);
-        let interventions = heads.fold(Interventions::default(), frozen).replace(from, self.mean_of(from));
-        run(self.model, self.batch.inputs.tokens.clone(), &interventions)
-    }
-
-    /// The loss where `to` has some of its inputs as in another pass.
-    fn loss_with_inputs(&self, to: [usize; 2], inputs: &[Input], other: &Activations<B>) -> Result<f64> {
-        let site = |input: &Input| match input {
-            Input::Query => Site::Query(to[0], to[1]),
-            Input::Key => Site::Key(to[0], to[1]),
-            Input::Value => Site::Value(to[0], to[1]),
-        };
-        let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
-        self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
-    }
-
-    /// How far the weights of a head differ from their mean over the sequences: half the sum over the keys of the
-    /// absolute differences, in the mean over the queries. None of one sequence.
-    fn unevenness(&self, [layer, head]: [usize; 2]) -> Option<f64> {
-        let pattern = self.whole.at(Site::Pattern(layer, head));
-        let [batch, _, _] = pattern.dims();
-        let far = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
-        let far = f64::from(floats(far.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
-        (batch > 1).then_some(far)
-    }
-
-    /// The largest weight of a head, in the mean over queries, on one token wherever it stands, without the first place;
-    /// none where that token is as frequent.
-    fn separator(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
-        let pattern = floats(self.whole.at(Site::Pattern(layer, head)));
-        let time = self.batch.inputs.tokens.dims()[1];
-        let mut weights = std::collections::BTreeMap::<u32, [f64; 2]>::new();
-        let mut queries = 0.0;
-        for (sample, map) in samples.iter().zip(pattern.chunks(time * time)) {
-            for (query, row) in map.chunks(time).enumerate().take(sample.inputs.len()).skip(1) {
-                queries += 1.0;
-                for (&token, &seen) in sample.inputs[1..=query].iter().zip(&row[1..]) {
-                    let [weight, share] = weights.entry(token).or_default();
-                    *weight += f64::from(seen);
-                    *share += 1.0 / query as f64;
-                }
-            }
-        }
-        let most = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
-        (most[0] > 3.0 * most[1]).then_some(most[0] / queries)
-    }
 }
 
 /// The sequences of a set that a model is explained on: as many as can be afforded, at least two where there are.
@@ -432,93 +243,6 @@ pub fn explain<B: ops::Backend>(
     Ok(explanation)
 }
 
-/// What a head does, by its scores, the weight that it puts on one token, how far its weights differ between
-/// sequences, and whether it copies by its weights.
-fn kinds(scores: &HeadScores, separator: Option<f64>, uneven: Option<f64>, copies: bool) -> Vec<Kind> {
-    let looks = |score: Score| scores[score].is_some_and(|weight| weight >= KIND);
-    let of_kind = [
-        (Kind::PreviousToken, looks(Score::Previous)),
-        (Kind::Induction, looks(Score::Induction)),
-        (Kind::Duplicate, looks(Score::Duplicate)),
-        (Kind::Itself, looks(Score::Itself)),
-        (Kind::FirstToken, looks(Score::First)),
-        (Kind::Separator, separator.is_some_and(|weight| weight >= KIND)),
-        (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
-        (Kind::Copying, copies),
-    ];
-    of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
-}
-
-/// The explanation in words: first the circuit, then its parts from the one worth most on, each with the paths into it.
-fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>], all: usize) -> Vec<String> {
-    let Explanation { loss, baseline, components, edges, .. } = explanation;
-    let heads = components.iter().filter(|part| part.head.is_some()).count();
-    let (layers, nats) = (components.len() - heads, |loss: f64| fixed(loss, 2));
-    let from = if explanation.is_unigram { "the unigram" } else { "the model without any of them" };
-    let rises = |without: f64| format!("the loss rises from {} to {}", nats(*loss), nats(without));
-    let mut sentences = vec![format!(
-        "{} and {} of {all} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
-         instead of {}, where {from} has {}.",
-        counted(heads, "head"),
-        counted(layers, "feed-forward layer"),
-        explanation.gain_kept * 100.0,
-        nats(explanation.loss_of_circuit),
-        nats(*loss),
-        nats(*baseline),
-    )];
-    for part in components {
-        let Some(head) = part.head else {
-            let layer = part.layer;
-            sentences.push(format!(
-                "Without the feed-forward layer of layer {layer} {}.",
-                rises(part.loss_without)
-            ));
-            continue;
-        };
-        let (layer, scores) = (part.layer, &scores[part.layer][head]);
-        let weight = |score: Score| score.text(scores[score].unwrap_or_default());
-        let does = part.kinds.iter().map(|kind| match kind {
-            Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
-            Kind::Induction => {
-                format!("looks at what followed the same token earlier (weight {})", weight(Score::Induction))
-            }
-            Kind::Duplicate => {
-                format!("looks at the same token earlier (weight {})", weight(Score::Duplicate))
-            }
-            Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
-            Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
-            Kind::Separator => "looks at one token wherever it stands".to_string(),
-            Kind::Positional => {
-                format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
-            }
-            Kind::Copying => {
-                let heads = [&explanation.weights[layer][head], &explanation.random_weights];
-                let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
-                format!("copies (copying score {copying}, random weights {random})")
-            }
-        });
-        let does = does.collect::<Vec<_>>();
-        let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
-        sentences.push(format!("Layer {layer} head {head} {does}; without it {}.", rises(part.loss_without)));
-        for edge in edges.iter().filter(|edge| edge.to == [layer, head]) {
-            let (by, letter) = match edge.input {
-                Input::Query => ("queries", "Q"),
-                Input::Key => ("keys", "K"),
-                Input::Value => ("values", "V"),
-            };
-            sentences.push(format!(
-                "It reads layer {} head {} by its {by} ({letter}-composition {}, random weights {}): without this path {}.",
-                edge.from[0],
-                edge.from[1],
-                fixed(edge.composition, 2),
-                fixed(edge.random, 2),
-                rises(edge.loss_without),
-            ));
-        }
-    }
-    sentences
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -526,6 +250,7 @@ mod tests {
     use crate::ops::NormKind;
     use crate::position::Position;
     use burn::module::Param;
+    use burn::tensor::Tensor;
     use burn_ndarray::NdArray;
 
     type B = NdArray;

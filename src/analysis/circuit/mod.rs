@@ -6,14 +6,21 @@
 //! | `pass` | a forward pass that records every activation and may replace it: all interventions go through it |
 //! | `lens` | the prediction after each block, and what each part adds to a logit |
 //! | `weights` | what heads read and write by their weights alone, and how they compose |
+//! | `bench` | a decoder on some sequences with any of its parts at their means |
+//! | `kind` | the kinds of heads that are known |
 //! | `explanation` | the smallest set of parts that keeps the prediction, their kinds and who feeds whom |
+//! | `sentences` | the same in words |
 
+mod bench;
 mod explanation;
+mod kind;
 mod lens;
 mod pass;
+mod sentences;
 mod weights;
 
-pub use explanation::{Component, Edge, Explanation, Kind, affordable, explain, unigram};
+pub use explanation::{Component, Edge, Explanation, affordable, explain, unigram};
+pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use pass::{Activations, Interventions, LayerActivations, Site, explained, run};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};

@@ -1,0 +1,77 @@
+//! An explanation in words.
+
+use super::explanation::Explanation;
+use super::kind::Kind;
+use super::weights::Input;
+use crate::analysis::{HeadScores, Score};
+use crate::terminal::{counted, fixed};
+
+/// The explanation in words: first the circuit, then its parts from the one worth most on, each with the paths into it.
+pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>], all: usize) -> Vec<String> {
+    let Explanation { loss, baseline, components, edges, .. } = explanation;
+    let heads = components.iter().filter(|part| part.head.is_some()).count();
+    let (layers, nats) = (components.len() - heads, |loss: f64| fixed(loss, 2));
+    let from = if explanation.is_unigram { "the unigram" } else { "the model without any of them" };
+    let rises = |without: f64| format!("the loss rises from {} to {}", nats(*loss), nats(without));
+    let mut sentences = vec![format!(
+        "{} and {} of {all} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
+         instead of {}, where {from} has {}.",
+        counted(heads, "head"),
+        counted(layers, "feed-forward layer"),
+        explanation.gain_kept * 100.0,
+        nats(explanation.loss_of_circuit),
+        nats(*loss),
+        nats(*baseline),
+    )];
+    for part in components {
+        let Some(head) = part.head else {
+            let layer = part.layer;
+            sentences.push(format!(
+                "Without the feed-forward layer of layer {layer} {}.",
+                rises(part.loss_without)
+            ));
+            continue;
+        };
+        let (layer, scores) = (part.layer, &scores[part.layer][head]);
+        let weight = |score: Score| score.text(scores[score].unwrap_or_default());
+        let does = part.kinds.iter().map(|kind| match kind {
+            Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
+            Kind::Induction => {
+                format!("looks at what followed the same token earlier (weight {})", weight(Score::Induction))
+            }
+            Kind::Duplicate => {
+                format!("looks at the same token earlier (weight {})", weight(Score::Duplicate))
+            }
+            Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
+            Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
+            Kind::Separator => "looks at one token wherever it stands".to_string(),
+            Kind::Positional => {
+                format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
+            }
+            Kind::Copying => {
+                let heads = [&explanation.weights[layer][head], &explanation.random_weights];
+                let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
+                format!("copies (copying score {copying}, random weights {random})")
+            }
+        });
+        let does = does.collect::<Vec<_>>();
+        let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
+        sentences.push(format!("Layer {layer} head {head} {does}; without it {}.", rises(part.loss_without)));
+        for edge in edges.iter().filter(|edge| edge.to == [layer, head]) {
+            let (by, letter) = match edge.input {
+                Input::Query => ("queries", "Q"),
+                Input::Key => ("keys", "K"),
+                Input::Value => ("values", "V"),
+            };
+            sentences.push(format!(
+                "It reads layer {} head {} by its {by} ({letter}-composition {}, random weights {}): without this path {}.",
+                edge.from[0],
+                edge.from[1],
+                fixed(edge.composition, 2),
+                fixed(edge.random, 2),
+                rises(edge.loss_without),
+            ));
+        }
+    }
+    sentences
+}
