@@ -124,9 +124,13 @@ fn new_config(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// What the best weights compute in two sentences, which the run keeps with all others; none of a model that cannot be
-/// explained, or has learned too little.
+/// What the best weights compute in two sentences, which the run keeps with all others; none where that is not asked
+/// for, of a model that cannot be explained, or of one that has learned too little.
 fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String> {
+    if !config.analysis.circuit {
+        let _ = std::fs::remove_file(folder.circuit());
+        return Vec::new();
+    }
     let found = explain::of_run(folder, config, device).and_then(|found| {
         explain::keep(folder, &found)?;
         Ok(found.sentences.into_iter().take(2).collect())

@@ -24,11 +24,13 @@ pub struct AnalysisConfig {
     /// Steps between scorings of the heads along the run; 0 for none: each costs as many forward passes
     /// as there are sequences.
     pub every: usize,
+    /// Whether a run is explained at its end, as `explain` does, which takes some seconds, on slow devices minutes.
+    pub circuit: bool,
 }
 
 impl Default for AnalysisConfig {
     fn default() -> Self {
-        Self { samples: 8, sequences: 128, every: 0, sample: 0, head: None }
+        Self { samples: 8, sequences: 128, every: 0, sample: 0, head: None, circuit: true }
     }
 }
 

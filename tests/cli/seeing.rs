@@ -246,6 +246,8 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     // A quarter of a second of training: the token before says much of the next one.
     let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
     small_run(place.path(), &counting, "run");
+    let without = small_run(place.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
+    assert!(!without.join("circuit.json").exists(), "nothing is explained where that is not asked for");
     let kept = place.path().join("run/circuit.json");
     let by_train = fs::read(&kept).unwrap();
     let pictures = ["circuit.png", "logit_lens.png", "attribution.png"]
