@@ -35,6 +35,7 @@ for preset in "$@"; do
     awk -v preset="$preset" '
         $1 == preset { n++; loss += $2; squares += $2 * $2; seconds += $3 }
         END { mean = loss / n; variance = squares / n - mean * mean
+            deviation = (n > 1 && variance > 0) ? sqrt(variance * n / (n - 1)) : 0
             printf "%s: %.4f nats (standard deviation %.4f), %.1f s, %d seeds\n",
-                preset, mean, n > 1 ? sqrt((variance > 0 ? variance : 0) * n / (n - 1)) : 0, seconds / n, n }' "$work/all"
+                preset, mean, deviation, seconds / n, n }' "$work/all"
 done

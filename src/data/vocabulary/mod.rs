@@ -123,7 +123,7 @@ impl Vocabulary {
         // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
         let problem = match catch_unwind(parse) {
             Ok(Ok(tokenizer)) => return Self::tokenizer(tokenizer),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => error.to_string().replace("struct Tokenizer", "an object"),
             Err(_) => "a part of it is damaged".to_string(),
         };
         Err(Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library")))
@@ -250,6 +250,14 @@ mod tests {
     /// A tokenizer of these tokens, with more keys in its model.
     fn pairs(vocab: &str, more: &str) -> Result<Vocabulary> {
         Vocabulary::tokenizer(tokenizer_of_pairs(vocab, more))
+    }
+
+    #[test]
+    fn a_tokenizer_that_is_no_object_is_refused_without_a_name_of_the_code() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[]").unwrap();
+        let said = Vocabulary::read_tokenizer(file.path()).unwrap_err().to_string();
+        assert!(said.contains("expected an object") && !said.contains("struct"), "{said}");
     }
 
     fn tokenizer_of_pairs(vocab: &str, more: &str) -> Tokenizer {
