@@ -207,7 +207,8 @@ fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// The ids of a text, as a tokenizer reads one that stands by itself. Commas may stand between words, where they are no words themselves.
+/// The ids of a text, as a tokenizer reads one that stands by itself. Commas may stand between words, where they are no
+/// words themselves.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
     vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
         Notation::Words => vocabulary.encode(&text.replace(',', " ")).map_err(|_| error),

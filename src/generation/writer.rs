@@ -142,7 +142,8 @@ struct Row<'a> {
     written: Continuation,
 }
 
-/// Continues a prompt. `watch` hears by how much text each sample grows, special tokens apart, and ends the writing by an error.
+/// Continues a prompt. `watch` hears by how much text each sample grows, special tokens apart, and ends the writing by
+/// an error.
 ///
 /// # Errors
 /// [`Error::Input`] where options or prompt cannot be used; [`Error::Shape`] where learned positions end within the

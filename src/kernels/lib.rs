@@ -18,8 +18,8 @@
 //! | [`muon`] | Muon, which makes the momentum of a matrix orthogonal |
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
-//! (`matmul`: by the `gemm` crate; `bf16`: of rounded factors) over views of slices ([`matrix`]), work in pieces (`parallel`) and
-//! buffers that are used again ([`pool`], [`allocator`]).
+//! (`matmul`: by the `gemm` crate; `bf16`: of rounded factors) over views of slices ([`matrix`]), work in pieces
+//! (`parallel`) and buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
 //! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::activation::{self, Activation};
 use super::dropout::{self, Dropout, Mask};
 use super::few_rows;
-use super::matmul::{Left, Precision, Right, is_one_tile, tile_size, tiled_product};
+use super::matmul::{Factors, Precision, is_one_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each};
 use super::pool;
@@ -112,7 +112,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     if is_few {
         few_rows::product(input, weight, output);
     }
-    let (input, weight) = (Left::new(layer.precision, input), Right::new(layer.precision, weight));
+    let factors = Factors::new(layer.precision, input, [weight]);
     let (tile_rows, tile_columns) = if is_few { (rows, d_out) } else { tile_size(rows, d_out, d_in) };
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
@@ -120,7 +120,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     // What follows finds the tile in cache.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
         if !is_few {
-            input.product_tile(&mut tile, &weight);
+            factors.product_tile(0, &mut tile);
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
         match after {
@@ -166,18 +166,17 @@ pub fn forward_gated(
     if is_few {
         few_rows::product(input, weight, pre_activation);
     }
-    let input = Left::new(layer.precision, input);
+    let weights = [0..width, width..d_out].map(|columns| weight.part(0..d_in, columns));
+    let factors = Factors::new(layer.precision, input, weights);
     let (tile_rows, tile_columns) = if is_few { (rows, width) } else { tile_size(rows, width, 2 * d_in) };
     let (gates, ups) = MatrixMut::new(pre_activation, d_out).split_columns(width);
     let [gates, ups, outputs] = [gates, ups, MatrixMut::new(output, width)]
         .map(|matrix| matrix.tiles(tile_rows, tile_columns).into_par_iter());
-    let [of_gate, of_up] =
-        [0..width, width..d_out].map(|columns| Right::new(layer.precision, weight.part(0..d_in, columns)));
     let tiles = gates.zip(ups).zip(outputs);
     for_each(tiles, 2 * tile_rows * tile_columns * d_in, |((mut gate, mut up), mut output)| {
         if !is_few {
-            input.product_tile(&mut gate, &of_gate);
-            input.product_tile(&mut up, &of_up);
+            factors.product_tile(0, &mut gate);
+            factors.product_tile(1, &mut up);
         }
         let bias = layer.bias.map(|bias| bias.split_at(width));
         let bias = bias.map(|(gate, up)| [gate, up].map(|bias| &bias[output.columns.clone()]));

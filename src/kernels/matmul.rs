@@ -88,62 +88,40 @@ pub(super) fn product(
 pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matrix, right: Matrix) {
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
-    let (left, right) = (Left::new(precision, left), Right::new(precision, right));
+    let factors = Factors::new(precision, left, [right]);
     let (tile_rows, tile_columns) = tile_size(rows, columns, inner);
     let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
-    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| left.product_tile(&mut tile, &right));
+    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| factors.product_tile(0, &mut tile));
 }
 
-/// The left factor of a product that is computed tile by tile.
+/// A left factor and those on its right, made ready for products that are computed tile by tile.
 #[derive(Debug)]
-pub(super) enum Left<'a> {
-    F32(Matrix<'a>),
-    Bf16(bf16::Left),
+pub(super) enum Factors<'a, const N: usize> {
+    F32(Matrix<'a>, [Matrix<'a>; N]),
+    Bf16(bf16::Left, [bf16::Right; N]),
 }
 
-impl<'a> Left<'a> {
-    /// Makes a factor ready for all tiles.
-    pub fn new(precision: Precision, matrix: Matrix<'a>) -> Self {
+impl<'a, const N: usize> Factors<'a, N> {
+    pub fn new(precision: Precision, left: Matrix<'a>, rights: [Matrix<'a>; N]) -> Self {
         match precision {
-            Precision::F32 => Self::F32(matrix),
-            Precision::Bf16 => Self::Bf16(bf16::Left::new(matrix)),
+            Precision::F32 => Self::F32(left, rights),
+            Precision::Bf16 => Self::Bf16(bf16::Left::new(left), rights.map(bf16::Right::new)),
         }
     }
 
-    /// A tile of the product with `right`, on the calling thread.
-    ///
-    /// # Panics
-    /// If the factors are not made ready for the same precision.
-    pub fn product_tile(&self, tile: &mut Tile, right: &Right) {
+    /// A tile of the product with the right factor `index`, on the calling thread.
+    pub fn product_tile(&self, index: usize, tile: &mut Tile) {
         let Tile { rows, columns, numbers } = tile;
-        match (self, right) {
-            (Self::F32(left), Right::F32(right)) => {
+        match self {
+            Self::F32(left, rights) => {
                 let left = left.part(rows.clone(), 0..left.columns());
-                let right = right.part(0..right.rows(), columns.clone());
+                let right = rights[index].part(0..rights[index].rows(), columns.clone());
                 product(Precision::F32, numbers, Destination::Overwrite, 1.0, left, right);
             }
-            (Self::Bf16(left), Right::Bf16(right)) => {
+            Self::Bf16(left, rights) => {
                 let first = [rows.start, columns.start];
-                bf16::product(numbers, Destination::Overwrite, 1.0, (left, right), first);
+                bf16::product(numbers, Destination::Overwrite, 1.0, (left, &rights[index]), first);
             }
-            _ => unreachable!("both factors are made for one product"),
-        }
-    }
-}
-
-/// The right factor of such a product.
-#[derive(Debug)]
-pub(super) enum Right<'a> {
-    F32(Matrix<'a>),
-    Bf16(bf16::Right),
-}
-
-impl<'a> Right<'a> {
-    /// Makes a factor ready for all tiles.
-    pub fn new(precision: Precision, matrix: Matrix<'a>) -> Self {
-        match precision {
-            Precision::F32 => Self::F32(matrix),
-            Precision::Bf16 => Self::Bf16(bf16::Right::new(matrix)),
         }
     }
 }

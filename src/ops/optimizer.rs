@@ -205,10 +205,12 @@ fn fused<B: HostAccess>(
     for Parameter { weights, gradient, moments, weight_decay, matrices } in parameters {
         let gradient = taken(gradient);
         let (first, second) = moments.map_or((None, None), |old| (Some(old.first), old.second));
-        let [first, second] = [first, second]
-            .map(|moment| moment.map_or_else(|| vec![0.0; gradient.len()], |it| taken(primitive(it))));
+        let moment = |old: Option<Tensor<B, 1>>| {
+            old.map_or_else(|| vec![0.0; gradient.len()], |old| taken(primitive(old)))
+        };
+        let (first, second) = (moment(first), matrices.is_none().then(|| moment(second)));
         old.push(Floats::<B>::contiguous(weights));
-        numbers.push((gradient, first, matrices.is_none().then_some(second), weight_decay, matrices));
+        numbers.push((gradient, first, second, weight_decay, matrices));
     }
     let (mut by_adam, mut by_muon) = (Vec::new(), Vec::new());
     for (old, (gradient, first, second, weight_decay, matrices)) in old.iter().zip(&mut numbers) {

@@ -106,8 +106,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         /// Where it begins (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
         const FIRST: f64 = 0.85;
         let (last, warmup) = (self.config.momentum(), self.config.momentum_warmup);
-        let part = ((update - 1) as f64 / warmup.max(1) as f64).min(1.0);
-        if update > warmup { last } else { FIRST.min(last) + part * (last - FIRST.min(last)) }
+        let first = FIRST.min(last);
+        if update > warmup { last } else { first + (update - 1) as f64 / warmup as f64 * (last - first) }
     }
 
     /// The state, shared with every clone.

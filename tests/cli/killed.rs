@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
 
-/// A run so long that twenty pieces of it do not make the whole, dropout on; in bf16 and by Muon, which leaves AdamW its part.
+/// A run so long that twenty pieces of it do not make the whole, dropout on; in bf16 and by Muon, which leaves AdamW its
+/// part.
 const LONG: [&str; 9] = [
     "training.steps=3000",
     "training.validate_every=40",
