@@ -8,6 +8,7 @@ use super::{input, print_paths};
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::files::{check_output, write_output};
+use crate::terminal::warn;
 use crate::training::RunFolder;
 use crate::weights::companions::Companions;
 use crate::weights::export::{ExportFormat, export};
@@ -43,6 +44,12 @@ pub fn run(args: Args) -> Result<()> {
     let companions = Companions::read(&folder.transformers())?;
     let export = export(&description, tensors, &vocabulary, &companions, args.format)?;
     let written = write_output(&out, "export", |folder| export.write(folder))?;
+    if export.is_misread() {
+        warn(
+            "notice: AutoTokenizer of transformers 5 reads the tokenizer of every qwen2 as Qwen2's own: load this one \
+             by PreTrainedTokenizerFast",
+        );
+    }
     print_paths(args.json, "files", &written);
     Ok(())
 }

@@ -99,9 +99,12 @@ impl Job for Generate<'_> {
             native::load_model::<B::InnerBackend>(&input::weights(&run.folder, None)?, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
         let companions = Companions::read(&run.folder.transformers())?;
-        let begin = || match companions.begin() {
-            Some(begin) if !begin.is_empty() && !answers => begin,
-            _ => Vec::from_iter(vocabulary.end()),
+        let known =
+            |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
+        let begin = || match companions.begin().map(known).unwrap_or_default() {
+            begin if !begin.is_empty() && !answers => begin,
+            _ if answers => Vec::from_iter(vocabulary.end()),
+            _ => Vec::from_iter(vocabulary.begin()),
         };
         let prompt = Prompt {
             tokens: if answers || given.is_empty() { begin() } else { given.to_vec() },

@@ -17,6 +17,7 @@ impl Config {
         let is_drawn = data.source == Source::Sequences;
         let (is_text, is_table) = (data.source == Source::Text, data.source == Source::Table);
         let draws = |task| is_drawn && data.task == task;
+        let continues = self.run.start().is_some();
         let is_sized = match data.source {
             Source::Sequences => data.task != Task::Addition,
             Source::Text => data.tokens == Tokens::Bpe,
@@ -41,6 +42,7 @@ impl Config {
                 "data.digits" if !draws(Task::Addition) => "the task `addition`",
                 "data.path" | "data.valid_fraction" if is_drawn => "texts and tables",
                 "data.tokens" if !is_text => "texts",
+                "data.tokens" | "data.vocab" if is_text && continues => "runs that start from no other",
                 "data.values" | "data.column" if !is_table => "tables",
                 "model.layers" | "model.position" | "model.norm" if !has_blocks => BLOCKS,
                 "model.norm_kind" | "model.feed_forward" | "model.d_inner" if !has_blocks => BLOCKS,

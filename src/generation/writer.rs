@@ -189,8 +189,6 @@ pub fn write<B: ops::Backend>(
         let data = logits.into_data().convert::<f32>();
         let logits = data.as_slice::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
         for (sample, (row, logits)) in written.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
-            // A model may have rows for more tokens than there are, to fill up a matrix.
-            let logits = &logits[..vocabulary.size().min(logits.len())];
             if logits.iter().any(|logit| !logit.is_finite()) {
                 let problem = "the model's logits are not finite: its weights are damaged";
                 return Err(Error::Failed(problem.into()));
@@ -213,7 +211,10 @@ impl Row<'_> {
 
     /// Takes the next token, which is drawn by the number of the sample and the step. A row that has ended takes
     /// any, to be as long as the others.
-    fn step(&mut self, logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
+    fn step(&mut self, all_logits: &[f32], vocabulary: &Vocabulary, options: &Options, number: [usize; 2]) {
+        // A model may have rows for more tokens than there are, to fill up a matrix. None of them is written, but they
+        // have their share of the probability, as in its loss.
+        let logits = &all_logits[..vocabulary.size().min(all_logits.len())];
         if self.is_over() {
             self.all.push(likeliest(logits));
             return;
@@ -230,7 +231,7 @@ impl Row<'_> {
             return;
         }
         if let Some(count) = options.alternatives {
-            let probabilities = softmax(logits);
+            let probabilities = softmax(all_logits);
             let probability = |id: u32| probabilities[id as usize];
             let alternative =
                 |id| Alternative { id, text: vocabulary.decode(&[id]), probability: probability(id) };

@@ -78,6 +78,9 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
     }
     let what = "the names of shards; name model.safetensors.index.json, or the shards";
     let Index { weight_map } = read_json(index, what)?;
+    if weight_map.is_empty() {
+        return Err(Error::file(index, "names no tensor in its `weight_map`"));
+    }
     let beside = |(tensor, name): (String, String)| match Path::new(&name).file_name() {
         Some(plain) if plain == name.as_str() => Ok((tensor, index.with_file_name(name))),
         _ => Err(Error::file(index, format!("names `{name}`, which is no file beside it"))),

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::families::keys::Keys;
+use super::families::{Family, keys::Keys};
 use crate::error::Result;
 use crate::files::read_json;
 
@@ -20,7 +20,8 @@ const GENERATION: &str = "generation_config.json";
 /// Those that lie beside the tokenizer.
 const OF_TOKENIZER: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
 
-/// The keys of `config.json` and `generation_config.json` that name tokens: an id each, a list of ids, or null.
+/// The keys of `config.json` and `generation_config.json` that name tokens: an id each, a list of ids, or null; -1 is
+/// that of no token.
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
 /// The contents of the files, each under its name; of `config.json` the ids alone.
@@ -28,14 +29,23 @@ const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 pub struct Companions(BTreeMap<String, Map<String, Value>>);
 
 impl Companions {
-    /// Those of a model whose config stands at `place`, from the folder of its weights and that of its tokenizer.
+    /// Those of a model whose config stands at `place`, from the folder of its weights and that of its tokenizer. Of
+    /// ids that the config leaves out, those of its `family` count, as for transformers.
     ///
     /// # Errors
     /// If a file cannot be read, or says something else where an id belongs.
-    pub fn beside(config: &Value, place: &Path, weights: &Path, tokenizer: &Path) -> Result<Self> {
+    pub fn beside(
+        family: Family,
+        (config, place): (&Value, &Path),
+        weights: &Path,
+        tokenizer: &Path,
+    ) -> Result<Self> {
         let mut files = BTreeMap::new();
-        let ids: Map<_, _> =
-            IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone()))).collect();
+        // nanoGPT's config has no ids: there the tokenizer says which token ends a text.
+        let usual = IDS.into_iter().zip(family.usual_ids()).filter(|_| family != Family::Nanogpt);
+        let usual = usual.map(|(key, id)| (key.to_string(), id.into()));
+        let said = IDS.iter().filter_map(|&key| Some((key.to_string(), config.get(key)?.clone())));
+        let ids: Map<_, _> = usual.into_iter().chain(said).collect();
         check(&ids, place)?;
         if !ids.is_empty() {
             files.insert(CONFIG.to_string(), ids);
@@ -105,7 +115,7 @@ impl Companions {
     }
 }
 
-/// Refuses what is no id where one belongs. What fills up a batch is never read here, and is -1 in some files.
+/// Refuses what is no id where one belongs.
 fn check(contents: &Map<String, Value>, place: &Path) -> Result<()> {
-    IDS[..2].iter().try_for_each(|key| Keys::of(contents, place).ids(key))
+    IDS.iter().try_for_each(|key| Keys::of(contents, place).ids(key))
 }

@@ -33,9 +33,16 @@ pub struct Export {
     metadata: (String, String),
     /// The other files: name and contents.
     files: Vec<(&'static str, Vec<u8>)>,
+    is_misread: bool,
 }
 
 impl Export {
+    /// Whether transformers' `AutoTokenizer` takes the tokenizer for another: since version 5 it reads that of every
+    /// qwen2 as Qwen2's own, whatever class is named.
+    pub fn is_misread(&self) -> bool {
+        self.is_misread
+    }
+
     /// Writes all files into a folder, the weights tensor by tensor.
     ///
     /// # Errors
@@ -60,7 +67,6 @@ pub fn export(
     let own = || serde_json::to_value(description).expect("a description holds plain values");
     // The entry that transformers looks for.
     let for_pytorch = || ("format".to_string(), "pt".to_string());
-    let end = vocabulary.end();
     let family = match format {
         ExportFormat::Transformers => Some(families::fitting(&description.model)?),
         ExportFormat::Gpt2 => Some(Family::Gpt2),
@@ -68,7 +74,9 @@ pub fn export(
     };
     let (tensors, metadata, config) = match family {
         Some(family) => {
-            let (tensors, mut config) = families::export(family, description, tensors, end)?;
+            let (tensors, mut config) = families::export(family, description, tensors)?;
+            config["bos_token_id"] = json!(vocabulary.begin());
+            config["eos_token_id"] = json!(vocabulary.end());
             companions.put_ids(&mut config);
             (tensors, for_pytorch(), config)
         }
@@ -95,18 +103,24 @@ pub fn export(
     }
     let tokenizer = tokenizer(&stored);
     let usual = tokenizer.as_ref().map(|_| {
-        let end = end.map(|id| vocabulary.token(id));
+        // Of several tokens that end a text a tokenizer names the first.
+        let token = |key: &str| {
+            let id = config[key].as_u64().or_else(|| config[key].get(0)?.as_u64())?;
+            Some(vocabulary.token(id.try_into().ok().filter(|&id: &u32| (id as usize) < vocabulary.size())?))
+        };
         json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": description.sizes.context,
             "clean_up_tokenization_spaces": false,
-            "bos_token": end,
-            "eos_token": end,
+            "bos_token": token("bos_token_id"),
+            "eos_token": token("eos_token_id"),
         })
     });
+    let came_along = companions.file("tokenizer_config.json");
+    let is_misread = family == Some(Family::Qwen2) && tokenizer.is_some() && came_along.is_none();
     let of_tokenizer = [
         ("tokenizer.json", tokenizer),
-        ("tokenizer_config.json", companions.file("tokenizer_config.json").or(usual)),
+        ("tokenizer_config.json", came_along.or(usual)),
         ("special_tokens_map.json", companions.file("special_tokens_map.json")),
     ];
     files.extend(of_tokenizer.into_iter().filter_map(|(name, value)| Some((name, pretty(&value?)))));
@@ -114,7 +128,7 @@ pub fn export(
     if format == ExportFormat::Safetensors {
         files.extend(companions.to_json().map(|json| (companions::FILE, json)));
     }
-    Ok(Export { tensors, metadata, files })
+    Ok(Export { tensors, metadata, files, is_misread })
 }
 
 /// A vocabulary as a `tokenizer.json`, where it reads texts.

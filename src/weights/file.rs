@@ -86,6 +86,9 @@ impl WeightsFile {
     /// # Errors
     /// When it is no whole one.
     pub fn tensors(&self) -> Result<Vec<LazyTensor>> {
+        if self.is_empty() {
+            return Err(self.error("is empty, where weights are expected: copy or download it anew"));
+        }
         let file = SafeTensors::deserialize(self)
             .map_err(|error| self.error(format!("is no whole safetensors file: {error}")))?;
         let stored = |(name, view): (String, TensorView)| {

@@ -14,7 +14,7 @@ use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_json};
-use crate::terminal::counted;
+use crate::terminal::{counted, warn};
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -143,6 +143,7 @@ fn read_foreign(
         }
         (None, None) => (json!({}), first),
     };
+    let said = config.get("model_type").and_then(Value::as_str);
     let family = match format {
         Some(ImportFormat::Gpt2) => Family::Gpt2,
         Some(ImportFormat::Llama) => Family::Llama,
@@ -154,7 +155,14 @@ fn read_foreign(
         Some(ImportFormat::Native) | None => Family::named_by(&config, place)?,
     };
     let (tensors, description) = families::import(family, tensors, (&config, place), first)?;
-    let companions = Companions::beside(&config, place, &first.with_file_name(""), tokenizer)?;
+    if let Some(said) = said.filter(|said| *said != family.name()) {
+        warn(&format!(
+            "notice: {} says `model_type` \"{said}\", and is read as {} by --format",
+            place.display(),
+            family.name()
+        ));
+    }
+    let companions = Companions::beside(family, (&config, place), &first.with_file_name(""), tokenizer)?;
     Ok((tensors, description, companions))
 }
 
@@ -191,7 +199,7 @@ mod tests {
     }
 
     fn exported(imported: &Imported) -> (Vec<LazyTensor>, Value) {
-        families::export(Family::Gpt2, &imported.description, imported.tensors.clone(), None).unwrap()
+        families::export(Family::Gpt2, &imported.description, imported.tensors.clone()).unwrap()
     }
 
     fn write(path: &Path, tensors: &[Stored]) {

@@ -160,6 +160,12 @@ impl Vocabulary {
         }
     }
 
+    /// The id of the token that a text starts with: one that a tokenizer puts there, or the one that ended the text
+    /// before.
+    pub fn begin(&self) -> Option<u32> {
+        self.around()[0].first().copied().or_else(|| self.end())
+    }
+
     /// Whether ids are integers that stand for themselves.
     pub(crate) fn is_integers(&self) -> bool {
         matches!(&*self.0, Kind::Integers { .. })

@@ -174,7 +174,7 @@ pub(super) fn obstacles(model: &ModelConfig) -> Vec<(&'static str, &'static str)
 }
 
 /// The contents of a `config.json`.
-pub(super) fn write(Description { model, sizes }: &Description, end: Option<u32>) -> Value {
+pub(super) fn write(Description { model, sizes }: &Description) -> Value {
     let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
     json!({
         "architectures": ["GPT2LMHeadModel"],
@@ -192,8 +192,6 @@ pub(super) fn write(Description { model, sizes }: &Description, end: Option<u32>
         "attn_pdrop": model.dropout,
         "embd_pdrop": model.dropout,
         "resid_pdrop": model.dropout,
-        "bos_token_id": end,
-        "eos_token_id": end,
         "dtype": "float32",
         "torch_dtype": "float32",
     })

@@ -108,9 +108,9 @@ impl<'a> Keys<'a> {
         self.typed(key, "a list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// Refuses what is neither the id of a token nor a list of ids.
+    /// Refuses what is neither the id of a token, or -1 for none, nor a list of ids.
     pub fn ids(&self, key: &str) -> Result<()> {
-        let is_id = |value: &Value| value.as_u64().is_some_and(|id| id <= u64::from(u32::MAX));
+        let is_id = |value: &Value| value.as_i64().is_some_and(|id| (-1..=i64::from(u32::MAX)).contains(&id));
         let is_right =
             |value: &Value| is_id(value) || value.as_array().is_some_and(|ids| ids.iter().all(is_id));
         self.typed(key, "the id of a token, or a list of ids", |value| is_right(value).then_some(()))

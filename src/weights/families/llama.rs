@@ -259,14 +259,14 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static st
 }
 
 /// The contents of a `config.json`, complete for transformers 4 and 5.
-pub(super) fn write(family: Family, Description { model, sizes }: &Description, end: Option<u32>) -> Value {
+pub(super) fn write(family: Family, Description { model, sizes }: &Description) -> Value {
     let Differences { architecture, biases, .. } = differences(family);
     let [rope_parameters, rope_scaling] = rope::write(model);
     let mut config = json!({
         "architectures": [architecture],
         "model_type": family.name(),
         "vocab_size": sizes.vocab,
-        "max_position_embeddings": sizes.context,
+        "max_position_embeddings": rope::reach(model, sizes.context),
         "hidden_size": model.d_model,
         "intermediate_size": model.inner_width(),
         "num_hidden_layers": model.layers,
@@ -280,8 +280,6 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description, 
         "rope_parameters": rope_parameters,
         "attention_dropout": model.dropout,
         "tie_word_embeddings": model.tie_embeddings,
-        "bos_token_id": end,
-        "eos_token_id": end,
         "pad_token_id": null,
         "initializer_range": 0.02,
         "use_cache": true,

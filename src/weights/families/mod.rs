@@ -53,13 +53,23 @@ impl Family {
     const WRITTEN: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
     /// Its `model_type`.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Gpt2 | Self::Nanogpt => "gpt2",
             Self::Llama => "llama",
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Smollm3 => "smollm3",
+        }
+    }
+
+    /// The tokens that begin and end a text where a config says nothing of them.
+    pub fn usual_ids(self) -> [Option<u32>; 2] {
+        match self {
+            Self::Gpt2 | Self::Nanogpt => [Some(50_256); 2],
+            Self::Llama => [Some(1), Some(2)],
+            Self::Qwen2 | Self::Qwen3 => [None; 2],
+            Self::Smollm3 => [Some(128_000), Some(128_001)],
         }
     }
 
@@ -248,8 +258,7 @@ fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
     )))
 }
 
-/// A model in a family's naming and layout, with the contents of its `config.json`. `end` is the id of the token that
-/// ends a text.
+/// A model in a family's naming and layout, with the contents of its `config.json`, the ids of special tokens apart.
 ///
 /// # Errors
 /// Names the keys that make the model something else.
@@ -257,7 +266,6 @@ pub fn export(
     family: Family,
     description: &Description,
     tensors: Vec<LazyTensor>,
-    end: Option<u32>,
 ) -> Result<(Vec<LazyTensor>, Value)> {
     check_fit(family, &description.model)?;
     let mut ours: BTreeMap<_, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
@@ -281,10 +289,8 @@ pub fn export(
         }
     });
     let config = match family {
-        Family::Gpt2 | Family::Nanogpt => gpt2::write(description, end),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
-            llama::write(family, description, end)
-        }
+        Family::Gpt2 | Family::Nanogpt => gpt2::write(description),
+        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::write(family, description),
     };
     Ok((theirs.collect(), config))
 }

@@ -97,6 +97,18 @@ pub(super) const KEYS: [(&str, &str); 5] = [
     ("rope_original_context", "original_max_position_embeddings"),
 ];
 
+/// The longest text that a config says. transformers warns of a llama3 scaling whose original context is no shorter:
+/// then it is as long as that scaling reaches, for a rotary model computes the same whatever the number is.
+pub(super) fn reach(model: &ModelConfig, context: usize) -> usize {
+    let original = model.rope_original_context;
+    match model.rope_scaling {
+        RopeScaling::Llama3 if context <= original => {
+            ((original as f64 * model.rope_factor).ceil() as usize).max(original + 1)
+        }
+        _ => context,
+    }
+}
+
 /// The values of `rope_parameters` and of `rope_scaling`.
 pub(super) fn write(model: &ModelConfig) -> [Value; 2] {
     let scaling = match model.rope_scaling {

@@ -8,11 +8,21 @@ use super::keys::Keys;
 use crate::error::Result;
 
 /// Keys that change what is computed, unless they are false.
-const FALSE: [&str; 4] =
-    ["use_sliding_window", "rope_interleaved", "scale_attn_by_inverse_layer_idx", "add_cross_attention"];
+const FALSE: [&str; 7] = [
+    "use_sliding_window",
+    "rope_interleaved",
+    "scale_attn_by_inverse_layer_idx",
+    "add_cross_attention",
+    "attn_temperature_tuning",
+    "qk_layernorm",
+    "use_parallel_residual",
+];
+
+/// Keys that do so unless they are true.
+const TRUE: [&str; 2] = ["scale_attn_weights", "is_causal"];
 
 /// Those that do so unless they are 1.
-const ONE: [&str; 7] = [
+const ONE: [&str; 11] = [
     "pretraining_tp",
     "partial_rotary_factor",
     "attention_factor",
@@ -20,15 +30,28 @@ const ONE: [&str; 7] = [
     "embedding_multiplier",
     "residual_multiplier",
     "logits_scaling",
+    "logit_scale",
+    "rotary_pct",
+    "scale_depth",
+    "scale_emb",
 ];
 
 /// Those that do so whatever they are.
-const ABSENT: [&str; 10] = [
+const ABSENT: [&str; 19] = [
     "quantization_config",
+    "quantization",
+    "compression_config",
     "num_experts",
     "num_local_experts",
     "n_routed_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "mlp_only_layers",
     "attention_multiplier",
+    "attention_scale",
+    "softmax_scale",
+    "attention_chunk_size",
+    "rotary_dim",
     "query_pre_attn_scalar",
     "attn_logit_softcapping",
     "final_logit_softcapping",
@@ -40,7 +63,7 @@ const ABSENT: [&str; 10] = [
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
     FALSE.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
     ONE.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
-    keys.only("scale_attn_weights", &json!(true))?;
+    TRUE.iter().try_for_each(|key| keys.only(key, &json!(true)))?;
     let turns = family.prefix() == "model.";
     let of_rotary = ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !turns);
     for key in ABSENT.into_iter().chain(of_rotary) {
