@@ -7,6 +7,7 @@ use super::{device::Device, memory::MemoryEstimate};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Sizes;
+use crate::ops::Kernels;
 use crate::terminal::{Bytes, counted, thousands};
 
 impl MemoryEstimate {
@@ -31,14 +32,21 @@ impl MemoryEstimate {
             return Err(Error::key("model.d_model", model.d_model, problem));
         }
 
-        // What is composed holds every score.
+        // What is composed holds every score, and else a block of attention one query's at least.
         let time = sizes.context.max(sizes.source_context.unwrap_or(0));
+        let queries = if training.kernels == Kernels::Fused { 1 } else { time };
         let of_a_row = [
-            (bytes(&[model.heads, time, time]), "attention scores"),
+            (bytes(&[model.heads, queries, time]), "attention scores"),
             (bytes(&[sizes.context, sizes.vocab]), "logits"),
             (bytes(&[time, inner]), "activations"),
         ];
-        let (a_row, what) = of_a_row.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three of them");
+        let (mut a_row, mut what) =
+            of_a_row.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three of them");
+        // Heads are looked at sequence by sequence, every score of each.
+        let maps = bytes(&[model.heads, time, time]);
+        if maps > most {
+            (a_row, what) = (maps, "attention maps");
+        }
         if self.rows as f64 * a_row <= most {
             return Ok(());
         }
@@ -87,7 +95,12 @@ mod tests {
     #[test]
     fn the_batch_size_that_is_named_fits_and_the_next_does_not() {
         const MODEL: [&str; 3] = ["model.d_model=16", "model.heads=4", "data.train_samples=64"];
-        let with = |set: &[&str]| refused(&[&MODEL[..], set].concat());
+        let by_blocks = |set: &[&str]| refused(&[&MODEL[..], set].concat());
+        assert_eq!(by_blocks(&["training.batch_size=64", "data.length=2800"]), None);
+        let told = by_blocks(&["training.batch_size=1", "data.length=3000"]).unwrap();
+        assert!(told.starts_with("`data.length` = 3000 makes attention maps"), "{told}");
+
+        let with = |set: &[&str]| by_blocks(&[&["training.kernels=composed"], set].concat());
         // 4 rows of 4 heads: 16 maps of 1,448 x 1,448 are just below 128 MiB.
         assert_eq!(with(&["training.batch_size=4", "data.length=1448"]), None);
         let told = with(&["training.batch_size=4", "data.length=1449"]).unwrap();

@@ -48,19 +48,21 @@ impl MemoryEstimate {
         let model = &config.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block: queries, keys and values, context, two residuals, and the
-        // inner layer before its activation. Composed operations also keep two norms, the activation, and the
-        // weights of attention, with those that dropout leaves.
+        // inner layer before its activation. Composed operations also keep two norms and the activation, and those of
+        // attention, which goes by blocks where the kernels do not serve it, the weights, with those that dropout
+        // leaves.
         let training = &config.training;
-        let fused = device.backend.is_cpu()
-            && training.kernels == Kernels::Fused
-            && training.precision != Precision::F16;
+        let is_fused = training.kernels == Kernels::Fused;
+        let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
+        let by_blocks = !device.backend.is_cpu() && is_fused;
         let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {
             true => attended + model.up_width(),
             false => {
-                let maps = 3 + usize::from(model.dropout > 0.0);
+                let maps = if by_blocks { 0 } else { 3 + usize::from(model.dropout > 0.0) };
+                let repeated = if by_blocks { 3 * model.heads * model.head_width() } else { 0 };
                 let inner = model.up_width() + model.inner_width();
-                attended + 2 * model.d_model + inner + maps * model.heads * time
+                attended + 2 * model.d_model + inner + repeated + maps * model.heads * time
             }
         };
         // A quarter more was measured for what lives shortly, and on GPUs, whose memory is lent in pages, twice

@@ -23,8 +23,8 @@ pub struct TrainingConfig {
     /// The precision of the matrix products. bf16 is faster on GPUs and CPUs that support it, f16 on GPUs;
     /// softmax, norms, loss, weights and optimizer stay in f32.
     pub precision: Precision,
-    /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU,
-    /// `composed` by Burn's operations.
+    /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU and with
+    /// attention by blocks on GPUs, `composed` by Burn's operations one after another.
     pub kernels: Kernels,
     /// Threads that compute on the CPU, with the same result for any number. Left out: one a core.
     #[serde(skip_serializing_if = "Option::is_none")]

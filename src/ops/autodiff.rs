@@ -12,7 +12,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
 use super::host::{self, Floats, HostAccess};
-use super::operation::{Backend, Inputs, Operation};
+use super::operation::{Backend, Inputs, Operation, Recomputed};
 use crate::kernels::sums;
 
 impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
@@ -28,10 +28,7 @@ impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         mut inputs: Inputs<B, N>,
     ) -> FloatTensor<Self> {
         let first = tensors[0].as_ref().expect("the first input is never absent");
-        // What is absent stands in the graph as a tensor that asks for no gradient.
-        let absent = || Self::from_inner(first.primitive.clone()).node;
-        let nodes =
-            tensors.each_ref().map(|tensor| tensor.as_ref().map_or_else(absent, |it| it.node.clone()));
+        let nodes = present::<B, C, N>(&tensors).map(|tensor| tensor.node);
         // What an operation says is computed again, whatever the strategy of the backend.
         let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
         let step = match O::IS_CHEAP {
@@ -55,6 +52,52 @@ impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
                 step.finish(Arc::new(Kept { operation, inputs, first, saved }), output)
             }
             OpsKind::UnTracked(step) => step.finish(operation.forward(&inputs).0),
+        }
+    }
+
+    fn run_recomputed<O: Recomputed<B, N>, const N: usize>(
+        operation: O,
+        tensors: [Option<FloatTensor<Self>>; N],
+    ) -> FloatTensor<Self> {
+        let nodes = present::<B, C, N>(&tensors).map(|tensor| tensor.node);
+        let inputs = tensors.map(|tensor| Some(tensor?.primitive));
+        let output = operation.forward(inputs.clone());
+        match Again::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(step) => step.finish((operation, inputs, output.clone()), output),
+            OpsKind::UnTracked(step) => step.finish(output),
+        }
+    }
+}
+
+/// The inputs of an operation as they stand in the graph: what is absent is a tensor that asks for no gradient.
+fn present<B: HostAccess, C: CheckpointStrategy, const N: usize>(
+    tensors: &[Option<FloatTensor<Autodiff<B, C>>>; N],
+) -> [FloatTensor<Autodiff<B, C>>; N] {
+    let first = tensors[0].as_ref().expect("the first input is never absent");
+    let absent = || Autodiff::<B, C>::from_inner(first.primitive.clone());
+    tensors.each_ref().map(|tensor| tensor.clone().unwrap_or_else(absent))
+}
+
+/// The gradient of an operation that is computed again, as a step of the graph.
+struct Again<O>(PhantomData<fn() -> O>);
+
+impl<O> fmt::Debug for Again<O> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(std::any::type_name::<O>())
+    }
+}
+
+impl<B: HostAccess, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O> {
+    type State = (O, [Option<FloatTensor<B>>; N], FloatTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let (operation, inputs, output) = ops.state;
+        let gradient = gradients.consume::<B>(&ops.node);
+        let found = operation.backward(inputs, output, gradient);
+        for (input, gradient) in ops.parents.into_iter().zip(found) {
+            if let (Some(input), Some(gradient)) = (input, gradient) {
+                gradients.register::<B>(input.id, gradient);
+            }
         }
     }
 }

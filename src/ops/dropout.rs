@@ -1,6 +1,8 @@
 //! Dropout (Srivastava et al., 2014): while training each element is set to zero with
 //! probability `p`, and the others grow by `1 / (1 - p)`, so that the expectation stays.
 
+use std::cell::Cell;
+
 use burn::nn::Dropout;
 use burn::tensor::{Distribution, Int, Tensor, ops::FloatTensor};
 
@@ -14,6 +16,27 @@ use crate::kernels::{dropout as kernel, pool};
 /// Any shape, in and out.
 pub fn dropout<B: Backend, const D: usize>(layer: &Dropout, input: Tensor<B, D>) -> Tensor<B, D> {
     run(input, layer.prob)
+}
+
+thread_local! {
+    /// The seed of the next mask that is drawn twice.
+    static SEED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Seeds all that is drawn on a device by this thread: by the backend's generator, and by [`next_seed`].
+pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
+    SEED.set(seed);
+    B::seed(device, seed);
+}
+
+/// A seed for a mask that is drawn once more for the gradient, which the backend's generator could not do. No two
+/// are alike, for a splitmix64 generator's are not (Steele et al., 2014).
+pub(super) fn next_seed() -> u64 {
+    let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    SEED.set(seed);
+    let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: f64) -> Tensor<B, D> {

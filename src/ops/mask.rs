@@ -1,5 +1,7 @@
 //! Which keys a query may not see, and the softmax that respects it.
 
+use std::ops::Range;
+
 use burn::tensor::{Bool, Tensor, activation::softmax, backend};
 
 use crate::{Error, Result};
@@ -46,6 +48,17 @@ impl<B: backend::Backend> Mask<B> {
     /// for pairs.
     pub fn hide_queries(self, queries: Tensor<B, 2, Bool>) -> Self {
         self.hide_pairs(queries.unsqueeze_dim(2))
+    }
+
+    /// The mask of some queries and the first `keys` keys. With a causal one these queries are the last of so many
+    /// keys.
+    pub(super) fn block(&self, queries: Range<usize>, keys: usize) -> Self {
+        let pairs = self.pairs.iter().map(|pairs| {
+            let [_, _, key_time] = pairs.dims();
+            pairs.clone().narrow(1, queries.start, queries.len()).narrow(2, 0, keys.min(key_time))
+        });
+        let of_keys = self.keys.clone().map(|hidden| hidden.narrow(1, 0, keys));
+        Self { causal: self.causal, keys: of_keys, pairs: pairs.collect() }
     }
 
     /// Whether a query may find all its keys hidden. The future alone never hides them all:

@@ -67,6 +67,21 @@ impl<B: HostAccess, const N: usize> Inputs<B, N> {
     }
 }
 
+/// An operation of Burn's own operations on `N` inputs, some of which may be absent, that computes in the gradient
+/// again what would take too much memory to keep: so its gradient is written out.
+pub trait Recomputed<B: backend::Backend, const N: usize>: Clone + Debug + Send + Sync + 'static {
+    /// The result.
+    fn forward(&self, inputs: [Option<FloatTensor<B>>; N]) -> FloatTensor<B>;
+
+    /// The gradients of the inputs for that of the result; of an absent one there is none.
+    fn backward(
+        &self,
+        inputs: [Option<FloatTensor<B>>; N],
+        result: FloatTensor<B>,
+        gradient: FloatTensor<B>,
+    ) -> Gradients<B, N>;
+}
+
 /// A backend that models compute on, plain or differentiating.
 pub trait Backend: backend::Backend {
     /// The backend that holds the numbers: of a differentiating backend the one inside it, else the backend
@@ -87,6 +102,12 @@ pub trait Backend: backend::Backend {
         tensors: [Option<FloatTensor<Self>>; N],
         inputs: Inputs<Self::Host, N>,
     ) -> FloatTensor<Self>;
+
+    /// As [`Self::run`], of an operation that needs no kernels.
+    fn run_recomputed<O: Recomputed<Self::Host, N>, const N: usize>(
+        operation: O,
+        inputs: [Option<FloatTensor<Self>>; N],
+    ) -> FloatTensor<Self>;
 }
 
 /// A backend that does not differentiate is its own host.
@@ -103,6 +124,13 @@ impl<B: HostAccess> Backend for B {
         inputs: Inputs<B, N>,
     ) -> FloatTensor<B> {
         operation.forward(&inputs).0
+    }
+
+    fn run_recomputed<O: Recomputed<B, N>, const N: usize>(
+        operation: O,
+        inputs: [Option<FloatTensor<B>>; N],
+    ) -> FloatTensor<B> {
+        operation.forward(inputs)
     }
 }
 

@@ -97,7 +97,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         for batches in train_steps::<B>(&self.config, &self.dataset, left, &self.device) {
             let begun = Instant::now();
             // Dropout is a pure function of (seed, step).
-            B::seed(&self.device, noise_seed(self.config.run.seed, batches.step));
+            ops::seed::<B>(&self.device, noise_seed(self.config.run.seed, batches.step));
             self.learner.lr_step();
             let output = self.learner.train_step(batches);
             self.learner.optimizer_step(output.grads);

@@ -42,7 +42,7 @@ pub fn train_briefly(
                 let origin = Path::new("the weights to start from");
                 let mut trainee = trainee_of::<B>(config, sizes, weights, origin, &device)?;
                 let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
-                B::seed(&device, config.run.seed);
+                ops::seed::<B>(&device, config.run.seed);
                 let mut of_run = train_steps(config, dataset, 0..usize::MAX, &device);
                 for step in 0.. {
                     let again = |batch| {

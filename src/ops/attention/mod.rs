@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod blocks;
 mod fused;
 mod rotate;
 
@@ -10,6 +11,8 @@ pub use rotate::rotate;
 
 use burn::tensor::{Int, Tensor, backend};
 
+use super::host::HostAccess;
+use super::kernels::{Kernels, kernels};
 use super::{Backend, Mask, dropout, masked_softmax, precision::matmul};
 use crate::{Error, Result};
 
@@ -116,45 +119,73 @@ pub fn attention<B: Backend>(
     {
         return context;
     }
-    let (context, weights) = composed(projections.split(&options), options);
+    let (dropout, mask) = (options.dropout, options.mask.clone());
+    let parts = HeadParts::new(projections.split(&options), options);
+    if maps.is_none() && !B::Host::IS_READ && kernels() == Kernels::Fused {
+        return merge_heads(blocks::attention(parts, mask, dropout, blocks::MOST_SCORES));
+    }
+    let (context, weights) = composed(parts, &mask, dropout);
     if let Some(maps) = maps {
         maps.push(weights);
     }
-    context
+    merge_heads(context)
 }
 
-fn composed<B: Backend>(
-    [query, key, value]: [Tensor<B, 3>; 3],
-    options: AttentionOptions<B>,
-) -> (Tensor<B, 3>, Tensor<B, 4>) {
-    let AttentionOptions { heads, key_value_heads, mask, position, dropout } = options;
-    let [batch, query_time, width] = query.dims();
-    let [_, key_time, _] = key.dims();
-    let d_head = width / heads;
+/// Queries, keys and values of all heads as they meet.
+#[derive(Debug, Clone)]
+struct HeadParts<B: backend::Backend> {
+    /// Rotated and scaled, `[batch, heads, query_time, d_head]`.
+    query: Tensor<B, 4>,
+    /// Rotated, `[batch, heads, key_time, d_head]`.
+    key: Tensor<B, 4>,
+    /// As the keys.
+    value: Tensor<B, 4>,
+    /// See [`ScorePosition::Bias`].
+    bias: Option<Tensor<B, 2>>,
+}
 
-    let (mut query, mut key, mut bias) = (query, key, None);
-    match position {
-        ScorePosition::None => {}
-        ScorePosition::Rotation { cosine, sine } => {
-            let last = |table: &Tensor<B, 2>| table.clone().narrow(0, key_time - query_time, query_time);
-            query = rotate(query, last(&cosine), last(&sine));
-            key = rotate(key, cosine, sine);
+impl<B: Backend> HeadParts<B> {
+    fn new([query, key, value]: [Tensor<B, 3>; 3], options: AttentionOptions<B>) -> Self {
+        let AttentionOptions { heads, key_value_heads, position, .. } = options;
+        let ([_, query_time, width], [_, key_time, _]) = (query.dims(), key.dims());
+        let (mut query, mut key, mut bias) = (query, key, None);
+        match position {
+            ScorePosition::None => {}
+            ScorePosition::Rotation { cosine, sine } => {
+                let last = |table: &Tensor<B, 2>| table.clone().narrow(0, key_time - query_time, query_time);
+                query = rotate(query, last(&cosine), last(&sine));
+                key = rotate(key, cosine, sine);
+            }
+            ScorePosition::Bias(by_distance) => bias = Some(by_distance),
         }
-        ScorePosition::Bias(by_distance) => bias = Some(spread_bias(by_distance, query_time, key_time)),
+        // Scaling the queries costs less than scaling the scores and gives the same.
+        let query = split_heads(query, heads) * ((width / heads) as f64).powf(-0.5);
+        let [key, value] = [key, value].map(|part| repeat_heads(split_heads(part, key_value_heads), heads));
+        Self { query, key, value, bias }
     }
-    let query = split_heads(query, heads); // [batch, heads, query_time, d_head]
-    let [key, value] = [key, value].map(|part| repeat_heads(split_heads(part, key_value_heads), heads));
 
-    // Scaling the queries costs less than scaling the scores and gives the same.
-    let scores = matmul(query * (d_head as f64).powf(-0.5), key.swap_dims(2, 3));
-    let scores = match bias {
-        Some(bias) => scores + bias.unsqueeze::<4>(),
-        None => scores,
-    };
-    let weights = masked_softmax(scores, &mask); // [batch, heads, query_time, key_time]
-    let weights = dropout::run(weights, dropout);
-    let context = matmul(weights.clone(), value); // [batch, heads, query_time, d_head]
-    (context.swap_dims(1, 2).reshape([batch, query_time, width]), weights)
+    /// The weights, `[batch, heads, query_time, key_time]`, none of them dropped.
+    fn weights(&self, mask: &Mask<B>) -> Tensor<B, 4> {
+        let ([_, _, query_time, _], [_, _, key_time, _]) = (self.query.dims(), self.key.dims());
+        let scores = matmul(self.query.clone(), self.key.clone().swap_dims(2, 3));
+        let scores = match &self.bias {
+            Some(bias) => scores + spread_bias(bias.clone(), query_time, key_time).unsqueeze::<4>(),
+            None => scores,
+        };
+        masked_softmax(scores, mask)
+    }
+}
+
+/// The contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as they were applied.
+fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    let weights = dropout::run(parts.weights(mask), dropout);
+    (matmul(weights.clone(), parts.value), weights)
+}
+
+/// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
+fn merge_heads<B: backend::Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
+    let [batch, count, time, d_head] = heads.dims();
+    heads.swap_dims(1, 2).reshape([batch, time, count * d_head])
 }
 
 /// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
@@ -185,11 +216,19 @@ fn spread_bias<B: backend::Backend>(
     key_time: usize,
 ) -> Tensor<B, 3> {
     let [heads, _] = by_distance.dims();
-    let device = by_distance.device();
-    let query = Tensor::<B, 1, Int>::arange(0..query_time as i64, &device).reshape([query_time, 1]);
-    let key = Tensor::<B, 1, Int>::arange(0..key_time as i64, &device).reshape([1, key_time]);
-    let column = (query - key + (key_time as i64 - 1)).reshape([query_time * key_time]);
-    by_distance.select(1, column).reshape([heads, query_time, key_time])
+    let columns = bias_columns(query_time, key_time, &by_distance.device());
+    by_distance.select(1, columns).reshape([heads, query_time, key_time])
+}
+
+/// The column of the bias by distance that each pair takes, `[query_time * key_time]`.
+fn bias_columns<B: backend::Backend>(
+    query_time: usize,
+    key_time: usize,
+    device: &B::Device,
+) -> Tensor<B, 1, Int> {
+    let query = Tensor::<B, 1, Int>::arange(0..query_time as i64, device).reshape([query_time, 1]);
+    let key = Tensor::<B, 1, Int>::arange(0..key_time as i64, device).reshape([1, key_time]);
+    (query - key + (key_time as i64 - 1)).reshape([query_time * key_time])
 }
 
 #[cfg(test)]

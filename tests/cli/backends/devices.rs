@@ -63,7 +63,7 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
 }
 
 /// A run whose attention scores, 16 maps of 1,456 x 1,456, are just beyond the 128 MiB that Mesa's software
-/// device takes in one buffer.
+/// device takes in one buffer, where all are made at once.
 const LONG: [&str; 11] = [
     "data.vocab=8",
     "data.length=1456",
@@ -86,13 +86,14 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     let place = TempDir::new().unwrap();
     let folder = place.path();
     let on_card = ["--backend", "wgpu", "--device", "software"];
-    let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &LONG));
+    let composed = [&LONG[..], &["training.kernels=composed"]].concat();
+    let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &composed));
     assert!(told.starts_with("error: `training.batch_size` = 4 makes attention scores"), "{told}");
     assert!(told.contains("training.batch_size = 3"), "{told}");
     assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
 
     // A run that the processor made is not scored wrongly either.
-    done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &LONG));
+    done(run(folder, &["train", "--run", "long", "--backend", "ndarray"], &composed));
     let evaluate = ["evaluate", "long", "--json"];
     let told = refused(run(folder, &[&evaluate[..], &on_card].concat(), &[]));
     assert!(told.contains("training.batch_size = 3"), "{told}");
@@ -100,8 +101,14 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
         let report = done(run(folder, &[&evaluate[..], arguments].concat(), sets));
         serde_json::from_str::<Value>(&report).unwrap()["loss"].as_f64().unwrap()
     };
-    let (here, there) = (loss(&["--backend", "ndarray"], &[]), loss(&on_card, &["training.batch_size=3"]));
-    assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+    let here = loss(&["--backend", "ndarray"], &[]);
+    let there = loss(&on_card, &["training.batch_size=3"]);
+    // By blocks all four rows are scored at once.
+    let by_blocks = loss(&on_card, &["training.kernels=fused"]);
+    for there in [there, by_blocks] {
+        assert!((here - there).abs() < 1e-4 * here, "{here} and {there}");
+    }
+    done(run(folder, &[&["train", "--run", "blocks"], &on_card[..]].concat(), &LONG));
 }
 
 /// Whether this machine has a GPU that this build can use.

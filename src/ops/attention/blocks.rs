@@ -1,0 +1,170 @@
+//! Attention that never holds the weights of all queries (Rabe and Staats, 2021, arXiv 2112.05682): queries go by
+//! blocks, and the gradient computes the weights of each block again. By Burn's own operations, for backends whose
+//! tensors the kernels cannot read: memory grows with the time, not with its square.
+//!
+//! With the weights `W` of a block, `D` its dropout, contexts `O = (W ∘ D) V` and their gradients `dO`:
+//!
+//! ```text
+//! dV = (W ∘ D)^T dO     dS = W ∘ (dO V^T ∘ D - rowsum(dO ∘ O))     dQ = dS K     dK = dS^T Q
+//! ```
+
+use std::ops::Range;
+
+use burn::tensor::{Distribution, IndexingUpdateOp, Tensor, ops::FloatTensor};
+
+use super::{HeadParts, bias_columns};
+use crate::ops::operation::{Gradients, Recomputed};
+use crate::ops::precision::{Precision, matmul, precision};
+use crate::ops::{Backend, HostAccess, Mask, dropout, float, primitive};
+
+/// A block has so many scores at most, or one query: 16 MiB, which every device has room for.
+pub(super) const MOST_SCORES: usize = 1 << 22;
+
+/// The contexts of the heads, `[batch, heads, query_time, d_head]`, by blocks of at most so many scores, or one query.
+pub(super) fn attention<B: Backend>(
+    parts: HeadParts<B>,
+    mask: Mask<B>,
+    probability: f64,
+    most_scores: usize,
+) -> Tensor<B, 4> {
+    let is_dropping = probability > 0.0 && B::ad_enabled(&parts.query.device());
+    let operation = Blocks {
+        // Both backends have the same tensors of truth values.
+        mask: Mask {
+            causal: mask.causal,
+            keys: mask.keys.map(|keys| Tensor::from_primitive(keys.into_primitive())),
+            pairs: mask
+                .pairs
+                .into_iter()
+                .map(|pairs| Tensor::from_primitive(pairs.into_primitive()))
+                .collect(),
+        },
+        dropout: is_dropping.then(|| (probability, dropout::next_seed())),
+        precision: precision(),
+        most_scores,
+    };
+    let HeadParts { query, key, value, bias } = parts;
+    let inputs = [Some(primitive(query)), Some(primitive(key)), Some(primitive(value)), bias.map(primitive)];
+    float(B::run_recomputed(operation, inputs))
+}
+
+/// The operation on queries, keys, values and the bias by distance, where there is one.
+#[derive(Debug, Clone)]
+struct Blocks<B: HostAccess> {
+    mask: Mask<B>,
+    /// The probability with which a weight is dropped, and the seed of the first block.
+    dropout: Option<(f64, u64)>,
+    precision: Precision,
+    most_scores: usize,
+}
+
+/// Some queries with the keys that they may see.
+struct Block<B: HostAccess> {
+    queries: Range<usize>,
+    /// The first column of the bias by distance.
+    first_column: usize,
+    parts: HeadParts<B>,
+    weights: Tensor<B, 4>,
+    /// What each weight is multiplied by: zero where it is dropped.
+    kept: Option<Tensor<B, 4>>,
+}
+
+impl<B: HostAccess> Blocks<B> {
+    /// The blocks one after another.
+    fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = Block<B>> + 'a {
+        let ([batch, heads, query_time, _], [_, _, key_time, _]) = (parts.query.dims(), parts.key.dims());
+        let rows = (self.most_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
+        (0..query_time).step_by(rows).map(move |start| {
+            let queries = start..(start + rows).min(query_time);
+            let keys = if self.mask.causal { key_time - query_time + queries.end } else { key_time };
+            let first_column = start + key_time - keys;
+            let first_keys = |part: &Tensor<B, 4>| part.clone().narrow(2, 0, keys);
+            let parts = HeadParts {
+                query: parts.query.clone().narrow(2, start, queries.len()),
+                key: first_keys(&parts.key),
+                value: first_keys(&parts.value),
+                bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, queries.len() + keys - 1)),
+            };
+            let weights = parts.weights(&self.mask.block(queries.clone(), keys));
+            let kept = self.dropout.map(|(probability, seed)| {
+                let device = weights.device();
+                B::seed(&device, seed.wrapping_add(start as u64));
+                let drawn = Distribution::Bernoulli(1.0 - probability);
+                weights.random_like(drawn) / (1.0 - probability)
+            });
+            Block { queries, first_column, parts, weights, kept }
+        })
+    }
+}
+
+impl<B: HostAccess> Block<B> {
+    /// The weights, or their gradients, after dropout.
+    fn dropped(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
+    }
+
+    /// Of what is there for each query, that of this block.
+    fn of_queries(&self, all: &Tensor<B, 4>) -> Tensor<B, 4> {
+        all.clone().narrow(2, self.queries.start, self.queries.len())
+    }
+}
+
+/// The inputs as tensors.
+fn parts<B: HostAccess>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> HeadParts<B> {
+    let [query, key, value] =
+        [query, key, value].map(|part| float(part.expect("queries, keys and values are never absent")));
+    HeadParts { query, key, value, bias: bias.map(float) }
+}
+
+/// Adds to the first rows of a sum, along its axis of time.
+fn add<B: HostAccess>(sum: Tensor<B, 4>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [batch, heads, count, width] = rows.dims();
+    let place = [0..batch, 0..heads, 0..count, 0..width];
+    if sum.dims() == rows.dims() {
+        return sum + rows;
+    }
+    let added = sum.clone().slice(place.clone()) + rows;
+    sum.slice_assign(place, added)
+}
+
+impl<B: HostAccess> Recomputed<B, 4> for Blocks<B> {
+    fn forward(&self, inputs: [Option<FloatTensor<B>>; 4]) -> FloatTensor<B> {
+        let parts = parts(inputs);
+        let context = |block: Block<B>| matmul(block.dropped(block.weights.clone()), block.parts.value);
+        let contexts = self.precision.run(|| self.blocks(&parts).map(context).collect());
+        primitive(Tensor::cat(contexts, 2))
+    }
+
+    fn backward(
+        &self,
+        inputs: [Option<FloatTensor<B>>; 4],
+        result: FloatTensor<B>,
+        gradient: FloatTensor<B>,
+    ) -> Gradients<B, 4> {
+        let (parts, result, gradient) = (parts(inputs), float(result), float(gradient));
+        let mut of_query = Vec::new();
+        let (mut of_key, mut of_value) = (parts.key.zeros_like(), parts.value.zeros_like());
+        let mut of_bias = parts.bias.as_ref().map(Tensor::zeros_like);
+        self.precision.run(|| {
+            for block in self.blocks(&parts) {
+                let gradient = block.of_queries(&gradient);
+                let applied = block.dropped(block.weights.clone());
+                of_value = add(of_value.clone(), matmul(applied.swap_dims(2, 3), gradient.clone()));
+                let of_weights = matmul(gradient.clone(), block.parts.value.clone().swap_dims(2, 3));
+                let mean = (gradient * block.of_queries(&result)).sum_dim(3);
+                let of_scores = block.weights.clone() * (block.dropped(of_weights) - mean);
+                of_query.push(matmul(of_scores.clone(), block.parts.key.clone()));
+                of_key =
+                    add(of_key.clone(), matmul(of_scores.clone().swap_dims(2, 3), block.parts.query.clone()));
+                of_bias = of_bias.take().map(|of_bias| {
+                    let [_, heads, rows, keys] = of_scores.dims();
+                    let pairs = of_scores.sum_dim(0).reshape([heads, rows * keys]);
+                    let columns = bias_columns(rows, keys, &pairs.device()) + block.first_column as i64;
+                    of_bias.select_assign(1, columns, pairs, IndexingUpdateOp::Add)
+                });
+            }
+        });
+        let of_query = primitive(Tensor::cat(of_query, 2));
+        [Some(of_query), Some(primitive(of_key)), Some(primitive(of_value)), of_bias.map(primitive)]
+    }
+}
