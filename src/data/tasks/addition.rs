@@ -41,19 +41,39 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let mut probabilities = vec![1.0; 3 * n + 2];
     probabilities[..n - 1].fill(0.1);
     probabilities[n..2 * n].fill(0.1);
-    Ok(FixedProbabilities::new(Vocabulary::symbols(symbols, None)?, probabilities, move |random, sample| {
-        sample.fill_with(|| random.random_range(0..10));
-        sample[n] = PLUS;
-        sample[2 * n + 1] = EQUALS;
-        let (numbers, sum) = sample.split_at_mut(2 * n + 2);
-        let mut carry = 0;
-        for place in 0..n {
-            let total = numbers[n - 1 - place] + numbers[2 * n - place] + carry;
-            sum[place] = total % 10;
-            carry = total / 10;
-        }
-        sum[n] = carry;
-    }))
+    Ok(FixedProbabilities::new(
+        Vocabulary::symbols(symbols, None)?,
+        probabilities,
+        move |random, sample| {
+            sample.fill_with(|| random.random_range(0..10));
+            sample[n] = PLUS;
+            sample[2 * n + 1] = EQUALS;
+            add(sample, n);
+        },
+        move |sample| {
+            let clean = sample.to_vec();
+            // A middle digit of the first number changes its own place of the sum first.
+            let digit = n / 2;
+            sample[digit] = (sample[digit] + 1) % 10;
+            add(sample, n);
+            let sum = 2 * n + 2;
+            let first =
+                clean[sum..].iter().zip(&sample[sum..]).position(|(clean, corrupted)| clean != corrupted)?;
+            Some(sum + first - 1)
+        },
+    ))
+}
+
+/// Writes the sum of both numbers, of `n` digits each, behind them.
+fn add(sample: &mut [u32], n: usize) {
+    let (numbers, sum) = sample.split_at_mut(2 * n + 2);
+    let mut carry = 0;
+    for place in 0..n {
+        let total = numbers[n - 1 - place] + numbers[2 * n - place] + carry;
+        sum[place] = total % 10;
+        carry = total / 10;
+    }
+    sum[n] = carry;
 }
 
 #[cfg(test)]

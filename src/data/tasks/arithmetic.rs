@@ -26,14 +26,29 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let mut probabilities = vec![1.0; config.length];
     probabilities[0] = 1.0 / (vocab as f64 - 1.0);
-    FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
-        let mut x = random.random_range(0..vocab as u32);
-        let step = random.random_range(1..vocab as u32);
-        for token in sample {
-            *token = x;
-            x = (x + step) % vocab as u32;
-        }
-    })
+    FixedProbabilities::new(
+        Vocabulary::integers(vocab, &[]),
+        probabilities,
+        move |random, sample| {
+            let mut x = random.random_range(0..vocab as u32);
+            let step = random.random_range(1..vocab as u32);
+            for token in sample {
+                *token = x;
+                x = (x + step) % vocab as u32;
+            }
+        },
+        move |sample| {
+            // Another step to the same present token.
+            let (vocab, present) = (vocab as i64, sample.len() as i64 - 2);
+            let token = i64::from(*sample.get(present as usize)?);
+            let step = (i64::from(sample[1]) - i64::from(sample[0])).rem_euclid(vocab);
+            let other = step % (vocab - 1) + 1;
+            for (position, x) in (0..).zip(sample.iter_mut()) {
+                *x = (token + (position - present) * other).rem_euclid(vocab) as u32;
+            }
+            (present > 0 && other != step).then_some(present as usize)
+        },
+    )
 }
 
 #[cfg(test)]

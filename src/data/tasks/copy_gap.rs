@@ -20,7 +20,7 @@
 
 use rand::RngExt;
 
-use super::FixedProbabilities;
+use super::{FixedProbabilities, corrupt_period};
 use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 use crate::error::{Error, Result};
 
@@ -37,13 +37,18 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     }
     let mut probabilities = vec![1.0; length];
     probabilities[..gap - 1].fill(1.0 / vocab as f64);
-    Ok(FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
-        let (free, copies) = sample.split_at_mut(gap);
-        free.fill_with(|| random.random_range(0..vocab as u32));
-        for (copy, token) in copies.iter_mut().zip(free.iter().cycle()) {
-            *copy = *token;
-        }
-    }))
+    Ok(FixedProbabilities::new(
+        Vocabulary::integers(vocab, &[]),
+        probabilities,
+        move |random, sample| {
+            let (free, copies) = sample.split_at_mut(gap);
+            free.fill_with(|| random.random_range(0..vocab as u32));
+            for (copy, token) in copies.iter_mut().zip(free.iter().cycle()) {
+                *copy = *token;
+            }
+        },
+        move |sample| corrupt_period(sample, gap, vocab),
+    ))
 }
 
 #[cfg(test)]

@@ -119,6 +119,28 @@ impl SequenceTask for Markov {
         }
     }
 
+    fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
+        let likeliest = |context: &[u32]| {
+            let row = self.row(context);
+            let chance = |&token: &usize| probability(row, token);
+            (0..self.vocab).max_by(|a, b| chance(a).total_cmp(&chance(b))).unwrap_or(0) as u32
+        };
+        // The last target that is the likeliest there; the oldest token of its context is exchanged.
+        let is_likeliest = |&next: &usize| likeliest(&sample[next - self.order..next]) == sample[next];
+        let next = (self.order..sample.len()).rev().find(is_likeliest)?;
+        let mut context = sample[next - self.order..next].to_vec();
+        for other in 1..self.vocab as u32 {
+            context[0] = (sample[next - self.order] + other) % self.vocab as u32;
+            let answer = likeliest(&context);
+            if answer != sample[next] {
+                sample[next - self.order] = context[0];
+                sample[next] = answer;
+                return next.checked_sub(1);
+            }
+        }
+        None
+    }
+
     fn expected_floor(&self) -> f64 {
         let vocab = self.vocab;
         let rows = || self.cumulative.chunks_exact(vocab);

@@ -94,16 +94,33 @@ pub trait SequenceTask {
 
     /// The mean of `-ln P` over the targets, in expectation, in nats per token.
     fn expected_floor(&self) -> f64;
+
+    /// Exchanges in a sample what the answer of one target follows from, and says of which: `Some(t)` where
+    /// `x_{t+1}` is another one now. What is left is a sample that the task could have drawn, too, so that a model
+    /// reads nothing it has never seen. None where no answer follows from anything that can be exchanged.
+    fn corrupt(&self, sample: &mut [u32]) -> Option<usize>;
+}
+
+/// Exchanges what the last token of a sample repeats from so many tokens before, wherever it stands.
+fn corrupt_period(sample: &mut [u32], period: usize, vocab: usize) -> Option<usize> {
+    let last = sample.len() - 1;
+    for position in (0..=last).rev().step_by(period) {
+        sample[position] = (sample[position] + 1) % vocab as u32;
+    }
+    last.checked_sub(1)
 }
 
 /// Fills a sample with what is drawn.
 type Draw = dyn Fn(&mut ChaCha8Rng, &mut [u32]);
+/// As [`SequenceTask::corrupt`].
+type Corrupt = dyn Fn(&mut [u32]) -> Option<usize>;
 
 /// A task whose optimal predictor gives a target the same probability in every sample.
 pub struct FixedProbabilities {
     vocabulary: Vocabulary,
     probabilities: Vec<f64>,
     draw: Box<Draw>,
+    corrupt: Box<Corrupt>,
 }
 
 impl FixedProbabilities {
@@ -111,8 +128,9 @@ impl FixedProbabilities {
         vocabulary: Vocabulary,
         probabilities: Vec<f64>,
         draw: impl Fn(&mut ChaCha8Rng, &mut [u32]) + 'static,
+        corrupt: impl Fn(&mut [u32]) -> Option<usize> + 'static,
     ) -> Self {
-        FixedProbabilities { vocabulary, probabilities, draw: Box::new(draw) }
+        FixedProbabilities { vocabulary, probabilities, draw: Box::new(draw), corrupt: Box::new(corrupt) }
     }
 }
 
@@ -136,6 +154,10 @@ impl SequenceTask for FixedProbabilities {
     fn expected_floor(&self) -> f64 {
         let surprise = self.probabilities.iter().map(|p| (1.0 / p).ln());
         surprise.sum::<f64>() / self.probabilities.len() as f64
+    }
+
+    fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
+        (self.corrupt)(sample)
     }
 }
 
@@ -183,7 +205,7 @@ fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Batch, Loader, Order, load, load_pairs};
+    use crate::data::{Batch, Count, Loader, Order, load, load_pairs};
 
     fn config(task: Task) -> DataConfig {
         DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
@@ -261,6 +283,41 @@ mod tests {
             let floor = load(&config(task), 7).unwrap().floor.unwrap();
             let difference = (floor.expected - floor.valid).abs();
             assert!(difference < 0.02, "{task:?}: {floor:?}");
+        }
+    }
+
+    #[test]
+    fn a_corrupted_sample_is_another_of_the_task_with_another_answer() {
+        use std::collections::HashSet;
+        for task in ALL {
+            let config = DataConfig { vocab: Count::Of(4), length: 6, digits: 1, order: 2, ..config(task) };
+            let built = build(&config, 3).unwrap();
+            let mut random = generator(3, Purpose::TrainingSet, [0, 0]);
+            let mut draw = || {
+                let mut sample = vec![0; built.tokens()];
+                built.draw(&mut random, &mut sample);
+                sample
+            };
+            let all: HashSet<_> = std::iter::repeat_with(&mut draw).take(10_000).collect();
+            let mut known = 0;
+            for clean in std::iter::repeat_with(draw).take(100) {
+                let mut corrupted = clean.clone();
+                let Some(target) = built.corrupt(&mut corrupted) else { continue };
+                assert_ne!(corrupted[target + 1], clean[target + 1], "{task:?}: {clean:?} {corrupted:?}");
+                let is_drawn = task == Task::Markov || all.contains(&corrupted); // Every walk has a chance.
+                assert!(is_drawn, "{task:?} never draws {corrupted:?}");
+                // Both answers follow from what stands before them.
+                for sample in [clean, corrupted] {
+                    let mut given = vec![0.0; sample.len() - 1];
+                    built.probabilities(&sample, &mut given);
+                    assert!(
+                        given[target] > if task == Task::Markov { 0.25 } else { 0.4 },
+                        "{task:?} {sample:?}"
+                    );
+                }
+                known += 1;
+            }
+            assert!(if task == Task::Random { known == 0 } else { known > 80 }, "{task:?}: {known}");
         }
     }
 

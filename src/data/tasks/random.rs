@@ -22,9 +22,14 @@ use crate::data::{config::DataConfig, vocabulary::Vocabulary};
 pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
     let vocab = config.symbols();
     let probabilities = vec![1.0 / vocab as f64; config.length];
-    FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
-        sample.fill_with(|| random.random_range(0..vocab as u32));
-    })
+    FixedProbabilities::new(
+        Vocabulary::integers(vocab, &[]),
+        probabilities,
+        move |random, sample| {
+            sample.fill_with(|| random.random_range(0..vocab as u32));
+        },
+        |_| None,
+    )
 }
 
 #[cfg(test)]

@@ -47,18 +47,31 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
         1.0 / choices as f64
     };
     let probabilities = (1..=config.length).map(probability).collect();
-    Ok(FixedProbabilities::new(Vocabulary::integers(vocab, &[]), probabilities, move |random, sample| {
-        let (shown, asked) = sample.split_at_mut(2 * pairs);
-        let chosen = index::sample(random, keys, pairs);
-        for (pair, key) in shown.chunks_exact_mut(2).zip(chosen) {
-            pair[0] = key as u32;
-            pair[1] = random.random_range(keys as u32..vocab as u32);
-        }
-        for question in asked.chunks_mut(2) {
-            let pair = 2 * random.random_range(0..pairs as u32) as usize;
-            question.copy_from_slice(&shown[pair..pair + question.len()]);
-        }
-    }))
+    Ok(FixedProbabilities::new(
+        Vocabulary::integers(vocab, &[]),
+        probabilities,
+        move |random, sample| {
+            let (shown, asked) = sample.split_at_mut(2 * pairs);
+            let chosen = index::sample(random, keys, pairs);
+            for (pair, key) in shown.chunks_exact_mut(2).zip(chosen) {
+                pair[0] = key as u32;
+                pair[1] = random.random_range(keys as u32..vocab as u32);
+            }
+            for question in asked.chunks_mut(2) {
+                let pair = 2 * random.random_range(0..pairs as u32) as usize;
+                question.copy_from_slice(&shown[pair..pair + question.len()]);
+            }
+        },
+        move |sample| {
+            // The last answer, wherever its key has it.
+            let asked = (sample.len() / 2 - 1) * 2;
+            let (key, values) = (sample[asked], (vocab - keys) as u32);
+            for pair in sample.chunks_exact_mut(2).filter(|pair| pair[0] == key) {
+                pair[1] = keys as u32 + (pair[1] - keys as u32 + 1) % values;
+            }
+            (values > 1).then_some(asked)
+        },
+    ))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@
 
 use rand::RngExt;
 
-use super::SequenceTask;
+use super::{SequenceTask, corrupt_period};
 use crate::data::config::{DataConfig, Periods};
 use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
@@ -115,6 +115,12 @@ impl SequenceTask for Repeat {
             weight /= total;
             agreeing.iter_mut().for_each(|(_, weight)| *weight /= total);
         }
+    }
+
+    fn corrupt(&self, sample: &mut [u32]) -> Option<usize> {
+        let repeats = |&period: &usize| sample[period..].iter().zip(&*sample).all(|(a, b)| a == b);
+        let period = self.periods().find(repeats)?;
+        corrupt_period(sample, period, self.vocab)
     }
 
     fn expected_floor(&self) -> f64 {

@@ -56,6 +56,16 @@ pub(super) fn task(config: &DataConfig, answer: fn(&mut [u32])) -> Result<FixedP
             rest[1..].copy_from_slice(prefix);
             answer(&mut rest[1..]);
         },
+        move |sample| {
+            let (prefix, rest) = sample.split_at_mut(length);
+            let answered = rest.to_vec();
+            prefix[length / 2] = (prefix[length / 2] + 1) % symbols as u32;
+            rest[1..].copy_from_slice(prefix);
+            answer(&mut rest[1..]);
+            // Up to the first token that differs nothing but the prefix says so.
+            let first = answered.iter().zip(rest).position(|(clean, corrupted)| clean != corrupted)?;
+            Some(length + first - 1)
+        },
     ))
 }
 
