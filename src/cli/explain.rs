@@ -7,7 +7,7 @@ use crate::analysis::Sample;
 use crate::analysis::circuit::{Explanation, affordable, explain, explained, unigram};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
-use crate::data::{Dataset, Role, Vocabulary};
+use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::ops;
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
     let explanation = match is_given {
         true => {
             let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
-            backend::run(&device, Explain(&folder, &Subject::Given(sample(&tokens)?)))?
+            backend::run(&device, Explain(&folder, &config, &Subject::Given(sample(&tokens)?)))?
         }
         false => of_run(&folder, &config, &device)?,
     };
@@ -71,7 +71,7 @@ pub(super) fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Re
             folder.path().display()
         )));
     }
-    backend::run(device, Explain(folder, &Subject::Validation(dataset_of(config, folder)?)))
+    backend::run(device, Explain(folder, config, &Subject::Validation(dataset_of(config, folder)?)))
 }
 
 /// Writes `circuit.json`.
@@ -102,25 +102,28 @@ enum Subject {
     Validation(Dataset),
 }
 
-struct Explain<'a>(&'a RunFolder, &'a Subject);
+struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject);
 
 impl Job for Explain<'_> {
     type Output = Explanation;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
-        let Self(folder, subject) = self;
+        let Self(folder, config, subject) = self;
         let (model, description) =
             native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
         let decoder = explained(&model)?;
-        let (samples, unigram) = match subject {
-            Subject::Given(sample) => (vec![sample.clone()], None),
+        let (samples, unigram, task) = match subject {
+            Subject::Given(sample) => (vec![sample.clone()], None, None),
             Subject::Validation(dataset) => {
                 let samples = affordable(decoder, &dataset.valid);
                 let unigram = unigram(&dataset.train, &samples, description.sizes.vocab);
-                (samples, Some(unigram))
+                let is_drawn = config.data.source == Source::Sequences;
+                let seed = config.data.seed.unwrap_or(config.run.seed);
+                let task = is_drawn.then(|| tasks::build(&config.data, seed)).transpose()?;
+                (samples, Some(unigram), task)
             }
         };
         input::check_length(&description, samples[0].inputs.len(), 0)?;
-        explain(&model, &samples, unigram, &device)
+        explain(&model, &samples, unigram, task.as_deref(), &device)
     }
 }

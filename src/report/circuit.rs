@@ -1,4 +1,4 @@
-//! `circuit`, `logit_lens` and `attribution`: what `explain` found, drawn.
+//! `circuit`, `logit_lens` and `attribution`, and with `patching` all that `explain` found, drawn.
 
 use plotters::style::RGBColor;
 
@@ -7,6 +7,7 @@ use super::draw::{
     Axis, HEADING, MARGIN, Picture, Place, Range, Rect, Scale, Text, TokenAxis, WIDTH, color_bar, round_up,
     stride_of,
 };
+use super::patching;
 use crate::analysis::circuit::{Component, Explanation, Input};
 use crate::data::Vocabulary;
 use crate::terminal::{counted, fixed, signed};
@@ -54,7 +55,9 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
     let range = Range { start: -round_up(largest), end: round_up(largest) };
     let attribution = Matrix { rows, tokens: &inputs, of: "input", color: diverging };
     let title = format!("{run}: logit attribution");
-    vec![circuit(run, found), lens, attribution.picture("attribution", &title, note, "logit", range)]
+    let attribution = attribution.picture("attribution", &title, note, "logit", range);
+    let patching = found.patching.as_ref().map(|found| patching::picture(run, found, vocabulary));
+    [circuit(run, found), lens, attribution].into_iter().chain(patching).collect()
 }
 
 /// Blue above the middle of a scale, red below it.

@@ -13,7 +13,7 @@
 //! | `head_scores` | what each head does, layer by head |
 //! | `formation` | these scores along the run, below the loss |
 //! | `prediction`, `generated` | predicted tokens after true ones; a continuation that runs free |
-//! | `circuit`, `logit_lens`, `attribution` | what `explain` found, by [`circuit_pictures`] |
+//! | `circuit`, `logit_lens`, `attribution`, `patching` | what `explain` found, by [`circuit_pictures`] |
 //! | `positions` | the loss at each position of the sequence, and its floor |
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
@@ -41,6 +41,7 @@ mod head_scores;
 mod heads;
 mod loss;
 mod page;
+mod patching;
 mod positions;
 mod prediction;
 mod reading;

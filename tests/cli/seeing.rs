@@ -250,7 +250,7 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     assert!(!without.join("circuit.json").exists(), "nothing is explained where that is not asked for");
     let kept = place.path().join("run/circuit.json");
     let by_train = fs::read(&kept).unwrap();
-    let pictures = ["circuit.png", "logit_lens.png", "attribution.png"]
+    let pictures = ["circuit.png", "logit_lens.png", "attribution.png", "patching.png"]
         .map(|it| place.path().join("run/plots").join(it));
     for made in pictures.iter().chain([&kept]) {
         fs::remove_file(made).unwrap_or_else(|error| panic!("train leaves {}: {error}", made.display()));
@@ -265,6 +265,10 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(sentences.starts_with(&words.join("\n")), "{sentences}");
     assert!(kept["gain_kept"].as_f64().unwrap() >= 0.95, "{kept}");
+    let patching = &kept["patching"];
+    assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
+    let answers = &patching["pair"]["answers"];
+    assert_ne!(answers[0], answers[1], "another step has another answer");
     for part in kept["components"].as_array().unwrap() {
         assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
         assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["loss_without"].is_f64());

@@ -7,11 +7,12 @@ use super::bench::Bench;
 use super::kind::{Kind, kinds};
 use super::lens::{Attribution, Lens, attribute};
 use super::pass::{Site, explained};
+use super::patching::{Pair, Patching};
 use super::sentences::sentences;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadTallies, Sample};
-use crate::data::{Loader, Order, Role, Sequences};
+use crate::data::{Loader, Order, Role, Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
 use crate::ops;
 use crate::terminal::fixed;
@@ -95,6 +96,9 @@ pub struct Explanation {
     pub lens: Lens,
     /// What each part adds to the logit of the target.
     pub attribution: Vec<Attribution>,
+    /// What carries the answer between clean and corrupted sequences; none where nothing breaks an answer.
+    #[serde(default)]
+    pub patching: Option<Patching>,
     /// What the weights of the heads say, `[layer][head]`.
     pub weights: Vec<Vec<HeadWeights>>,
     /// What random weights of the same shapes say.
@@ -132,7 +136,7 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
     losses.iter().sum::<f64>() / losses.len().max(1) as f64
 }
 
-/// Explains a model on `samples`, whose unigram loses `unigram` where that is known.
+/// Explains a model on `samples`, whose unigram loses `unigram` where that is known; `task` drew them, if one did.
 ///
 /// # Errors
 /// Where the model is none that [`explained`] takes, there is nothing to predict, or it predicts no better than the
@@ -141,6 +145,7 @@ pub fn explain<B: ops::Backend>(
     model: &Model<B>,
     samples: &[Sample],
     unigram: Option<f64>,
+    task: Option<&dyn SequenceTask>,
     device: &B::Device,
 ) -> Result<Explanation> {
     let model = explained(model)?;
@@ -221,6 +226,10 @@ pub fn explain<B: ops::Backend>(
     }
     edges.sort_by(|a, b| b.loss_without.total_cmp(&a.loss_without));
 
+    let pairs = match task {
+        Some(task) => Pair::of_task(task, samples),
+        None => Pair::by_exchange(model, samples, device)?,
+    };
     let mut explanation = Explanation {
         sequences: samples.len(),
         targets: bench.batch.tokens,
@@ -234,6 +243,7 @@ pub fn explain<B: ops::Backend>(
         sentences: Vec::new(),
         lens: Lens::new(model, &bench.whole, &bench.batch),
         attribution: attribute(model, &bench.whole, &bench.batch),
+        patching: Patching::new(model, &pairs, device)?,
         weights,
         random_weights,
         inputs: samples[0].inputs.clone(),
@@ -340,7 +350,7 @@ mod tests {
     fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
         let unigram = Some((VOCAB as f64).ln());
         let samples: Vec<_> = periods.iter().flat_map(|&period| motifs(period)).collect();
-        explain(&Model::Decoder(model), &samples, unigram, &Default::default()).unwrap()
+        explain(&Model::Decoder(model), &samples, unigram, None, &Default::default()).unwrap()
     }
 
     #[test]
@@ -363,6 +373,11 @@ mod tests {
         assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
         assert!(edge.composition > 2.0 * edge.random && edge.loss_without > found.loss + 1.0, "{edge:?}");
         assert!((found.gain_kept - 1.0).abs() < 1e-4 && found.loss < 0.2, "{found:?}");
+        let patching = found.patching.as_ref().unwrap();
+        // What was exchanged is what is copied, not where it is found.
+        assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
+        assert_eq!((&patching.heads[0], patching.heads[1][1]), (&vec![0.0; 2], 0.0));
+        assert_eq!(patching.feed_forward, [0.0; 2]);
         let [.., before, last] = found.lens.loss.as_slice() else { panic!("{:?}", found.lens) };
         assert!(last + 1.0 < *before, "only the second layer makes the prediction: {:?}", found.lens.loss);
         let adds = |part: &str| found.attribution.iter().find(|it| it.part == part).unwrap().mean;
@@ -380,6 +395,19 @@ mod tests {
     }
 
     #[test]
+    fn patching_finds_the_head_that_reads_and_the_one_that_it_reads() {
+        let mut model = silent(2);
+        set(&mut model, [0, 1], [PLACE, PLACE, TIME], 1, BEFORE);
+        set(&mut model, [1, 0], [TOKEN, BEFORE, VOCAB], 0, NEXT);
+        // The keys are exchanged: what stands behind a 0 is a 1, or a 3.
+        let pair = Pair { clean: vec![0, 1, 2, 3, 0], corrupted: vec![2, 1, 0, 3, 0], answers: [1, 3] };
+        let found = Patching::new(&model, &[pair], &Default::default()).unwrap().unwrap();
+        assert!(found.heads[0][1] > 0.9 && found.heads[1][0] > 0.9, "{found:?}");
+        assert_eq!([found.heads[0][0], found.heads[1][1]], [0.0; 2]);
+        assert!(found.stream[0][0] > 0.1 && found.stream[1][1] > 0.1, "one place on: {found:?}");
+    }
+
+    #[test]
     fn a_copy_of_the_token_before_set_by_hand_is_one_head() {
         let mut model = silent(2);
         set(&mut model, [1, 0], [PLACE, PLACE, TIME], 1, NEXT);
@@ -394,9 +422,11 @@ mod tests {
     #[test]
     fn a_model_that_predicts_nothing_has_no_circuit() {
         let model = Model::Decoder(silent(2));
-        let error = explain(&model, &motifs(5), Some(1.0), &Default::default()).unwrap_err().to_string();
+        let error =
+            explain(&model, &motifs(5), Some(1.0), None, &Default::default()).unwrap_err().to_string();
         assert!(error.contains("no 0.05 below the 1.000 nats of the unigram"), "{error}");
-        let error = explain(&model, &motifs(5)[..1], None, &Default::default()).unwrap_err().to_string();
+        let error =
+            explain(&model, &motifs(5)[..1], None, None, &Default::default()).unwrap_err().to_string();
         assert!(error.contains("no gain to explain"), "{error}");
     }
 }

@@ -6,6 +6,7 @@
 //! | `pass` | a forward pass that records every activation and may replace it: all interventions go through it |
 //! | `lens` | the prediction after each block, and what each part adds to a logit |
 //! | `weights` | what heads read and write by their weights alone, and how they compose |
+//! | `patching` | how much of an answer runs through each activation, between a clean and a corrupted sequence |
 //! | `bench` | a decoder on some sequences with any of its parts at their means |
 //! | `kind` | the kinds of heads that are known |
 //! | `explanation` | the smallest set of parts that keeps the prediction, their kinds and who feeds whom |
@@ -16,6 +17,7 @@ mod explanation;
 mod kind;
 mod lens;
 mod pass;
+mod patching;
 mod sentences;
 mod weights;
 
@@ -23,4 +25,5 @@ pub use explanation::{Component, Edge, Explanation, affordable, explain, unigram
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use pass::{Activations, Interventions, LayerActivations, Site, explained, run};
+pub use patching::{Pair, Patching};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};

@@ -20,6 +20,8 @@ use crate::{Error, Result};
 pub enum Site {
     /// The stream before the first block, `[batch, time, d_model]`.
     Embedding,
+    /// The stream before a block, likewise.
+    Stream(usize),
     /// The queries of a head, before positions turn them, `[batch, time, d_head]`; as a reader, what they are made of.
     Query(usize, usize),
     /// Its keys, likewise. Heads that share keys have each their own here.
@@ -40,6 +42,7 @@ impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Site::Embedding => write!(f, "embedding"),
+            Site::Stream(layer) => write!(f, "stream before layer {layer}"),
             Site::Query(layer, head) => write!(f, "queries of layer {layer} head {head}"),
             Site::Key(layer, head) => write!(f, "keys of layer {layer} head {head}"),
             Site::Value(layer, head) => write!(f, "values of layer {layer} head {head}"),
@@ -155,6 +158,7 @@ impl<B: Backend> Activations<B> {
         let head = |heads: &Tensor<B, 4>, head| heads.clone().narrow(1, head, 1).squeeze_dim(1);
         match site {
             Site::Embedding => self.embedded.clone(),
+            Site::Stream(layer) => self.layers[layer].before.clone(),
             Site::Query(layer, at) => head(&self.layers[layer].query, at),
             Site::Key(layer, at) => head(&self.layers[layer].key, at),
             Site::Value(layer, at) => head(&self.layers[layer].value, at),
@@ -212,6 +216,7 @@ pub fn run<B: ops::Backend>(
     let mut layers = Vec::with_capacity(model.blocks.len());
     let mut x = embedded.clone(); // [batch, time, d_model]
     for (layer, block) in model.blocks.iter().enumerate() {
+        x = interventions.apply(Site::Stream(layer), x);
         let (attention, before) = (&block.attention, x.clone());
         let heads = attention.heads;
         let mut options = attention.options(Mask::causal(), position.clone());
@@ -328,7 +333,12 @@ mod tests {
                 [Site::Query, Site::Key, Site::Value, Site::Pattern, Site::Head];
             sites.map(|site| site(layer, head))
         };
-        let of_layer = |layer| heads(layer).flat_map(of_head).chain([Site::FeedForward(layer)]);
+        let of_layer = |layer| {
+            [Site::Stream(layer)]
+                .into_iter()
+                .chain(heads(layer).flat_map(of_head))
+                .chain([Site::FeedForward(layer)])
+        };
         [Site::Embedding].into_iter().chain((0..layers).flat_map(of_layer)).chain([Site::Logits]).collect()
     }
 
@@ -385,6 +395,14 @@ mod tests {
             let writers = sites(&model).into_iter().filter(written);
             let patched = pass(&model, &clean, writers.fold(Interventions::default(), all));
             assert_eq!(patched.logits.into_data(), other.logits.to_data());
+            for site in [Site::Stream(0), Site::Stream(1), Site::Logits] {
+                let patched = Interventions::default().replace(site, other.at(site));
+                assert_eq!(
+                    pass(&model, &clean, patched).logits.into_data(),
+                    other.logits.to_data(),
+                    "{site}"
+                );
+            }
         }
     }
 
@@ -400,7 +418,7 @@ mod tests {
                     | Site::Value(..)
                     | Site::FeedForward(_)
                     | Site::Logits => true,
-                    Site::Embedding | Site::Pattern(..) | Site::Head(..) => false,
+                    Site::Embedding | Site::Stream(_) | Site::Pattern(..) | Site::Head(..) => false,
                 };
                 let paths = sites(&model)
                     .into_iter()

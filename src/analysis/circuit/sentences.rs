@@ -73,5 +73,22 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>], a
             ));
         }
     }
+    if let Some(patching) = &explanation.patching {
+        let heads = patching.heads.iter().enumerate().flat_map(|(layer, heads)| {
+            heads.iter().enumerate().map(move |(head, share)| (format!("head {head}"), layer, share))
+        });
+        let layers = patching.feed_forward.iter().enumerate();
+        let parts =
+            heads.chain(layers.map(|(layer, share)| ("feed-forward layer".to_string(), layer, share)));
+        if let Some((part, layer, share)) = parts.max_by(|a, b| a.2.total_cmp(b.2)) {
+            sentences.push(format!(
+                "Where the tokens that the answer follows from are exchanged the difference of both answers' logits \
+                 falls from {} to {}; the {part} of layer {layer}, as it was, brings {:.0} % of that back.",
+                nats(patching.clean),
+                nats(patching.corrupted),
+                share * 100.0
+            ));
+        }
+    }
     sentences
 }

@@ -63,13 +63,19 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
             }
         },
         move |sample| {
-            // The last answer, wherever its key has it.
-            let asked = (sample.len() / 2 - 1) * 2;
-            let (key, values) = (sample[asked], (vocab - keys) as u32);
-            for pair in sample.chunks_exact_mut(2).filter(|pair| pair[0] == key) {
-                pair[1] = keys as u32 + (pair[1] - keys as u32 + 1) % values;
+            // The key of the last answer changes places with another one, so that it has that one's value.
+            let last = (sample.len() / 2 - 1) * 2;
+            let (key, value) = (sample[last], sample[last + 1]);
+            let other = sample.chunks_exact(2).find(|pair| pair[1] != value)?.to_vec();
+            for pair in sample[..last].chunks_exact_mut(2) {
+                match pair[0] {
+                    it if it == key => pair[0] = other[0],
+                    it if it == other[0] => pair[0] = key,
+                    _ => {}
+                }
             }
-            (values > 1).then_some(asked)
+            sample[last + 1] = other[1];
+            Some(last)
         },
     ))
 }

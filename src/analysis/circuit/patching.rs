@@ -1,0 +1,356 @@
+//! Activation patching: which activations carry the answer (Meng et al., 2022, arXiv 2202.05262; Wang et al., 2022, arXiv
+//! 2211.00593).
+//!
+//! A clean sequence and a corrupted one differ in what an answer follows from. The model reads the corrupted one with
+//! one activation as it was on the clean one. What of the *logit difference* comes back, the clean answer's logit less
+//! the corrupted answer's, says how much of the answer runs through there:
+//!
+//! ```text
+//! recovered = (patched - corrupted) / (clean - corrupted)
+//! ```
+//!
+//! Zhang & Nanda (2024, arXiv 2309.16042) compare ways to do so: exchanged tokens that keep the model among sequences
+//! that it knows and logit differences mislead least.
+
+use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
+use serde::{Deserialize, Serialize};
+
+use super::pass::{Activations, Interventions, Site, run};
+use crate::Result;
+use crate::analysis::view::floats;
+use crate::analysis::{MOST_WEIGHTS, Sample};
+use crate::data::tasks::SequenceTask;
+use crate::evaluation::DeviceBatch;
+use crate::model::Decoder;
+use crate::ops;
+
+/// The least mean by which the logit difference falls where there is something to recover.
+const LEAST_FALL: f64 = 0.1;
+/// Into so many spans the positions of the stream are cut, at most.
+const MOST_SPANS: usize = 64;
+
+/// A clean sequence and a corrupted one of the same length.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    /// What the model reads, up to the position at which the answers differ.
+    pub clean: Vec<u32>,
+    /// The same with the tokens exchanged from which the answer follows.
+    pub corrupted: Vec<u32>,
+    /// What follows the clean one, and what follows the corrupted one.
+    pub answers: [u32; 2],
+}
+
+impl Pair {
+    /// The pairs of a task's samples, corrupted by what the task knows to break its rule.
+    pub fn of_task(task: &dyn SequenceTask, samples: &[Sample]) -> Vec<Self> {
+        let pair = |sample: &Sample| {
+            let clean: Vec<u32> = sample.inputs.iter().chain(sample.targets.last()).copied().collect();
+            let mut corrupted = clean.clone();
+            let target = (clean.len() == task.tokens()).then(|| task.corrupt(&mut corrupted))??;
+            let answers = [clean[target + 1], corrupted[target + 1]];
+            let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
+            Some(Self { clean, corrupted, answers })
+        };
+        samples.iter().filter_map(pair).collect()
+    }
+
+    /// The pairs of sequences without a rule: the token in the middle of each is exchanged for the next other one. The
+    /// answer is the token behind it whose probability falls most, against the likeliest other one of the corrupted
+    /// sequence.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn by_exchange<B: ops::Backend>(
+        model: &Decoder<B>,
+        samples: &[Sample],
+        device: &B::Device,
+    ) -> Result<Vec<Self>> {
+        let exchanged = |sample: &Sample| {
+            let middle = sample.inputs.len().checked_sub(1)? / 2;
+            let mut others = sample.inputs[middle..].iter().chain(&sample.inputs).copied();
+            let other = others.find(|&token| token != sample.inputs[middle])?;
+            let mut corrupted = sample.clone();
+            corrupted.inputs[middle] = other;
+            (middle + 1 < sample.inputs.len()).then(|| (sample.clone(), (corrupted, middle)))
+        };
+        let (clean, exchanged): (Vec<_>, Vec<_>) = samples.iter().filter_map(exchanged).unzip();
+        if clean.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (corrupted, places): (Vec<_>, Vec<_>) = exchanged.into_iter().unzip();
+        let scores = |samples: &[Sample]| {
+            let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
+            let scores = log_softmax(run(model, batch.inputs.tokens, &Interventions::default())?.logits, 2);
+            let [_, time, vocab] = scores.dims();
+            Ok((floats(scores), time, vocab))
+        };
+        let ((before, time, vocab), (after, ..)) = (scores(&clean)?, scores(&corrupted)?);
+        let pair = |row: usize| {
+            let (clean, corrupted) = (&clean[row], &corrupted[row]);
+            let at = |place: usize| (row * time + place) * vocab..(row * time + place + 1) * vocab;
+            let fall = |place: &usize| {
+                let token = clean.targets[*place] as usize;
+                before[at(*place)][token] - after[at(*place)][token]
+            };
+            let behind = places[row] + 1..clean.inputs.len();
+            let target = behind.max_by(|a, b| fall(a).total_cmp(&fall(b)))?;
+            let (answer, scores) = (clean.targets[target], &after[at(target)]);
+            let others = (0..vocab as u32).filter(|&token| token != answer);
+            let other = others.max_by(|&a, &b| scores[a as usize].total_cmp(&scores[b as usize]))?;
+            let [clean, corrupted] = [clean, corrupted].map(|sample| sample.inputs[..=target].to_vec());
+            Some(Self { clean, corrupted, answers: [answer, other] })
+        };
+        Ok((0..clean.len()).filter_map(pair).collect())
+    }
+}
+
+/// What comes back of the logit difference where one activation of a corrupted sequence is as on the clean one: 0 is
+/// nothing, 1 all of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Patching {
+    /// How many pairs of sequences the means are over.
+    pub pairs: usize,
+    /// The mean logit difference on the clean sequences.
+    pub clean: f64,
+    /// The same on the corrupted ones.
+    pub corrupted: f64,
+    /// What each head recovers at all positions, `[layer][head]`.
+    pub heads: Vec<Vec<f64>>,
+    /// What each feed-forward layer recovers, likewise.
+    pub feed_forward: Vec<f64>,
+    /// Of one pair: what the stream recovers before the first block, then after each, `[depth][position]`.
+    pub stream: Vec<Vec<f64>>,
+    /// So many positions of the stream are patched together.
+    pub together: usize,
+    /// The pair.
+    pub pair: Pair,
+}
+
+impl Patching {
+    /// Patches what the heads and feed-forward layers write and the stream between them. None without pairs, and where
+    /// the model answers the corrupted sequences as it does the clean ones.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn new<B: ops::Backend>(
+        model: &Decoder<B>,
+        pairs: &[Pair],
+        device: &B::Device,
+    ) -> Result<Option<Self>> {
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        let bench = Bench::new(model, pairs, device)?;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let [clean, corrupted] = [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass));
+        let falls: Vec<f64> =
+            clean.iter().zip(&corrupted).map(|(clean, corrupted)| clean - corrupted).collect();
+        let fall = mean(&falls);
+        if fall.is_nan() || fall < LEAST_FALL {
+            return Ok(None);
+        }
+        let recovered = |site: Site| -> Result<f64> {
+            let patched = Interventions::default().replace(site, bench.clean.at(site));
+            let patched = bench.differences(&run(model, bench.tokens.clone(), &patched)?);
+            Ok((mean(&patched) - mean(&corrupted)) / fall)
+        };
+        let layers = || model.blocks.iter().enumerate();
+        let heads = |(layer, block): (usize, &crate::model::block::Block<B>)| {
+            (0..block.attention.heads).map(|head| recovered(Site::Head(layer, head))).collect()
+        };
+        let heads = layers().map(heads).collect::<Result<_>>()?;
+        let feed_forward =
+            layers().map(|(layer, _)| recovered(Site::FeedForward(layer))).collect::<Result<_>>()?;
+        // One that is no exception.
+        let shown = falls.iter().position(|&it| it >= fall).unwrap_or(0);
+        let pair = pairs[shown].clone();
+        let (stream, together) = Bench::new(model, &pairs[shown..=shown], device)?.stream()?;
+        Ok(Some(Self {
+            pairs: pairs.len(),
+            clean: mean(&clean),
+            corrupted: mean(&corrupted),
+            heads,
+            feed_forward,
+            stream,
+            together,
+            pair,
+        }))
+    }
+}
+
+/// A decoder on pairs of sequences.
+struct Bench<'a, B: ops::Backend> {
+    model: &'a Decoder<B>,
+    pairs: &'a [Pair],
+    /// The corrupted ones, the shorter ones padded behind their end, where nothing that is asked for reads.
+    tokens: Tensor<B, 2, Int>,
+    clean: Activations<B>,
+    corrupted: Activations<B>,
+}
+
+impl<'a, B: ops::Backend> Bench<'a, B> {
+    fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
+        let time = pairs.iter().map(|pair| pair.clean.len()).max().unwrap_or(0);
+        let ids = |of: fn(&Pair) -> &Vec<u32>| {
+            let padded =
+                |pair| of(pair).iter().map(|&id| i64::from(id)).chain(std::iter::repeat(0)).take(time);
+            let ids: Vec<i64> = pairs.iter().flat_map(padded).collect();
+            Tensor::<B, 2, Int>::from_data(TensorData::new(ids, [pairs.len(), time]), device)
+        };
+        let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &Interventions::default());
+        let [clean, tokens] = [ids(|pair| &pair.clean), ids(|pair| &pair.corrupted)];
+        Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
+    }
+
+    /// The logit differences of a pass over all pairs, or of passes over the first.
+    fn differences(&self, pass: &Activations<B>) -> Vec<f64> {
+        let [batch, time, vocab] = pass.logits.dims();
+        let pair = |row: usize| if batch == self.pairs.len() { &self.pairs[row] } else { &self.pairs[0] };
+        let places: Vec<i64> =
+            (0..batch).map(|row| (row * time + pair(row).clean.len() - 1) as i64).collect();
+        let answers: Vec<i64> = (0..batch).flat_map(|row| pair(row).answers.map(i64::from)).collect();
+        let device = pass.logits.device();
+        let places = Tensor::<B, 1, Int>::from_data(places.as_slice(), &device);
+        let answers = Tensor::<B, 2, Int>::from_data(TensorData::new(answers, [batch, 2]), &device);
+        let logits = pass.logits.clone().reshape([batch * time, vocab]).select(0, places).gather(1, answers);
+        floats(logits).chunks(2).map(|both| f64::from(both[0]) - f64::from(both[1])).collect()
+    }
+
+    /// What the stream of the first pair recovers at each depth and position, and how many positions are patched
+    /// together. A batch holds as many copies of the sequence as it patches spans.
+    fn stream(&self) -> Result<(Vec<Vec<f64>>, usize)> {
+        let Pair { clean, corrupted, .. } = &self.pairs[0];
+        let time = clean.len();
+        // Before the first token that was exchanged both streams are the same.
+        let first =
+            clean.iter().zip(corrupted).position(|(clean, corrupted)| clean != corrupted).unwrap_or(0);
+        let together = (time - first).div_ceil(MOST_SPANS);
+        let heads = self.model.blocks.iter().map(|block| block.attention.heads).max().unwrap_or(1);
+        let [_, _, vocab] = self.clean.logits.dims();
+        let rows = (MOST_WEIGHTS / (time * vocab.max(heads * time))).max(1);
+        let [[whole], [least]] = [&self.clean, &self.corrupted].map(|pass| [self.differences(pass)[0]]);
+
+        let mut recovered = Vec::new();
+        let spans: Vec<usize> = (first..time).step_by(together).collect();
+        for site in (0..self.model.blocks.len()).map(Site::Stream).chain([Site::Logits]) {
+            let mut of_depth = vec![0.0; time];
+            for starts in spans.chunks(rows) {
+                let patched = starts.iter().map(|&start| {
+                    self.corrupted.mixed(site, &self.clean, start..(start + together).min(time))
+                });
+                let patched = Interventions::default().replace(site, Tensor::cat(patched.collect(), 0));
+                let tokens = self.tokens.clone().repeat_dim(0, starts.len());
+                let pass = run(self.model, tokens, &patched)?;
+                for (&start, difference) in starts.iter().zip(self.differences(&pass)) {
+                    of_depth[start..(start + together).min(time)]
+                        .fill((difference - least) / (whole - least));
+                }
+            }
+            recovered.push(of_depth);
+        }
+        Ok((recovered, together))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::circuit::explained;
+    use crate::model::{Model, ModelConfig, Sizes};
+    use burn::module::{Module, ModuleMapper, Param};
+    use burn::tensor::Distribution;
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    /// Weights so large that exchanged tokens matter.
+    struct Stir;
+    impl ModuleMapper<B> for Stir {
+        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
+        }
+    }
+
+    fn model() -> Model<B> {
+        let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 13, context: 7, source_context: None };
+        config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir)
+    }
+
+    /// Which answers the exchange moves as it should depends on the weights.
+    fn patched(model: &Model<B>, clean: &[u32], corrupted: &[u32]) -> Patching {
+        let new = |answers: [u32; 2]| {
+            let pair = Pair { clean: clean.to_vec(), corrupted: corrupted.to_vec(), answers };
+            Patching::new(explained(model).unwrap(), &[pair], &Default::default()).unwrap()
+        };
+        (0..13).flat_map(|a| (0..13).map(move |b| [a, b])).find_map(new).expect("some answer falls")
+    }
+
+    #[test]
+    fn the_stream_recovers_all_where_the_token_differs_and_where_the_answer_is_read() {
+        let model = model();
+        for place in [0, 2, 6] {
+            let clean = vec![2, 7, 1, 8, 2, 8, 1];
+            let mut corrupted = clean.clone();
+            corrupted[place] = 3;
+            let found = patched(&model, &clean, &corrupted);
+            assert_eq!((found.stream.len(), found.together, found.heads.len()), (3, 1, 2));
+            let only = |there: usize| (0..7).map(|at| f64::from(at == there)).collect::<Vec<_>>();
+            // To the bit, for the very same numbers are computed.
+            assert_eq!(found.stream[0], only(place));
+            assert_eq!(found.stream[2], only(6));
+            assert!(place == 6 || found.stream[1] != only(6), "{found:?}");
+            assert!(
+                found.heads.iter().flatten().chain(&found.feed_forward).any(|&it| it != 0.0),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn padding_behind_a_shorter_sequence_changes_nothing() {
+        let model = model();
+        let short = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 7, 4], answers: [9, 2] };
+        let long =
+            Pair { clean: vec![2, 7, 1, 8, 2, 8, 1], corrupted: vec![2, 7, 0, 8, 2, 8, 1], answers: [8, 6] };
+        let model = explained(&model).unwrap();
+        let both = [short, long];
+        let together = Bench::new(model, &both, &Default::default()).unwrap();
+        let together = together.differences(&together.clean);
+        for (pair, expected) in both.iter().zip(together) {
+            let alone = Bench::new(model, std::slice::from_ref(pair), &Default::default()).unwrap();
+            assert!((alone.differences(&alone.clean)[0] - expected).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn without_a_difference_there_is_nothing_to_recover() {
+        let model = model();
+        let same = Pair { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], answers: [9, 2] };
+        let model = explained(&model).unwrap();
+        assert_eq!(Patching::new(model, &[same], &Default::default()).unwrap(), None);
+        assert_eq!(Patching::new(model, &[], &Default::default()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_text_has_one_token_exchanged_and_is_asked_behind_it() {
+        let sample = |inputs: &[u32]| Sample {
+            inputs: inputs.to_vec(),
+            targets: inputs[1..].iter().copied().chain([4]).collect(),
+            roles: vec![crate::data::Role::Unknown; inputs.len()],
+            source: None,
+        };
+        let model = model();
+        let model = explained(&model).unwrap();
+        let samples = [sample(&[3, 1, 4, 1, 5, 9, 2]), sample(&[5]), sample(&[6, 6, 6]), sample(&[1, 2])];
+        let pairs = Pair::by_exchange(model, &samples, &Default::default()).unwrap();
+        let [long, short] = pairs.as_slice() else { panic!("{pairs:?}") };
+        let differ = |pair: &Pair| -> Vec<usize> {
+            (0..pair.clean.len()).filter(|&place| pair.clean[place] != pair.corrupted[place]).collect()
+        };
+        assert_eq!((differ(long), differ(short)), (vec![3], vec![0]));
+        assert!(long.clean.len() > 4 && long.corrupted[3] == 5, "{long:?}");
+        assert_eq!((&short.clean, &short.corrupted, short.answers[0]), (&vec![1, 2], &vec![2, 2], 4));
+        assert_ne!(short.answers[0], short.answers[1]);
+    }
+}
