@@ -36,7 +36,7 @@ pub(super) fn picture(run: &str, found: &Patching, vocabulary: &Vocabulary) -> P
     let left = MARGIN + LEFT;
     let of_stream = Rect { left, top: HEADING + NAME, width, height: row * stream.len() as f64 };
     let most = heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
-    let cell = ((width - GAP - WIDEST) / most as f64).min(WIDEST).max(1.0);
+    let cell = ((width - GAP - WIDEST) / most as f64).clamp(1.0, WIDEST);
     let of_heads = Rect {
         left,
         top: of_stream.bottom() + axis.depth() + NAME + 12.0,
@@ -44,7 +44,7 @@ pub(super) fn picture(run: &str, found: &Patching, vocabulary: &Vocabulary) -> P
         height: row * heads.len() as f64,
     };
     let of_layers =
-        Rect { left: of_heads.right() + GAP, width: WIDEST.min(cell.max(WRITTEN_CELL)), ..of_heads };
+        Rect { left: of_heads.right() + GAP, width: cell.clamp(WRITTEN_CELL, WIDEST), ..of_heads };
 
     let spans = match together {
         1 => String::new(),

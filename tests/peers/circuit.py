@@ -3,7 +3,8 @@
     python tests/peers/circuit.py EXPORT EXPLANATION
 
 EXPORT is a folder that transformers loads as a GPT-2, EXPLANATION the JSON of one sequence. Compared are the logit
-lens, logit attribution, mean ablation, path patching by one input, composition, singular values and copying scores.
+lens, logit attribution, mean ablation, activation patching, path patching by one input, composition, singular values
+and copying scores.
 
 Exit code 77: TransformerLens is not installed.
 """
@@ -114,4 +115,35 @@ for edge in said["edges"]:
     name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
     found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
     check(f"path {edge}", loss(found), edge["loss_without"])
+patching = said["patching"]
+clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))
+of_clean = model.run_with_cache(clean)[1]
+clean_answer, other_answer = patching["pair"]["answers"]
+difference = lambda logits: (logits[0, -1, clean_answer] - logits[0, -1, other_answer]).item()
+whole, least = difference(model(clean)), difference(model(corrupted))
+check("clean", whole, patching["clean"])
+check("corrupted", least, patching["corrupted"])
+
+
+def recovered(name, hook):
+    return (difference(model.run_with_hooks(corrupted, fwd_hooks=[(name, hook)])) - least) / (whole - least)
+
+
+def at_place(place):
+    def hook(value, hook):
+        value = value.clone()
+        value[:, place] = of_clean[hook.name][:, place]
+        return value
+    return hook
+
+
+for layer in layers:
+    for head in heads:
+        found = recovered(f"blocks.{layer}.attn.hook_z", as_in(of_clean, head))
+        check(f"patched head {layer} {head}", found, patching["heads"][layer][head])
+    found = recovered(f"blocks.{layer}.hook_mlp_out", lambda value, hook: of_clean[hook.name])
+    check(f"patched feed-forward {layer}", found, patching["feed_forward"][layer])
+    for place in range(clean.shape[1]):
+        found = recovered(f"blocks.{layer}.hook_resid_pre", at_place(place))
+        check(f"patched stream {layer} {place}", found, patching["stream"][layer][place])
 print(f"{len(parts)} parts, {len(said['edges'])} paths")
