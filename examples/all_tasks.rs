@@ -1,17 +1,20 @@
-//! Every sequence task, trained on a small decoder and held against its floor.
+//! Every sequence task, trained on a small decoder, held against its floor, and explained.
 //!
 //!     cargo run --release --example all_tasks
 //!
-//! Prints a table with the steps and minutes that each took and the loss above the floor, and ends
-//! with an error if one stays 0.05 nats or more above it. Takes a few minutes on two cores.
+//! Prints a table with the steps and minutes that each took and the loss above the floor, and one with the circuit
+//! that was found: its heads as layer.head with their kinds, from the part worth most on, and the paths between them.
+//! Ends with an error if a loss stays 0.05 nats or more above the floor. Takes a few minutes on two cores.
 
 use std::path::Path;
 
+use causal_attention::analysis::circuit::{Component, Edge, Input};
 use causal_attention::backend;
+use causal_attention::cli::explain;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::{ProgressKind, say, warn};
-use causal_attention::training::{Control, Mode, Outcome, RunPath, launch};
+use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
@@ -64,7 +67,7 @@ fn all() -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     say("| task | steps | minutes | floor | loss | above the floor | determined targets right |");
     say("|---|---|---|---|---|---|---|");
-    let mut missed = Vec::new();
+    let (mut missed, mut circuits) = (Vec::new(), Vec::new());
     for (task, steps, samples, position) in TASKS {
         let task = task.to_string();
         let overrides = [
@@ -74,7 +77,7 @@ fn all() -> Result<()> {
             format!("model.position={position}"),
         ];
         let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
-        let summary = train(&config, RunPath::Folder(folder.path().join(&task)))?.summary;
+        let Outcome { summary, folder, .. } = train(&config, RunPath::Folder(folder.path().join(&task)))?;
         let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
             return Err(Error::Failed(format!("`{task}` was not validated")));
         };
@@ -85,14 +88,41 @@ fn all() -> Result<()> {
             summary.seconds / 60.0,
             loss - floor
         ));
+        circuits.push(circuit(&task, &config, &folder));
         if loss - floor >= SOLVED {
             missed.push(task);
         }
     }
+    say("\n| task | circuit | share of the gain | parts |\n|---|---|---|---|");
+    circuits.iter().for_each(|row| say(row));
     match missed.is_empty() {
         true => Ok(()),
         false => Err(Error::Failed(format!("not within {SOLVED} nats of the floor: {}", missed.join(", ")))),
     }
+}
+
+/// What makes the predictions of a run, as a row of a table; of a task without anything to learn nothing.
+fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
+    let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
+    let Ok(found) = found else { return format!("| `{task}` | - | - | - |") };
+    let part = |part: &Component| match part.head {
+        Some(head) => {
+            let kinds: Vec<&str> = part.kinds.iter().map(|kind| kind.name()).collect();
+            format!("{}.{head} {}", part.layer, kinds.join(" and ")).trim_end().to_string()
+        }
+        None => format!("feed-forward {}", part.layer),
+    };
+    let path = |Edge { from, to, input, .. }: &Edge| {
+        let by = match input {
+            Input::Query => "queries",
+            Input::Key => "keys",
+            Input::Value => "values",
+        };
+        format!("{}.{} → {}.{} by {by}", from[0], from[1], to[0], to[1])
+    };
+    let said: Vec<String> = found.components.iter().map(part).chain(found.edges.iter().map(path)).collect();
+    let (kept, parts) = (found.gain_kept * 100.0, found.components.len());
+    format!("| `{task}` | {} | {kept:.0} % | {parts} of {} |", said.join(", "), found.parts())
 }
 
 fn train(config: &Config, target: RunPath) -> Result<Outcome> {

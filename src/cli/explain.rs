@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
-use crate::analysis::circuit::{Explanation, affordable, explain, explained, unigram};
+use crate::analysis::circuit::{Explanation, Origin, affordable, explain, explained, unigram};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> Result<()> {
 ///
 /// # Errors
 /// If the data cannot be read, and those of [`explain`].
-pub(super) fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
+pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
             "the run `{}` was not trained here, so it has no validation sequences: give a text by --text",
@@ -112,18 +112,18 @@ impl Job for Explain<'_> {
         let (model, description) =
             native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
         let decoder = explained(&model)?;
-        let (samples, unigram, task) = match subject {
-            Subject::Given(sample) => (vec![sample.clone()], None, None),
-            Subject::Validation(dataset) => {
-                let samples = affordable(decoder, &dataset.valid);
-                let unigram = unigram(&dataset.train, &samples, description.sizes.vocab);
-                let is_drawn = config.data.source == Source::Sequences;
-                let seed = config.data.seed.unwrap_or(config.run.seed);
-                let task = is_drawn.then(|| tasks::build(&config.data, seed)).transpose()?;
-                (samples, Some(unigram), task)
+        let seed = config.data.seed.unwrap_or(config.run.seed);
+        let task = (config.data.source == Source::Sequences).then(|| tasks::build(&config.data, seed));
+        let task = task.transpose()?;
+        let (samples, origin) = match subject {
+            Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
+            Subject::Validation(Dataset { train, valid, .. }) => {
+                let samples = affordable(decoder, valid);
+                let unigram = Some(unigram(train, &samples, description.sizes.vocab));
+                (samples, Origin { unigram, train: Some(train), task: task.as_deref() })
             }
         };
         input::check_length(&description, samples[0].inputs.len(), 0)?;
-        explain(&model, &samples, unigram, task.as_deref(), &device)
+        explain(&model, &samples, origin, &device)
     }
 }

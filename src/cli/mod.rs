@@ -5,7 +5,7 @@ mod backends;
 mod config;
 mod data;
 mod evaluate;
-mod explain;
+pub mod explain;
 mod export;
 mod generate;
 mod import;

@@ -35,10 +35,20 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
         depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
     };
     let names = found.lens.loss.iter().enumerate().map(depth);
-    let rows = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice())).rev();
+    let plain = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice()));
+    // At the last depth there is nothing to tune.
+    let depths = found.lens.loss.len() - 1;
+    let tuned = |at: usize| {
+        let lens = found.tuned_lens.as_ref().filter(|_| at < depths)?;
+        Some((format!("tuned: {} nats", fixed(lens.loss[at], 2)), lens.probability[at].as_slice()))
+    };
+    let rows: Vec<_> = plain.enumerate().flat_map(|(at, row)| [Some(row), tuned(at)]).flatten().collect();
+    let rows = rows.into_iter().rev();
+    let beside =
+        if found.tuned_lens.is_some() { ", by itself and through an affine map trained for it" } else { "" };
     let note = format!(
-        "the probability of each target by the final norm and head, read after each layer; the first of {}, beside the \
-         mean loss of all",
+        "the probability of each target by the final norm and head, read after each layer{beside}; the first of {}, \
+         beside the mean loss of all",
         counted(found.sequences, "sequence")
     );
     let lens = Matrix { rows: rows.collect(), tokens: &next, of: "target", color };
@@ -117,7 +127,7 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
         "{} of {} are enough for {:.0} % of the gain; in each how much the loss rises without it; lines say who feeds \
          whom, the thicker the more is lost without the path",
         counted(found.components.len(), "part"),
-        found.attribution.len() - 2,
+        found.parts(),
         found.gain_kept * 100.0
     );
     let mut picture = Picture::new("circuit", height, &format!("{run}: circuit"), &note);

@@ -265,6 +265,10 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
     let words: Vec<&str> = kept["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(sentences.starts_with(&words.join("\n")), "{sentences}");
     assert!(kept["gain_kept"].as_f64().unwrap() >= 0.95, "{kept}");
+    let losses = |lens: &str| kept[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+    let (plain, tuned): (Vec<_>, Vec<_>) = (losses("lens").collect(), losses("tuned_lens").collect());
+    assert!(tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05, "a map finds more: {plain:?} {tuned:?}");
+    assert_eq!(tuned[2], plain[2], "the last stream is read as it is");
     let patching = &kept["patching"];
     assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
     let answers = &patching["pair"]["answers"];

@@ -9,6 +9,7 @@ use super::lens::{Attribution, Lens, attribute};
 use super::pass::{Site, explained};
 use super::patching::{Pair, Patching};
 use super::sentences::sentences;
+use super::tuned::Translator;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadTallies, Sample};
@@ -94,6 +95,10 @@ pub struct Explanation {
     pub sentences: Vec<String>,
     /// The prediction after each block.
     pub lens: Lens,
+    /// The same through an affine map at each depth, trained on the training set; none where that is not known, and of
+    /// models so wide that it takes too long.
+    #[serde(default)]
+    pub tuned_lens: Option<Lens>,
     /// What each part adds to the logit of the target.
     pub attribution: Vec<Attribution>,
     /// What carries the answer between clean and corrupted sequences; none where nothing breaks an answer.
@@ -107,6 +112,13 @@ pub struct Explanation {
     pub inputs: Vec<u32>,
     /// Its targets.
     pub next: Vec<u32>,
+}
+
+impl Explanation {
+    /// How many heads and feed-forward layers the model has.
+    pub fn parts(&self) -> usize {
+        self.weights.iter().map(|heads| heads.len() + 1).sum()
+    }
 }
 
 /// The sequences of a set that a model is explained on: as many as can be afforded, at least two where there are.
@@ -136,7 +148,18 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
     losses.iter().sum::<f64>() / losses.len().max(1) as f64
 }
 
-/// Explains a model on `samples`, whose unigram loses `unigram` where that is known; `task` drew them, if one did.
+/// What is known of where sequences come from.
+#[derive(Clone, Copy, Default)]
+pub struct Origin<'a> {
+    /// What the unigram of the training set loses on them.
+    pub unigram: Option<f64>,
+    /// The training set.
+    pub train: Option<&'a Sequences>,
+    /// The task that drew them.
+    pub task: Option<&'a dyn SequenceTask>,
+}
+
+/// Explains a model on `samples`.
 ///
 /// # Errors
 /// Where the model is none that [`explained`] takes, there is nothing to predict, or it predicts no better than the
@@ -144,8 +167,7 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
 pub fn explain<B: ops::Backend>(
     model: &Model<B>,
     samples: &[Sample],
-    unigram: Option<f64>,
-    task: Option<&dyn SequenceTask>,
+    Origin { unigram, train, task }: Origin,
     device: &B::Device,
 ) -> Result<Explanation> {
     let model = explained(model)?;
@@ -226,6 +248,7 @@ pub fn explain<B: ops::Backend>(
     }
     edges.sort_by(|a, b| b.loss_without.total_cmp(&a.loss_without));
 
+    let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
     let pairs = match task {
         Some(task) => Pair::of_task(task, samples),
         None => Pair::by_exchange(model, samples, device)?,
@@ -241,7 +264,8 @@ pub fn explain<B: ops::Backend>(
         components,
         edges,
         sentences: Vec::new(),
-        lens: Lens::new(model, &bench.whole, &bench.batch),
+        lens: Lens::new(model, &bench.whole, &bench.batch, &[]),
+        tuned_lens: maps.map(|maps| Lens::new(model, &bench.whole, &bench.batch, &maps)),
         attribution: attribute(model, &bench.whole, &bench.batch),
         patching: Patching::new(model, &pairs, device)?,
         weights,
@@ -249,7 +273,7 @@ pub fn explain<B: ops::Backend>(
         inputs: samples[0].inputs.clone(),
         next: samples[0].targets.clone(),
     };
-    explanation.sentences = sentences(&explanation, &scores, all.len());
+    explanation.sentences = sentences(&explanation, &scores);
     Ok(explanation)
 }
 
@@ -350,7 +374,13 @@ mod tests {
     fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
         let unigram = Some((VOCAB as f64).ln());
         let samples: Vec<_> = periods.iter().flat_map(|&period| motifs(period)).collect();
-        explain(&Model::Decoder(model), &samples, unigram, None, &Default::default()).unwrap()
+        explain(
+            &Model::Decoder(model),
+            &samples,
+            Origin { unigram, ..Origin::default() },
+            &Default::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -422,11 +452,17 @@ mod tests {
     #[test]
     fn a_model_that_predicts_nothing_has_no_circuit() {
         let model = Model::Decoder(silent(2));
-        let error =
-            explain(&model, &motifs(5), Some(1.0), None, &Default::default()).unwrap_err().to_string();
+        let error = explain(
+            &model,
+            &motifs(5),
+            Origin { unigram: Some(1.0), ..Origin::default() },
+            &Default::default(),
+        )
+        .unwrap_err()
+        .to_string();
         assert!(error.contains("no 0.05 below the 1.000 nats of the unigram"), "{error}");
         let error =
-            explain(&model, &motifs(5)[..1], None, None, &Default::default()).unwrap_err().to_string();
+            explain(&model, &motifs(5)[..1], Origin::default(), &Default::default()).unwrap_err().to_string();
         assert!(error.contains("no gain to explain"), "{error}");
     }
 }

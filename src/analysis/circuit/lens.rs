@@ -13,7 +13,8 @@
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::pass::{Activations, Site};
+use super::pass::{Activations, LayerActivations, Site};
+use super::tuned::Translator;
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
@@ -31,13 +32,22 @@ pub struct Lens {
 }
 
 impl Lens {
-    /// Reads the streams of a pass over `batch`.
-    pub fn new<B: ops::Backend>(model: &Decoder<B>, pass: &Activations<B>, batch: &DeviceBatch<B>) -> Self {
+    /// Reads the streams of a pass over `batch`, those before each block through `maps` where there are some.
+    pub(super) fn new<B: ops::Backend>(
+        model: &Decoder<B>,
+        pass: &Activations<B>,
+        batch: &DeviceBatch<B>,
+        maps: &[Translator<B>],
+    ) -> Self {
         let mut lens = Self::default();
-        let streams = pass.layers.iter().map(|layer| &layer.before).chain([&pass.stream]);
+        let read = |(depth, layer): (usize, &LayerActivations<B>)| match maps.get(depth) {
+            Some(map) => map.translate(layer.before.clone()),
+            None => layer.before.clone(),
+        };
+        let streams = pass.layers.iter().enumerate().map(read).chain([pass.stream.clone()]);
         let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
         for stream in streams {
-            let logits = model.logits(stream.clone());
+            let logits = model.logits(stream);
             let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
             let of_target = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
             let rank = first.clone().greater_equal(of_target).int().sum_dim(1);
@@ -212,7 +222,7 @@ mod tests {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let decoder = explained(&model).unwrap();
             let pass = run(decoder, on_device.inputs.tokens.clone(), &Interventions::default()).unwrap();
-            let lens = Lens::new(decoder, &pass, &on_device);
+            let lens = Lens::new(decoder, &pass, &on_device, &[]);
             let whole = evaluate(&model, std::iter::once(batch()), &Default::default());
             assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));
             assert!((lens.loss[2] - whole.loss).abs() < 1e-5, "{lens:?}");

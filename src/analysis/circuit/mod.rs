@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `pass` | a forward pass that records every activation and may replace it: all interventions go through it |
 //! | `lens` | the prediction after each block, and what each part adds to a logit |
+//! | `tuned` | the prediction after each block through an affine map, trained for it |
 //! | `weights` | what heads read and write by their weights alone, and how they compose |
 //! | `patching` | how much of an answer runs through each activation, between a clean and a corrupted sequence |
 //! | `bench` | a decoder on some sequences with any of its parts at their means |
@@ -19,9 +20,10 @@ mod lens;
 mod pass;
 mod patching;
 mod sentences;
+mod tuned;
 mod weights;
 
-pub use explanation::{Component, Edge, Explanation, affordable, explain, unigram};
+pub use explanation::{Component, Edge, Explanation, Origin, affordable, explain, unigram};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use pass::{Activations, Interventions, LayerActivations, Site, explained, run};

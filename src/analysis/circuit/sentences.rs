@@ -7,17 +7,18 @@ use crate::analysis::{HeadScores, Score};
 use crate::terminal::{counted, fixed};
 
 /// The explanation in words: first the circuit, then its parts from the one worth most on, each with the paths into it.
-pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>], all: usize) -> Vec<String> {
+pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
     let Explanation { loss, baseline, components, edges, .. } = explanation;
     let heads = components.iter().filter(|part| part.head.is_some()).count();
     let (layers, nats) = (components.len() - heads, |loss: f64| fixed(loss, 2));
     let from = if explanation.is_unigram { "the unigram" } else { "the model without any of them" };
     let rises = |without: f64| format!("the loss rises from {} to {}", nats(*loss), nats(without));
     let mut sentences = vec![format!(
-        "{} and {} of {all} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
+        "{} and {} of {} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
          instead of {}, where {from} has {}.",
         counted(heads, "head"),
         counted(layers, "feed-forward layer"),
+        explanation.parts(),
         explanation.gain_kept * 100.0,
         nats(explanation.loss_of_circuit),
         nats(*loss),
