@@ -48,8 +48,9 @@ function followTheme(redraw) {
     const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
     if (next) root.dataset.theme = next;
     else delete root.dataset.theme;
-    at("theme").replaceChildren({ light: "Light", dark: "Dark" }[next] ?? "Auto");
-    at("theme").setAttribute("aria-label", `Colours: ${next ?? "as the system has them"}`);
+    const name = { light: "Light", dark: "Dark" }[next] ?? "Auto";
+    at("theme").replaceChildren(name);
+    at("theme").setAttribute("aria-label", `${name}: colours${next ? "" : " as the system has them"}`);
     redraw();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

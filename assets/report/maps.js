@@ -80,9 +80,35 @@ const palette = new Uint32Array(1024).map((_, i, all) => {
   return new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
 });
 
+/** Whether maps show how weights differ from those before the changes. */
+const isDifference = () => state.difference && Boolean(maps().was);
+
+/** The largest difference of a weight by the changes, over all heads. */
+function differenceTop(shown = maps()) {
+  if (shown.differenceTop === undefined) {
+    let most = 0;
+    for (const { layer, head } of allHeads) {
+      shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => {
+        most = Math.max(most, Math.abs(shown.weight(layer, head, query, key) - shown.was(layer, head, query, key)));
+      }));
+    }
+    shown.differenceTop = roundUp(most);
+  }
+  return shown.differenceTop;
+}
+
+/** The colour of a difference, -1 to 1: less is vermilion, more is blue, nothing the ground. */
+const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
+
+/** The colours of the scale from -1 to 1 as pixels. */
+function differencePalette() {
+  return Uint32Array.from({ length: 511 }, (_, i) => new Uint32Array(new Uint8Array([...differenceColor((i - 255) / 255), 255]).buffer)[0]);
+}
+
 /** A head's map as a picture of one pixel a cell, transparent where a query sees nothing. */
 function mapImage(layer, head) {
   const shown = maps();
+  const difference = isDifference() ? differencePalette() : null;
   const finest = (palette.length - 1) / scaleTop(shown);
   const [width, height] = [shown.keys.length, shown.queries.length];
   const image = new ImageData(width, height);
@@ -90,7 +116,10 @@ function mapImage(layer, head) {
   for (let query = 0; query < height; query++) {
     for (let key = 0; key < width; key++) {
       const value = shown.weight(layer, head, query, key);
-      if (value !== null) pixels[query * width + key] = palette[Math.min(Math.round(value * finest), palette.length - 1)];
+      if (value === null) continue;
+      pixels[query * width + key] = difference
+        ? difference[255 + Math.round(((value - shown.was(layer, head, query, key)) / differenceTop(shown)) * 255)]
+        : palette[Math.min(Math.round(value * finest), palette.length - 1)];
     }
   }
   const canvas = element("canvas", { width, height });

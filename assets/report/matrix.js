@@ -112,10 +112,14 @@ function drawCell(pen) {
 function drawBar() {
   const canvas = at("bar");
   const image = new ImageData(canvas.width, 1);
-  for (let x = 0; x < canvas.width; x++) image.data.set([...color(x / (canvas.width - 1)), 255], x * 4);
+  const isDifferent = isDifference();
+  const shade = (share) => (isDifferent ? differenceColor(2 * share - 1) : color(share));
+  for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const top = scaleTop();
-  at("bar-top").replaceChildren(top < 1 ? `≥ ${significant(top)}` : "1");
+  const top = isDifferent ? differenceTop() : scaleTop();
+  at("bar-bottom").replaceChildren(isDifferent ? `−${significant(top)}` : "0");
+  at("bar-top").replaceChildren(isDifferent ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
+  at("bar-of").replaceChildren(isDifferent ? "change of the weight" : "attention weight");
 }
 
 /** A weight as text: what a byte can tell. */
@@ -134,7 +138,8 @@ function readCell() {
   const value = weight(layer, head, query, key);
   const reading = at("reading");
   Object.assign(reading.dataset, { sample, kind, layer, head, query, key, queryToken: queries[query].text, keyToken: keys[key].text, weight: value ?? "" });
-  const seen = value === null ? "cannot be seen" : `weight ${weightText(value)}`;
+  const was = value === null ? null : (maps().was?.(layer, head, query, key) ?? null);
+  const seen = value === null ? "cannot be seen" : `weight ${weightText(value)}${was === null ? "" : `, before the changes ${weightText(was)}`}`;
   const together = bin > 1 ? ", a query's on all of these keys in the mean" : "";
   reading.replaceChildren("query ", ...placeInWords(queries[query]), " → key ", ...placeInWords(keys[key]), `: ${seen}${together}`);
   at("keys-title").replaceChildren(by ? "attended to most by" : "attends most to");

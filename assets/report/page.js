@@ -20,6 +20,15 @@
 //   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
 //   `data-probability`.
 //
+// Where the model is in the page (`live/`):
+//
+// - `#input-text`, `#input-source`, `#as-ids`, `#draw-another`; `#chips > [data-index]` with `data-token` and `data-id`,
+//   or class `unknown`; `#input-note`; `#input-loss` with `data-loss`; `#exchange-by` and `#end-here` for the chosen chip.
+// - `#candidates > li` with `data-id` and `data-probability`, a button each; `#temperature`, `#top-k`, `#top-p`,
+//   `#one-token`, `#flow`.
+// - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
+// - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
+//
 // Tokens in data attributes are the vocabulary's own, not their visible forms. Nothing is global.
 
 const state = {
@@ -37,6 +46,7 @@ const state = {
   step: null, // the cursor of both charts; none before it is moved
   pointed: null, // the head whose curve is pointed at
   position: 0, // of the prediction that is read
+  difference: false, // whether maps show what changes made of them
 };
 
 /** What is drawn again when a part of the state changes, in this order. */
@@ -51,15 +61,19 @@ const views = [
   [["sample", "position"], readPrediction],
   [["layer", "head", "kind"], drawChosen],
   [["sort", "ascending", "layer", "head"], drawScoreTable],
+  [["sample", "position"], () => live && markChip()],
+  [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
 
 /** The same for what shows maps; a sample without them is passed by. */
 const mapViews = [
-  [["sample", "kind"], drawThumbnails],
-  [["sample", "kind", "sort", "ascending"], orderThumbnails],
+  [["sample", "kind", "difference"], drawThumbnails],
+  [["sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
   [["layer", "head"], markThumbnail],
+  [["sample", "kind", "difference"], () => live && markChanged()],
+  [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && answered && writeAddress()],
   [["sample", "kind", "direction"], drawTokens],
-  [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key"], () => state.view === "matrix" && drawMatrix()],
+  [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference"], () => state.view === "matrix" && drawMatrix()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
   [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && lightTokens()],
 ];
@@ -70,7 +84,7 @@ function update(changes) {
   // A layer opens on the head that the pictures show of it.
   const opens = next.layer !== state.layer || next.kind !== state.kind;
   if (opens && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
-  if (next.sample !== state.sample) next.position = 0;
+  if (next.sample !== state.sample && changes.position === undefined) next.position = 0;
   if (next.sample !== state.sample || next.kind !== state.kind) {
     const { queries, keys } = maps(next.sample, next.kind);
     const within = (position, places) => Math.max(Math.min(position, places.length - 1), 0);
@@ -157,6 +171,10 @@ function drawSummary() {
   const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
   at("lead").append(`${counted(data.layers.length, "layer")}, ${counted(allHeads.length, "head")}`);
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  const [line, ...parts] = data.circuit?.sentences ?? [];
+  at("circuit").hidden = line === undefined;
+  at("circuit").querySelector("summary").append(`The circuit: ${line}`);
+  at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
   // The page of an input alone has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("course-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
@@ -182,4 +200,5 @@ startHeads();
 startPredictions();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));
+await startLive();
 document.documentElement.dataset.ready = "true";

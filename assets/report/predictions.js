@@ -33,10 +33,9 @@ function drawPredictions() {
   at("predictions").replaceChildren(...targets.map((target, position) => {
     const [truth, predicted] = [target?.text, likeliest[position][0]?.token];
     const cell = element("span", { role: "option", id: `prediction-${position}`, class: outcomes[position], "data-index": position });
-    cell.append(truth === undefined ? "–" : tokenElement(truth));
-    cell.append(predicted === undefined ? "–" : tokenElement(predicted, { class: "predicted" }));
-    const said = (token, none) => (token === undefined ? none : isolated(short(token, 60)));
-    cell.setAttribute("aria-label", `position ${position}, true ${said(truth, "unknown")}, predicted ${said(predicted, "nothing")}`);
+    const spoken = (text) => element("span", { class: "spoken" }, text);
+    cell.append(spoken(`position ${position}, true `), truth === undefined ? "–" : tokenElement(truth));
+    cell.append(spoken(", predicted "), predicted === undefined ? "–" : tokenElement(predicted, { class: "predicted" }));
     return cell;
   }));
   at("predictions-count").replaceChildren(counted(reading, outcomes));
@@ -59,11 +58,11 @@ function readPrediction() {
     predicted: probable[0]?.token ?? "", probability: probable[0]?.probability ?? "",
   });
   const line = ["after ", tokenElement(after), ` at ${position}`];
-  if (target !== null) line.push(" follows ", tokenElement(target.text), `, which the model gave ${fixed(target.probability, 4)}`);
+  if (target !== null) line.push(" follows ", tokenElement(target.text), `, which the model ${target.was === undefined ? "gave" : `gave ${fixed(target.was, 4)} before the changes, and now gives`} ${fixed(target.probability, 4)}`);
   line.push("; its likeliest tokens:");
   box.querySelector(".reading").replaceChildren(...line);
-  at("probabilities").replaceChildren(...probable.map(({ token, probability }) =>
-    barRow([tokenElement(token)], probability, fixed(probability, 4), token === target?.text ? { class: "true" } : {})));
+  at("probabilities").replaceChildren(...probable.map(({ token, probability, was }) =>
+    barRow([tokenElement(token)], probability, fixed(probability, 4) + (was === undefined ? "" : ` (was ${fixed(was, 4)})`), token === target?.text ? { class: "true" } : {})));
   const list = at("predictions");
   for (const cell of list.children) cell.setAttribute("aria-selected", Number(cell.dataset.index) === position);
   list.setAttribute("aria-activedescendant", `prediction-${position}`);

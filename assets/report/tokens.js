@@ -39,11 +39,11 @@ function lightTokens() {
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);
 }
 
-/** Lets pointers and arrow keys choose among the options of a list. */
-function choosable(list, current, choose) {
+/** Lets pointers and arrow keys choose among the options of a list; where pointing is no choice, a press is. */
+function choosable(list, current, choose, pointers = ["pointermove", "pointerdown"]) {
   const position = (event) => event.target.closest("[data-index]")?.dataset.index;
   // Not when the list scrolls under a pointer at rest: that is no choice.
-  for (const kind of ["pointermove", "pointerdown"]) {
+  for (const kind of pointers) {
     list.addEventListener(kind, (event) => {
       const pointed = position(event);
       if (pointed !== undefined && Number(pointed) !== current()) choose(Number(pointed));

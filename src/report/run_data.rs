@@ -89,9 +89,9 @@ impl RunData {
         let what = "the circuit of a run; `explain` makes it anew where it is removed";
         let circuit: Option<Explanation> =
             path.exists().then(|| files::read_json(&path, what)).transpose()?;
-        let found = circuit.iter().map(|found| ("circuit", found.sentences.join(" ")));
         let page = Page {
-            summary: page::summary(&summary).into_iter().chain(found).collect(),
+            summary: page::summary(&summary),
+            circuit: circuit.as_ref().map(page::Circuit::from),
             loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &summary) },
             measured_on: measured_on(&analysis) + &by,
             history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps,

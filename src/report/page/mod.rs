@@ -15,6 +15,7 @@ use super::draw::{Picture, color::CONTROL_POINTS};
 use super::loss::LossCurve;
 use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};
+use crate::analysis::circuit::{Component, Edge, Explanation};
 use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
 use crate::config::Config;
 use crate::terminal::{clock, fixed, thousands};
@@ -41,6 +42,8 @@ pub struct Page {
     pub(super) heads: Vec<Vec<HeadScores>>,
     /// The head of each layer that is shown first, for each kind of attention.
     pub(super) shown: BTreeMap<AttentionKind, Vec<usize>>,
+    /// Which parts make the predictions, where that was found.
+    pub(super) circuit: Option<Circuit>,
     /// The scores along the run, in the order of steps; may be empty.
     pub(super) history: Vec<ScoredStep>,
     /// The head to show in every layer, where one was asked for.
@@ -48,10 +51,26 @@ pub struct Page {
     pub(super) head: Option<usize>,
 }
 
+/// What the page tells of a run's circuit, and leads its reader along. Losses are in nats per token.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Circuit {
+    loss: f64,
+    components: Vec<Component>,
+    edges: Vec<Edge>,
+    sentences: Vec<String>,
+}
+
+impl From<&Explanation> for Circuit {
+    fn from(Explanation { loss, components, edges, sentences, .. }: &Explanation) -> Self {
+        let (components, edges) = (components.clone(), edges.clone());
+        Self { loss: *loss, components, edges, sentences: sentences.clone() }
+    }
+}
+
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
 const STYLE: &str = include_str!("../../../assets/report/style.css");
 /// In the order in which they read: what stands on the others comes last.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 19] = [
     include_str!("../../../assets/report/data.js"),
     include_str!("../../../assets/report/color.js"),
     include_str!("../../../assets/report/chart.js"),
@@ -61,6 +80,15 @@ const SCRIPTS: [&str; 10] = [
     include_str!("../../../assets/report/tokens.js"),
     include_str!("../../../assets/report/heads.js"),
     include_str!("../../../assets/report/predictions.js"),
+    include_str!("../../../assets/report/model/live.js"),
+    include_str!("../../../assets/report/live/session.js"),
+    include_str!("../../../assets/report/live/try.js"),
+    include_str!("../../../assets/report/live/generate.js"),
+    include_str!("../../../assets/report/live/intervene.js"),
+    include_str!("../../../assets/report/live/address.js"),
+    include_str!("../../../assets/report/live/explain.js"),
+    include_str!("../../../assets/report/live/tour.js"),
+    include_str!("../../../assets/report/live/start.js"),
     include_str!("../../../assets/report/page.js"),
 ];
 

@@ -1,0 +1,100 @@
+// The address of the page holds the input and its changes: a link restores them.
+
+/** Numbers as they stand in an address. */
+const joined = (numbers) => numbers.join(".");
+
+/** The state as it stands behind `#`. */
+function addressOf() {
+  const parts = [["tokens", joined(input.tokens)]];
+  if (input.first > 0) parts.push(["first", input.first]);
+  if (input.source) parts.push(["source", joined(input.source)]);
+  if (input.before) parts.push(["before", joined(input.before)]);
+  for (const { kind, layer, head, strength, position } of input.heads) parts.push(["head", [kind, layer, head, strength, ...(position === null ? [] : [position])].join("_")]);
+  for (const { kind, layer, head, tokens, source } of input.frozen) parts.push(["frozen", [kind, layer, head, joined(tokens), ...(source ? [joined(source)] : [])].join("_")]);
+  const { kind, layer, head, query, key, view } = state;
+  parts.push(["shown", state.sample === TYPED ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
+  return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
+}
+
+/** A whole number from 0 to below `end`; throws where a text is none. */
+function below(text, end) {
+  const number = Number(text);
+  if (!/^\d+$/.test(text ?? "") || number >= end) throw new RangeError(text);
+  return number;
+}
+
+const ids = (text) => (text === "" ? [] : text.split(".").map((id) => below(id, live.config.vocab)));
+
+/** The kind, layer and head of a part of an address. */
+function headOf([kind, layer, head]) {
+  if (!data.maps[0].some((maps) => maps.kind === kind)) throw new RangeError(kind);
+  const place = { kind, layer: below(layer, data.layers.length) };
+  return { ...place, head: below(head, data.layers[place.layer]) };
+}
+
+/** What an address says; null where it says nothing of an input. Throws where it cannot be understood. */
+function readAddress(address) {
+  if (!address.startsWith("#tokens=")) return null;
+  const all = address.slice(1).split("&").map((part) => { const at = part.indexOf("="); return [part.slice(0, at), part.slice(at + 1)]; });
+  const one = (name) => all.find(([other]) => other === name)?.[1];
+  const each = (name) => all.filter(([other]) => other === name).map(([, value]) => value.split("_"));
+  const tokens = ids(one("tokens"));
+  const optional = (name) => (one(name) === undefined ? null : ids(one(name)));
+  const found = {
+    tokens,
+    first: one("first") === undefined ? 0 : below(one("first"), tokens.length),
+    source: optional("source"),
+    before: optional("before"),
+    heads: each("head").map((parts) => {
+      const strength = Number(parts[3]);
+      if (!(strength >= 0 && strength <= 2)) throw new RangeError(parts[3]);
+      return { ...headOf(parts), strength, position: parts[4] === undefined ? null : below(parts[4], tokens.length) };
+    }),
+    frozen: each("frozen").map((parts) => ({ ...headOf(parts), tokens: ids(parts[3]), source: parts[4] === undefined ? null : ids(parts[4]) })),
+  };
+  const shown = one("shown")?.split("_");
+  if (!shown) return { input: found, shown: null };
+  const [query, key] = [below(shown[3], MOST_TOKENS), below(shown[4], MOST_TOKENS)];
+  return { input: found, shown: { ...headOf(shown), query, key, view: shown[5] === "tokens" ? "tokens" : "matrix", difference: shown[6] === "1" } };
+}
+
+/** Restores what an address says; whether it said something that fits. */
+async function restoreAddress() {
+  let found = null;
+  try {
+    found = readAddress(location.hash);
+  } catch {
+    unknownAddress = "the address holds a state that does not fit this model, and is left out";
+    say(remark().text);
+    return false;
+  }
+  if (!found) return false;
+  await change(found.input);
+  if (found.shown && answered) {
+    const { queries, keys } = maps(TYPED, found.shown.kind);
+    const { query, key } = found.shown;
+    showTyped({ ...found.shown, position: Math.min(query, answered.tokens.length - 1), query: Math.min(query, queries.length - 1), key: Math.min(key, keys.length - 1) });
+  }
+  return true;
+}
+
+/** What is wrong with the address; until something is changed. */
+let unknownAddress = "";
+let isWriting = null;
+
+/** Writes the state into the address, a few times a second at most: browsers refuse more. */
+function writeAddress() {
+  isWriting ??= setTimeout(() => {
+    isWriting = null;
+    const address = addressOf();
+    at("link").setAttribute("href", address);
+    if (location.hash !== address) window.history.replaceState(null, "", address);
+  }, 300);
+}
+
+function startAddress() {
+  inputViews.push(writeAddress);
+  window.addEventListener("hashchange", () => {
+    if (location.hash !== addressOf()) restoreAddress();
+  });
+}

@@ -1,0 +1,122 @@
+// Generation: the distribution of the next token, what is kept of it, and what is drawn from it.
+
+/** So many candidates are shown. */
+const CANDIDATES = 10;
+let isFlowing = false;
+
+const sampling = () => ({ temperature: Number(at("temperature").value), topK: Number(at("top-k").value), topP: Number(at("top-p").value) });
+
+/**
+ * The probabilities that a token is drawn from: temperature, then the k likeliest, then the likeliest that together
+ * reach p, as the program does it.
+ */
+function kept(logits, { temperature, topK, topP }) {
+  if (temperature === 0) return [{ id: largest(logits, 1)[0], probability: 1 }];
+  const probabilities = softmax(logits, temperature);
+  const order = largest(logits, topK || logits.length);
+  const all = order.reduce((sum, id) => sum + probabilities[id], 0);
+  let [reached, count] = [0, 0];
+  while (count < order.length && (count === 0 || reached < topP)) reached += probabilities[order[count++]] / all;
+  return order.slice(0, count).map((id) => ({ id, probability: probabilities[id] / all / reached }));
+}
+
+/** One of the candidates, each as often as it is probable. */
+function drawnFrom(candidates) {
+  let left = Math.random();
+  return (candidates.find(({ probability }) => (left -= probability) < 0) ?? candidates[0]).id;
+}
+
+/** The logits of what follows the input. */
+let next = null;
+
+function takeNext({ answer, tokens }) {
+  next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
+  if (!isFlowing) drawCandidates();
+}
+
+/** The likeliest next tokens; a click on one takes it. */
+function drawCandidates() {
+  for (const [id, text] of [["temperature", fixed(sampling().temperature, 2)], ["top-k", sampling().topK || "all"], ["top-p", fixed(sampling().topP, 2)]]) {
+    at(`${id}-text`).replaceChildren(String(text));
+    at(id).setAttribute("aria-valuetext", text);
+  }
+  if (!next) return;
+  const list = new Map(kept(next, sampling()).map(({ id, probability }) => [id, probability]));
+  const plain = softmax(next, 1);
+  const were = isFlowing ? null : answered?.were?.at(-1);
+  const focused = at("candidates").contains(document.activeElement) ? Array.from(at("candidates").children).findIndex((row) => row.contains(document.activeElement)) : -1;
+  at("candidates").replaceChildren(...largest(plain, Math.min(CANDIDATES, plain.length)).map((id) => {
+    const token = live.tokenizer.token(id);
+    const share = list.get(id) ?? 0;
+    const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `take ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
+    button.addEventListener("click", () => {
+      isFlowing = false;
+      append(id);
+    });
+    const was = were ? ` (was ${fixed(were[id], 3)})` : "";
+    return barRow([button], share, (share > 0 ? fixed(share, 3) : "left out") + was, { "data-id": id, "data-probability": share, class: share > 0 ? "" : "cut" });
+  }));
+  at("candidates").children[focused]?.querySelector("button").focus();
+}
+
+/** Writes a token behind the input. Of a full context the later half is read again, as the program does. */
+function append(id, changes = {}) {
+  return change({ ...written(id), ...changes });
+}
+
+function written(id) {
+  const tokens = [...input.tokens, id];
+  const { context } = live.config;
+  // A longer input than the context was given as it is.
+  const full = context !== null && tokens.length - input.first > Math.max(context, input.first > 0 ? 0 : input.tokens.length);
+  const first = full ? tokens.length - Math.ceil(context / 2) : input.first;
+  return { tokens, first, before: null, ...(full ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
+}
+
+/** Writes on until it is stopped, from the model's cache; maps are drawn when it stops. */
+async function flow() {
+  isFlowing = true;
+  markFlow();
+  try {
+    await isComputing;
+    undone.push({ input, typing: false });
+    next = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
+    const { tokens } = input;
+    let mine = input;
+    while (isFlowing && input === mine && input.tokens.length < tokens.length + 1000) {
+      const id = drawnFrom(kept(next, sampling()));
+      next = await live.append(id);
+      if (input !== mine) break;
+      input = mine = { ...input, ...written(id) };
+      for (const view of inputViews) view({ typing: false });
+      drawCandidates();
+      await new Promise((resolve) => requestAnimationFrame(resolve));
+    }
+  } catch (error) {
+    say(error.message, true);
+  }
+  isFlowing = false;
+  markFlow();
+  await compute();
+}
+
+function markFlow() {
+  at("flow").setAttribute("aria-pressed", isFlowing);
+  at("flow").replaceChildren(isFlowing ? "Stop" : "Let it flow");
+}
+
+function startGenerate() {
+  at("top-k").max = Math.min(live.config.vocab, 50);
+  for (const id of ["temperature", "top-k", "top-p"]) at(id).addEventListener("input", drawCandidates);
+  at("one-token").addEventListener("click", async () => {
+    isFlowing = false;
+    await isComputing;
+    if (next && !remark().refused) append(drawnFrom(kept(next, sampling())));
+  });
+  at("flow").addEventListener("click", () => {
+    if (isFlowing) isFlowing = false;
+    else if (next && !remark().refused) flow();
+  });
+  answerViews.push(takeNext);
+  drawCandidates();
+}

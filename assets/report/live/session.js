@@ -1,0 +1,221 @@
+// What the reader typed and changed, and what the model answers. The answer is one more sequence of the page: all
+// panels show it as they show the others.
+
+/** The place of the typed sequence among the sequences. */
+const TYPED = data.readings.length;
+/** The most tokens that are read beyond the context: all pairs of them are drawn. */
+const MOST_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
+/** So many steps can be undone. */
+const MOST_UNDONE = 200;
+
+/**
+ * @typedef {{kind: string, layer: number, head: number, strength: number, position: number | null}} Strength of a head,
+ *   at one query or at all
+ * @typedef {{kind: string, layer: number, head: number, tokens: number[], source: number[] | null}} Frozen the pattern
+ *   of a head on these tokens
+ * @typedef {{tokens: number[], first: number, source: number[] | null, heads: Strength[], frozen: Frozen[], before: number[] | null}} Input
+ *   `first` is the place where the model begins to read, `before` the tokens before one was exchanged
+ */
+
+/** @type {Input} */
+let input = { tokens: [], first: 0, source: null, heads: [], frozen: [], before: null };
+/** @type {{input: Input, typing: boolean}[]} */
+const undone = [];
+/** What the answer that is shown was asked with, and the answer; null before the first. */
+let answered = null;
+/** Symbols that were typed and the vocabulary lacks. */
+let unknown = [];
+/** Who hears when the input changes, and when an answer is there. */
+const inputViews = [];
+const answerViews = [];
+
+/** Changes the input, so that it can be undone; what is typed in one go is undone in one. */
+function change(changes, { typing = false } = {}) {
+  if (!(typing && undone.at(-1)?.typing)) undone.push({ input, typing });
+  if (undone.length > MOST_UNDONE) undone.shift();
+  if (!typing) unknown = [];
+  unknownAddress = "";
+  input = { ...input, ...changes };
+  for (const view of inputViews) view({ typing });
+  return compute();
+}
+
+function undo() {
+  const last = undone.pop();
+  if (!last) return;
+  input = last.input;
+  unknown = [];
+  for (const view of inputViews) view({ typing: false });
+  compute();
+}
+
+/** The tokens that the model reads: of a long continuation the last ones. */
+const readTokens = () => input.tokens.slice(input.first);
+const isChanged = () => input.heads.length > 0 || input.frozen.length > 0 || input.before !== null;
+
+/** Why the model does not read the input, or what is to be known of its answer, in the program's words. */
+function remark() {
+  const [tokens, { context, ends_with_context: ends }] = [readTokens(), live.config];
+  const longer = `the input of ${tokens.length} tokens is longer than the context of ${context} that the model was trained on`;
+  if (tokens.length === 0) return { refused: true, text: "the input is empty: give at least one token to look at" };
+  if (live.config.encoder_decoder && !(input.source?.length > 0)) return { refused: true, text: "an encoder-decoder answers a source: give it one" };
+  if (context !== null && tokens.length > context && ends) return { refused: true, text: `${longer}, where its learned positions end: shorten it` };
+  if (tokens.length > MOST_TOKENS) return { refused: true, text: `this page reads at most ${MOST_TOKENS} tokens, and these are ${tokens.length}: shorten the input` };
+  if (context !== null && tokens.length > context) return { refused: false, text: `${longer}: its positions carry on there, but it never saw such` };
+  if (input.first > 0) return { refused: false, text: `the context of ${context} tokens was full: the last ${tokens.length} are read, the ${input.first} before are forgotten` };
+  return { refused: false, text: "" };
+}
+
+/** Patterns that are held fast, by what they were computed on. */
+const patterns = new Map();
+
+async function pattern({ kind, layer, head, tokens, source }) {
+  const name = JSON.stringify([tokens, source]);
+  if (!patterns.has(name)) {
+    if (patterns.size > 8) patterns.clear();
+    patterns.set(name, (await live.forward(tokens, { source })).weights);
+  }
+  return patterns.get(name)[kind][layer][head];
+}
+
+/** The changes of an input as the model takes them. */
+async function interventions({ heads, frozen }) {
+  return {
+    heads: heads.map(({ position, ...head }) => ({ ...head, positions: position === null ? null : [position] })),
+    frozen: await Promise.all(frozen.map(async (head) => ({ kind: head.kind, layer: head.layer, head: head.head, weights: await pattern(head) }))),
+  };
+}
+
+/** The answer of the model as it was trained to the same tokens, or to those before one was exchanged. */
+async function untouched(asked, tokens) {
+  if (asked.heads.length === 0 && asked.frozen.length === 0 && asked.before === null) return null;
+  const reference = asked.before ?? tokens;
+  return { tokens: reference, ...(await live.forward(reference, { source: asked.source })) };
+}
+
+let isComputing = null;
+
+/**
+ * Asks the model. One question is under way at a time, and only the newest waits: those between are never asked, so that
+ * typing is not held up. Ends when nothing waits.
+ */
+function compute() {
+  at("try").setAttribute("aria-busy", "true");
+  isComputing ??= (async () => {
+    await null; // so that it is under way before it can end
+    try {
+      let asked = null;
+      while (asked !== input) {
+        asked = input;
+        const tokens = readTokens();
+        const { refused, text } = remark();
+        say(text, refused);
+        if (refused) continue;
+        const given = await interventions(asked);
+        const answer = await live.forward(tokens, { source: asked.source, interventions: given });
+        const reference = await untouched(asked, tokens);
+        take({ input: asked, tokens, source: asked.source, answer, reference });
+      }
+    } catch (error) {
+      say(error.message, true);
+    } finally {
+      isComputing = null;
+      at("try").setAttribute("aria-busy", "false");
+    }
+  })();
+  return isComputing;
+}
+
+/** Says what is to be known of the input. */
+function say(text, refused = false) {
+  const said = [...unknown.map((symbol) => `${isolated(short(symbol, 20))} is not in the vocabulary and is left out`), unknownAddress, text].filter(Boolean);
+  at("input-note").hidden = said.length === 0;
+  at("input-note").classList.toggle("refused", refused);
+  const line = said.join("; ");
+  if (at("input-note").textContent !== line) at("input-note").replaceChildren(line);
+}
+
+/** The probabilities of the tokens at each position, `[time * vocab]`. */
+function probabilitiesOf({ logits }, time) {
+  const vocab = logits.length / time;
+  const rows = Array.from({ length: time }, (_, position) => softmax(logits.subarray(position * vocab, (position + 1) * vocab), 1));
+  return rows;
+}
+
+/** The ids of the largest values. */
+function largest(values, count) {
+  if (count > 100) return Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, count);
+  const best = [];
+  values.forEach((value, id) => {
+    if (best.length === count && !(value > values[best[count - 1]])) return;
+    const place = best.findIndex((other) => value > values[other]);
+    best.splice(place < 0 ? best.length : place, 0, id);
+    best.length = Math.min(best.length, count);
+  });
+  return best;
+}
+
+/** Makes an answer the page's typed sequence. */
+function take(fresh) {
+  const { tokens, source, answer, reference } = fresh;
+  const name = (id) => live.tokenizer.token(id);
+  const probabilities = probabilitiesOf(answer, tokens.length);
+  const were = reference && probabilitiesOf(reference, reference.tokens.length);
+  const probability = (rows, position, id) => rows?.[position]?.[id];
+  answered = { ...fresh, probabilities, were, losses: surprises(probabilities, tokens), lossesBefore: were && surprises(were, reference.tokens) };
+  data.readings[TYPED] = {
+    sequence: "your input",
+    source: source?.map(name) ?? null,
+    inputs: tokens.map(name),
+    targets: tokens.map((_, position) => (position + 1 === tokens.length ? null
+      : { text: name(tokens[position + 1]), probability: probability(probabilities, position, tokens[position + 1]),
+        was: probability(were, position, tokens[position + 1]), role: "unknown" })),
+    likeliest: probabilities.map((row, position) => largest(row, 5).map((id) => ({ token: name(id), probability: row[id], was: probability(were, position, id) }))),
+  };
+  data.maps[TYPED] = data.maps[0].map(({ kind, causal }) => ({ kind, start: 0, bin: 1, causal }));
+  for (const { kind, causal } of data.maps[TYPED]) unpacked.set(`${TYPED} ${kind}`, answerMaps(kind, causal, answer, reference));
+  for (const view of answerViews) view(answered);
+}
+
+/** The surprise of each token but the first, in nats; their mean is the loss. */
+function surprises(probabilities, tokens) {
+  return tokens.slice(1).map((id, position) => -Math.log(Math.max(probabilities[position][id], 1e-30)));
+}
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
+
+/** The maps of an answer, as those of the page's own sequences; `was` is a weight before the changes. */
+function answerMaps(kind, causal, answer, reference) {
+  const [queries, keys] = KINDS[kind].sides.map((side) => places(data.readings[TYPED][side], 1));
+  const weights = answer.weights[kind];
+  const within = (query, key) => query < queries.length && key < keys.length && !(causal && key > query);
+  const weight = (layer, head, query, key) => (within(query, key) ? weights[layer][head][query * keys.length + key] : null);
+  const byte = (...place) => { const value = weight(...place); return value === null ? null : Math.round(Math.sqrt(value) * 255); };
+  // Maps of another length have other cells.
+  const before = reference?.weights[kind];
+  const was = before && before[0]?.[0]?.length === queries.length * keys.length
+    ? (layer, head, query, key) => (within(query, key) ? before[layer][head][query * keys.length + key] : null) : null;
+  return { queries, keys, bin: 1, causal, byte, weight, was, top: null };
+}
+
+/** Shows the typed sequence in all panels; `changes` of the state may come with it. */
+function showTyped(changes = {}) {
+  if (!answered) return;
+  const last = answered.tokens.length - 1;
+  if (state.sample !== TYPED) {
+    ended = last;
+    update({ sample: TYPED, query: last, position: last, ...changes });
+    return changes.key === undefined && update(strongest());
+  }
+  const { queries, keys } = maps();
+  // Who looks at the end goes on looking at the end.
+  const isAtEnd = state.position === ended;
+  ended = last;
+  state.position = isAtEnd ? last : Math.min(state.position, last);
+  state.query = isAtEnd && KINDS[state.kind].sides[0] === "inputs" ? last : Math.min(state.query, queries.length - 1);
+  state.key = isAtEnd ? strongestKey(state.layer, state.head, state.query) : Math.min(state.key, keys.length - 1);
+  draw(["sample", "layer"]);
+  if (Object.keys(changes).length > 0) update(changes);
+}
+
+/** The last position of the sequence that was shown. */
+let ended = 0;

@@ -1,0 +1,33 @@
+// The live part of the page: there where the model is, and where not, why.
+
+async function startLive() {
+  startExplain();
+  at("model-missing").hidden = !data.model_missing;
+  at("model-missing").replaceChildren(data.model_missing ?? "");
+  if (!live) return;
+  at("help").hidden = false;
+  let isFirst = true;
+  startTry();
+  startGenerate();
+  startIntervene();
+  startAddress();
+  startTour();
+  answerViews.push(() => {
+    if (isFirst) {
+      for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED }, "your input"));
+    }
+    // What is typed is shown, what the page begins with is not.
+    if (state.sample === TYPED || !isFirst) showTyped();
+    isFirst = false;
+    drawChanges();
+    drawIntervene();
+    markChanged();
+    markChip();
+  });
+  if (await restoreAddress()) return;
+  const first = data.starts[0];
+  const tokens = first?.tokens ?? [0];
+  input = { ...input, tokens, source: first?.source ?? null };
+  for (const view of inputViews) view({ typing: false });
+  await compute();
+}

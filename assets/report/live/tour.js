@@ -1,0 +1,117 @@
+// A tour of five steps along what the run's own analysis found: a head that the prediction rests on, shown on a
+// sequence where it matters, switched off, and who feeds it.
+
+const DOES = {
+  previous_token: "looks at the token before",
+  induction: "looks at what followed the same token earlier",
+  duplicate: "looks at the same token earlier",
+  itself: "looks at its own token",
+  first_token: "rests on the first token",
+  separator: "looks at one token wherever it stands",
+  positional: "looks by position, whatever the tokens",
+  copying: "makes the tokens that it looks at likelier",
+};
+const does = ({ kinds }) => kinds.map((kind) => DOES[kind]).filter(Boolean).join(" and ");
+const SIDES = { query: "queries", key: "keys", value: "values" };
+
+/** The head that the tour is about: an induction head where there is one, else the one worth most of a known kind. */
+function tourHead() {
+  const heads = (data.circuit?.components ?? []).filter(({ head, kinds }) => Number.isInteger(head) && kinds.length > 0);
+  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads[0] ?? null;
+}
+
+const off = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
+
+/** Where a head matters most in a sequence: the position whose true next token it makes likelier by most. */
+async function findPlace(part, { tokens, source = null }) {
+  const isInduction = part.kinds.includes("induction");
+  const given = { source, interventions: { heads: [{ ...off(part), positions: null }], frozen: [] } };
+  const [whole, without] = [await live.forward(tokens, { source }), await live.forward(tokens, given)];
+  const rows = [whole, without].map((answer) => probabilitiesOf(answer, tokens.length));
+  const map = whole.weights.decoder[part.layer][part.head];
+  const row = (query) => Array.from(map.subarray(query * tokens.length, query * tokens.length + query + 1));
+  let best = null;
+  for (let query = 1; query + 1 < tokens.length; query++) {
+    const key = largest(row(query), 1)[0];
+    // What an induction head looks at followed the same token.
+    if (isInduction && !(key > 0 && tokens[key - 1] === tokens[query] && tokens[key] === tokens[query + 1])) continue;
+    const [now, then] = rows.map((row) => row[query][tokens[query + 1]]);
+    if (!best || now - then > best.now - best.then) best = { query, key, now, then, weight: row(query)[key], target: tokens[query + 1] };
+  }
+  return best && { ...best, loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
+}
+
+/** The steps: what is said, what is done before, and what is looked at. */
+function tourSteps(part, start, place) {
+  const { tokens, source = null } = start;
+  const token = (at) => tokenElement(live.tokenizer.token(tokens[at]));
+  const name = layerHead(part.layer, part.head);
+  const plain = { tokens, source, first: 0, before: null, heads: [], frozen: [] };
+  const isInduction = part.kinds.includes("induction");
+  const look = { kind: "decoder", layer: part.layer, head: part.head, query: place.query, key: place.key, position: place.query, view: "matrix", difference: false };
+  const edge = data.circuit.edges.find(({ to }) => to[0] === part.layer && to[1] === part.head);
+  const feeder = edge && data.circuit.components.find(({ layer, head }) => layer === edge.from[0] && head === edge.from[1]);
+  const other = data.circuit.components.find((other) => other !== part);
+  const nats = (value) => fixed(value, 2);
+  const all = `Over the validation sequences of the analysis the loss rises from ${nats(data.circuit.loss)} to ${nats(part.loss_without)} nats without it.`;
+  const stranger = tokens.find((id) => id !== tokens[place.key] && id !== tokens[place.query]) ?? (tokens[place.key] + 1) % live.config.vocab;
+  return [
+    { input: plain, show: look, target: "chips", say: isInduction
+      ? [token(place.query), ` at ${place.query} comes again: it stood at ${place.key - 1}, and `, token(place.key), ` followed it. The model expects `, token(place.query + 1), ` to follow again: probability ${fixed(place.now, 2)}.`]
+      : ["After ", token(place.query), ` at ${place.query} truly follows `, token(place.query + 1), `. The model gives it a probability of ${fixed(place.now, 2)}. How does it know?`] },
+    { input: plain, show: look, target: "explorer", say: [`Look where ${name} looks: it ${does(part)}. In the row of `, token(place.query), ` at ${place.query} it puts a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
+    { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is switched off. The probability of `, token(place.query + 1), ` after position ${place.query} goes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
+    edge
+      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Without this path the loss rises from ${nats(data.circuit.loss)} to ${nats(edge.loss_without)}.`] }
+      : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: without it the loss rises to ${nats(other.loss_without)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
+    { input: { ...plain, tokens: tokens.with(place.key, stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, tokenElement(live.tokenizer.token(stranger)), "; what changes stands below. Exchange another token, switch off other heads, or draw another sequence."] },
+  ];
+}
+
+let tour = null;
+let tourStep = 0;
+
+/** Shows a step. */
+async function goTo(step) {
+  tourStep = step;
+  const { input: wanted, show, target, say: words } = tour[step];
+  at("tour-step").replaceChildren(`Step ${step + 1} of ${tour.length}`);
+  at("tour-text").replaceChildren(...words);
+  at("tour-back").disabled = step === 0;
+  at("tour-next").replaceChildren(step + 1 === tour.length ? "End the tour" : "Next");
+  at("tour").hidden = false;
+  await change(wanted);
+  showTyped(show);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  at(target).scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+}
+
+async function beginTour(part) {
+  let found = null;
+  // The first sequences in which the head does what it is named for.
+  for (const start of data.starts.slice(0, 20)) {
+    const place = await findPlace(part, start);
+    if (place && (!found || place.now - place.then > found.place.now - found.place.then)) found = { start, place };
+    if (found && found.place.now - found.place.then > 0.5) break;
+  }
+  if (!found) return say("the head that the analysis names is not at work in these sequences");
+  tour = tourSteps(part, found.start, found.place);
+  await goTo(0);
+  at("tour").focus();
+}
+
+function endTour() {
+  at("tour").hidden = true;
+  at("tour-begin").focus();
+}
+
+function startTour() {
+  const part = tourHead();
+  at("tour-begin").hidden = part === null || data.starts.length === 0;
+  if (!part) return;
+  at("tour-begin").addEventListener("click", () => beginTour(part));
+  at("tour-back").addEventListener("click", () => goTo(Math.max(tourStep - 1, 0)));
+  at("tour-next").addEventListener("click", () => (tourStep + 1 < tour.length ? goTo(tourStep + 1) : endTour()));
+  at("tour-end").addEventListener("click", endTour);
+  at("tour").addEventListener("keydown", (event) => event.key === "Escape" && endTour());
+}

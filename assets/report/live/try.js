@@ -1,0 +1,142 @@
+// Try it: what is typed becomes tokens, and tokens become chips.
+
+/** How the text field is read: as text, or as ids. */
+const isIds = () => live.tokenizer.notation !== "integers" && at("as-ids").checked;
+
+/** The tokens of a text, with those that the vocabulary lacks: their id is null. */
+function piecesOf(text) {
+  if (!isIds()) return live.tokenizer.encode(text);
+  return Array.from(text.matchAll(/[^\s,]+/g), ([word]) => {
+    const id = Number(word);
+    return { id: /^\d+$/.test(word) && id < live.config.vocab ? id : null, text: word };
+  });
+}
+
+const textOf = (tokens) => (isIds() ? tokens.join(" ") : live.tokenizer.join(tokens));
+
+/** The token that an answer follows, which nobody types. */
+const begin = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice(0, 1) ?? []) : []);
+
+/** Reads both fields. */
+function typeInput() {
+  const [answer, source] = ["input-text", "input-source"].map((id) => piecesOf(at(id).value));
+  const ids = (pieces) => pieces.filter(({ id }) => id !== null).map(({ id }) => id);
+  unknown = [...new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text))];
+  const tokens = [...begin(), ...ids(answer)];
+  pieces = [...begin().map((id) => ({ id })), ...answer];
+  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptPlaces(tokens) }, { typing: true });
+}
+
+/** Changes at positions that are no more are gone. */
+const keptPlaces = (tokens) => ({ heads: input.heads.filter(({ position }) => position === null || position < tokens.length) });
+
+/** What stands in the text field, symbol by symbol, with what is unknown; null where the tokens alone are known. */
+let pieces = null;
+
+function drawChips({ typing }) {
+  if (!typing) {
+    pieces = null;
+    at("input-text").value = textOf(input.tokens.slice(begin().length));
+    at("input-source").value = input.source ? textOf(input.source) : "";
+  }
+  const shown = pieces ?? input.tokens.map((id) => ({ id }));
+  let place = -1;
+  at("chips").replaceChildren(...shown.map((piece) => {
+    if (piece.id === null) {
+      return tokenElement(piece.text, { class: "unknown", role: "option", "aria-disabled": "true", "aria-selected": "false", "aria-label": `${isolated(short(piece.text, 20))}, not in the vocabulary`, title: "not in the vocabulary" });
+    }
+    place += 1;
+    const token = live.tokenizer.token(piece.id);
+    const classes = [place < input.first ? "forgotten" : "", input.before && input.before[place] !== piece.id ? "exchanged" : ""];
+    return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${place}`, "data-index": place, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, at ${place - input.first}` });
+  }));
+  at("chips").hidden = shown.length === 0;
+  markChip();
+}
+
+/** Marks the chip of the position that the predictions are read at. */
+function markChip() {
+  const marked = state.sample === TYPED ? state.position + input.first : -1;
+  for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
+  if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
+  drawExchange(marked);
+}
+
+/** Chooses a token of the typed sequence, in all panels. */
+function choosePlace(place) {
+  const position = Math.max(place - input.first, 0);
+  if (!answered || position >= answered.tokens.length) return;
+  const query = state.kind === "encoder" ? state.query : position;
+  showTyped({ position, query });
+  update(strongest({ query }));
+  markChip();
+}
+
+/** What can be done with the chosen token. */
+function drawExchange(place) {
+  const token = input.tokens[place];
+  at("exchange").hidden = token === undefined;
+  if (token === undefined) return;
+  at("exchange-label").replaceChildren("Exchange ", tokenElement(live.tokenizer.token(token)), ` at ${place - input.first} for`);
+  at("exchange").dataset.place = place;
+}
+
+/** Puts another token in the place of one, and keeps what stood there for comparison. */
+function exchange(place, id) {
+  const tokens = input.tokens.with(place, id);
+  const before = input.before ?? readTokens();
+  const same = before.every((token, position) => token === tokens[position + input.first]);
+  return change({ tokens, before: same ? null : before });
+}
+
+/** The one token that was typed to put it there. */
+function exchangeByField(event) {
+  event.preventDefault();
+  const place = Number(at("exchange").dataset.place);
+  const typed = piecesOf(at("exchange-by").value);
+  const problem = typed.length !== 1 ? "type one token" : typed[0].id === null ? "this is not in the vocabulary" : "";
+  at("exchange-by").setCustomValidity(problem);
+  if (problem) return at("exchange-by").reportValidity();
+  exchange(place, typed[0].id);
+  at("exchange-by").value = "";
+}
+
+/** The loss on the input, beside that of the model as it was trained. */
+function drawInputLoss({ losses, lossesBefore }) {
+  const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token`;
+  const before = lossesBefore ? `, ${fixed(mean(lossesBefore), 3)} ${input.before ? "before the change" : "as trained"}` : "";
+  at("input-loss").dataset.loss = losses.length > 0 ? mean(losses) : "";
+  at("input-loss").replaceChildren(line + before);
+}
+
+/** Begins from a sequence of the validation set. */
+function startFrom(number) {
+  const { tokens, source } = data.starts[number];
+  drawn = number;
+  at("drawn").replaceChildren(`validation sequence ${number} of ${data.starts.length} in this page`);
+  return change({ tokens, first: 0, source: source ?? null, before: null, heads: [], frozen: [] });
+}
+let drawn = -1;
+
+function startTry() {
+  at("try").hidden = false;
+  at("source-field").hidden = !live.config.encoder_decoder;
+  at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
+  at("as-ids-field").hidden = live.tokenizer.notation === "integers";
+  at("as-ids").addEventListener("change", () => drawChips({ typing: false }));
+  for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", typeInput);
+  choosable(at("chips"), () => state.position + input.first, choosePlace, ["pointerdown"]);
+  at("exchange").addEventListener("submit", exchangeByField);
+  at("exchange-by").addEventListener("input", () => at("exchange-by").setCustomValidity(""));
+  at("end-here").addEventListener("click", () => {
+    const tokens = input.tokens.slice(0, Number(at("exchange").dataset.place) + 1);
+    change({ tokens, before: null, ...keptPlaces(tokens) });
+  });
+  at("draw-another").hidden = data.starts.length === 0;
+  at("draw-another").addEventListener("click", () => {
+    const others = Math.max(data.starts.length - 1, 1);
+    startFrom((Math.max(drawn, 0) + 1 + Math.floor(Math.random() * others)) % data.starts.length);
+  });
+  inputViews.push(drawChips);
+  answerViews.push(drawInputLoss);
+}
