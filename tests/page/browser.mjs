@@ -55,7 +55,7 @@ export async function launch(program) {
       problems.push(`console ${params.type}: ${params.args.map((value) => value.value ?? value.description).join(" ")}`);
     }
     if (method === "Log.entryAdded" && ["error", "warning"].includes(params.entry.level)) problems.push(`log: ${params.entry.text}`);
-    if (method === "Network.requestWillBeSent" && !/^(file|data):/.test(params.request.url)) problems.push(`request: ${params.request.url}`);
+    if (method === "Network.requestWillBeSent" && !/^(file|data|blob):/.test(params.request.url)) problems.push(`request: ${params.request.url}`);
     if (method === "Page.javascriptDialogOpening") {
       problems.push(`dialog: ${params.message}`);
       send("Page.handleJavaScriptDialog", { accept: true }).catch(() => {});

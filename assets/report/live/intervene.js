@@ -116,7 +116,7 @@ function drawEffect({ input: asked, tokens, probabilities, were }) {
     const { position, target } = most;
     line.push("Changed most: after ", tokenElement(live.tokenizer.token(tokens[position])), ` at ${position} the probability of `, tokenElement(live.tokenizer.token(target)), ` goes ${from(probabilities[position], were[position], target)}. `);
   }
-  if (end !== undefined) line.push("At the end that of ", tokenElement(live.tokenizer.token(end)), ` goes ${from(probabilities[last], were[last], end)}.`);
+  if (end !== undefined && Math.abs(probabilities[last][end] - were[last][end]) >= 5e-4) line.push("At the end that of ", tokenElement(live.tokenizer.token(end)), ` goes ${from(probabilities[last], were[last], end)}.`);
   effect.replaceChildren(...line);
 }
 

@@ -38,7 +38,12 @@ async function findPlace(part, { tokens, source = null }) {
     const [now, then] = rows.map((row) => row[query][tokens[query + 1]]);
     if (!best || now - then > best.now - best.then) best = { query, key, now, then, weight: row(query)[key], target: tokens[query + 1] };
   }
-  return best && { ...best, loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
+  if (!best) return null;
+  // Another token where it looks: what does the model expect now?
+  const stranger = tokens.find((id) => id !== tokens[best.key] && id !== tokens[best.query]) ?? (tokens[best.key] + 1) % live.config.vocab;
+  const exchanged = probabilitiesOf(await live.forward(tokens.with(best.key, stranger), { source }), tokens.length)[best.query];
+  const [expected] = largest(exchanged, 1);
+  return { ...best, stranger, expected, sure: exchanged[expected], loss: mean(surprises(rows[0], tokens)), without: mean(surprises(rows[1], tokens)) };
 }
 
 /** The steps: what is said, what is done before, and what is looked at. */
@@ -54,7 +59,6 @@ function tourSteps(part, start, place) {
   const other = data.circuit.components.find((other) => other !== part);
   const nats = (value) => fixed(value, 2);
   const all = `Over the validation sequences of the analysis the loss rises from ${nats(data.circuit.loss)} to ${nats(part.loss_without)} nats without it.`;
-  const stranger = tokens.find((id) => id !== tokens[place.key] && id !== tokens[place.query]) ?? (tokens[place.key] + 1) % live.config.vocab;
   return [
     { input: plain, show: look, target: "chips", say: isInduction
       ? [token(place.query), ` at ${place.query} comes again: it stood at ${place.key - 1}, and `, token(place.key), ` followed it. The model expects `, token(place.query + 1), ` to follow again: probability ${fixed(place.now, 2)}.`]
@@ -64,7 +68,7 @@ function tourSteps(part, start, place) {
     edge
       ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Without this path the loss rises from ${nats(data.circuit.loss)} to ${nats(edge.loss_without)}.`] }
       : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: without it the loss rises to ${nats(other.loss_without)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
-    { input: { ...plain, tokens: tokens.with(place.key, stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, tokenElement(live.tokenizer.token(stranger)), "; what changes stands below. Exchange another token, switch off other heads, or draw another sequence."] },
+    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, tokenElement(live.tokenizer.token(place.stranger)), ". After ", token(place.query), ` at ${place.query} the model now expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Exchange another token, switch off other heads, or draw another sequence.`] },
   ];
 }
 

@@ -20,10 +20,10 @@ const begin = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice
 /** Reads both fields. */
 function typeInput() {
   const [answer, source] = ["input-text", "input-source"].map((id) => piecesOf(at(id).value));
-  const ids = (pieces) => pieces.filter(({ id }) => id !== null).map(({ id }) => id);
+  const ids = (all) => all.filter(({ id }) => id !== null).map(({ id }) => id);
   unknown = [...new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text))];
   const tokens = [...begin(), ...ids(answer)];
-  pieces = [...begin().map((id) => ({ id })), ...answer];
+  typedPieces = [...begin().map((id) => ({ id })), ...answer];
   change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptPlaces(tokens) }, { typing: true });
 }
 
@@ -31,15 +31,15 @@ function typeInput() {
 const keptPlaces = (tokens) => ({ heads: input.heads.filter(({ position }) => position === null || position < tokens.length) });
 
 /** What stands in the text field, symbol by symbol, with what is unknown; null where the tokens alone are known. */
-let pieces = null;
+let typedPieces = null;
 
 function drawChips({ typing }) {
   if (!typing) {
-    pieces = null;
+    typedPieces = null;
     at("input-text").value = textOf(input.tokens.slice(begin().length));
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
-  const shown = pieces ?? input.tokens.map((id) => ({ id }));
+  const shown = typedPieces ?? input.tokens.map((id) => ({ id }));
   let place = -1;
   at("chips").replaceChildren(...shown.map((piece) => {
     if (piece.id === null) {
@@ -123,6 +123,8 @@ function startTry() {
   at("source-field").hidden = !live.config.encoder_decoder;
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
+  // Some tokenizers can be read back alone.
+  at("as-ids").disabled = at("as-ids").checked = live.tokenizer.kind === "ids";
   at("as-ids").addEventListener("change", () => drawChips({ typing: false }));
   for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", typeInput);
   choosable(at("chips"), () => state.position + input.first, choosePlace, ["pointerdown"]);
