@@ -101,8 +101,10 @@ pub fn run(args: Args) -> Result<()> {
     let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
     let (name, head) = (folder.name(), args.head.or(config.analysis.head));
+    let start = sample.clone();
     let reading = Reading::new("the given input".to_string(), sample, view, &vocabulary);
     let page = Page::new(name, (vec![reading], 0), scores, head, config);
+    let page = page.with_model(&input::weights(folder, None)?, &vocabulary, &[start])?;
     let made = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use super::draw::{Picture, Style};
 use super::loss::LossCurve;
-use super::page::{self, Page};
+use super::page::{self, MOST_STARTS, Page};
 use super::reading::Reading;
 use super::{circuit, formation, generated, gradients, positions};
 use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, View};
 use crate::config::Config;
-use crate::data::Vocabulary;
+use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::terminal::counted;
-use crate::training::{Row, RunFolder, Summary, read_metrics};
+use crate::training::{Row, RunFolder, Summary, dataset_of, read_metrics};
 
 /// All that a run folder tells, and what its best weights do with its validation sequences.
 #[derive(Debug)]
@@ -103,6 +103,17 @@ impl RunData {
                 &config,
             )
         };
+        // Tasks draw as many more as are wanted; of a file those are kept that the run wrote down.
+        let starts = match config.data.source {
+            Source::Sequences => {
+                let drawn = dataset_of(&config, folder);
+                drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MOST_STARTS))
+            }
+            Source::Text | Source::Table => {
+                Sample::read(&folder.samples(), vocabulary.size(), config.data.source)?
+            }
+        };
+        let page = page.with_model(&folder.weights()?, &vocabulary, &starts)?;
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
     }
 

@@ -5,6 +5,7 @@ mod bad_input;
 mod documented;
 mod generate;
 mod killed;
+mod live;
 mod own_data;
 mod resume;
 mod run_folder;

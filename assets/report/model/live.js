@@ -1,3 +1,110 @@
-// The model in the page: null where the page has none.
+// The model of the page, which computes in a worker so that nothing a reader does ever waits for it.
 
-const live = null;
+/** The probabilities of logits, divided by the temperature before. */
+function softmax(logits, temperature) {
+  let largest = -Infinity, sum = 0;
+  for (const logit of logits) largest = Math.max(largest, logit);
+  const probabilities = Float32Array.from(logits, (logit) => Math.exp((logit - largest) / temperature));
+  for (const probability of probabilities) sum += probability;
+  return probabilities.map((probability) => probability / sum);
+}
+
+/** What runs in the worker: it takes the model first, and answers one question after another. */
+function work(engine) {
+  let model = null, writer = null;
+  const answers = {
+    take: ([description, bytes]) => { model = new (engine().Model)(description, bytes); return null; },
+    forward: ([tokens, options]) => model.forward(tokens, options),
+    begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.next(); },
+    append: ([id]) => writer.append(id),
+  };
+  return (question, given) => answers[question](given);
+}
+
+/** The model where the page has one: its questions are answered in their order. */
+class Live {
+  constructor(description, numbers, stored) {
+    const { config, sizes } = description;
+    this.config = {
+      ...config, vocab: sizes.vocab, context: sizes.context, source_context: sizes.source_context,
+      ends_with_context: config.position === "learned" && config.architecture !== "one_layer",
+      encoder_decoder: config.architecture === "encoder_decoder",
+    };
+    this.tokenizer = new Tokenizer(stored);
+    this.waiting = new Map();
+    this.number = 0;
+    const source = `"use strict";\n${engine}\n${work}\nconst answer = work(engine);
+onmessage = ({ data: [number, question, given] }) => {
+  try { postMessage([number, answer(question, given), null]); } catch (error) { postMessage([number, null, error.message]); }
+};`;
+    this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+    this.worker.onmessage = ({ data: [number, answer, problem] }) => {
+      const { resolve, reject } = this.waiting.get(number);
+      this.waiting.delete(number);
+      if (problem === null) resolve(answer); else reject(new Error(problem));
+    };
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      for (const { reject } of this.waiting.values()) reject(new Error("the page's model stopped"));
+      this.waiting.clear();
+    };
+    this.ask("take", [description, numbers]);
+  }
+
+  ask(question, given) {
+    return new Promise((resolve, reject) => {
+      this.waiting.set(++this.number, { resolve, reject });
+      this.worker.postMessage([this.number, question, given]);
+    });
+  }
+
+  /** Logits `[time * vocab]` and maps `[layer][head] [query * key]` of each kind of attention. */
+  forward(tokens, options = {}) {
+    return this.ask("forward", [tokens, options]);
+  }
+
+  /** Reads a text, which `append` goes on with; the logits of the token that follows. */
+  begin(tokens, options = {}) {
+    return this.ask("begin", [tokens, options]);
+  }
+
+  append(id) {
+    return this.ask("append", [id]);
+  }
+}
+
+const live = data.model ? new Live(data.model, bytes.slice(data.model.start), data.model.tokenizer) : null;
+
+/** What scripts can ask; the page's help describes it. */
+class ScriptedModel {
+  constructor() {
+    this.zeroed = [];
+  }
+
+  /** Of tokens, or of an encoder-decoder a source and an answer: plain arrays `[time][vocab]`, and `[layer][head][query][key]`. */
+  async forward(...given) {
+    const source = live.config.encoder_decoder ? given[0] : null;
+    const tokens = given.at(-1);
+    const { logits, weights } = await live.forward([...tokens], { source: source && [...source], interventions: { heads: this.zeroed, frozen: [] } });
+    const rows = (values, count) => Array.from({ length: count }, (_, row) => Array.from(values.subarray(row * values.length / count, (row + 1) * values.length / count)));
+    const maps = (layers, count) => layers.map((heads) => heads.map((map) => rows(map, count)));
+    const ofLogits = rows(logits, tokens.length);
+    const others = source ? { cross: maps(weights.cross, tokens.length), encoder: maps(weights.encoder, source.length) } : {};
+    return {
+      logits: ofLogits, probabilities: ofLogits.map((row) => Array.from(softmax(row, 1))),
+      weights: maps(weights.decoder, tokens.length), ...others,
+    };
+  }
+
+  /** Switches a head of the decoder's own attention off. */
+  zeroHead(layer, head) {
+    this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
+  }
+
+  /** Takes back what was switched off. */
+  restore() {
+    this.zeroed = [];
+  }
+}
+
+if (live) window.model = new ScriptedModel();

@@ -42,6 +42,15 @@ pub(super) fn data(mut page: Page) -> String {
         let most = if index == page.sample { MOST_BYTES } else { others };
         maps.push(pack(reading, most, &mut bytes));
     }
+    let (model, model_missing, starts) = match page.live.take() {
+        Some(Ok(mut live)) => {
+            live.description["start"] = json!(bytes.len());
+            bytes.append(&mut live.numbers);
+            (live.description, Value::Null, live.starts)
+        }
+        Some(Err(why)) => (Value::Null, json!(why), Vec::new()),
+        None => (Value::Null, Value::Null, Vec::new()),
+    };
     let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
     let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
     for curve in [&mut page.loss.training, &mut page.loss.validation, &mut page.loss.learning_rate] {
@@ -56,6 +65,7 @@ pub(super) fn data(mut page: Page) -> String {
         "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
         "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
         "left_out": all - page.readings.len(),
+        "model": model, "model_missing": model_missing, "starts": starts,
     });
     let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();

@@ -6,6 +6,7 @@
 //! never markup.
 
 mod embedded;
+mod live;
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,14 @@ use super::loss::LossCurve;
 use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};
 use crate::analysis::circuit::{Component, Edge, Explanation};
-use crate::analysis::{AttentionKind, HeadScores, ScoredStep};
+use crate::analysis::{AttentionKind, HeadScores, Sample, ScoredStep};
 use crate::config::Config;
+use crate::data::Vocabulary;
 use crate::terminal::{clock, fixed, thousands};
 use crate::training::Summary;
+use crate::weights::file::WeightsFile;
+use live::Live;
+pub(super) use live::MOST_STARTS;
 
 /// What `report.html` shows: the data of a run as they are.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -46,6 +51,9 @@ pub struct Page {
     pub(super) circuit: Option<Circuit>,
     /// The scores along the run, in the order of steps; may be empty.
     pub(super) history: Vec<ScoredStep>,
+    /// The model itself, or why the page has none.
+    #[serde(skip)]
+    pub(super) live: Option<Result<Live, String>>,
     /// The head to show in every layer, where one was asked for.
     #[serde(skip)]
     pub(super) head: Option<usize>,
@@ -70,7 +78,7 @@ impl From<&Explanation> for Circuit {
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
 const STYLE: &str = include_str!("../../../assets/report/style.css");
 /// In the order in which they read: what stands on the others comes last.
-const SCRIPTS: [&str; 19] = [
+const SCRIPTS: [&str; 20] = [
     include_str!("../../../assets/report/data.js"),
     include_str!("../../../assets/report/color.js"),
     include_str!("../../../assets/report/chart.js"),
@@ -80,6 +88,7 @@ const SCRIPTS: [&str; 19] = [
     include_str!("../../../assets/report/tokens.js"),
     include_str!("../../../assets/report/heads.js"),
     include_str!("../../../assets/report/predictions.js"),
+    include_str!("../../../assets/report/model/tokenizer.js"),
     include_str!("../../../assets/report/model/live.js"),
     include_str!("../../../assets/report/live/session.js"),
     include_str!("../../../assets/report/live/try.js"),
@@ -90,6 +99,17 @@ const SCRIPTS: [&str; 19] = [
     include_str!("../../../assets/report/live/tour.js"),
     include_str!("../../../assets/report/live/start.js"),
     include_str!("../../../assets/report/page.js"),
+];
+
+/// What the page's worker computes with, in the order in which it reads.
+const ENGINE: [&str; 7] = [
+    include_str!("../../../assets/report/model/linear.js"),
+    include_str!("../../../assets/report/model/norm.js"),
+    include_str!("../../../assets/report/model/position.js"),
+    include_str!("../../../assets/report/model/changes.js"),
+    include_str!("../../../assets/report/model/attention.js"),
+    include_str!("../../../assets/report/model/feed_forward.js"),
+    include_str!("../../../assets/report/model/model.js"),
 ];
 
 /// A page with what follows from it.
@@ -137,10 +157,26 @@ impl Page {
         Whole { page: self, derived: BTreeMap::from([("views", views)]) }
     }
 
+    /// The page with the model whose weights a file holds, so far as it has room for it, and with sequences to start
+    /// from.
+    ///
+    /// # Errors
+    /// If the weights cannot be read.
+    pub fn with_model(
+        self,
+        weights: &WeightsFile,
+        vocabulary: &Vocabulary,
+        starts: &[Sample],
+    ) -> crate::error::Result<Self> {
+        Ok(Self { live: Some(Live::new(weights, vocabulary, starts)?), ..self })
+    }
+
     /// The page's text.
     pub fn html(self) -> String {
         let run = self.run.clone();
-        filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n"))
+        // Its text is what the worker is made of; a function can be called above the place where it stands.
+        let engine = format!("function engine() {{\n{}\nreturn {{ Model }};\n}}", ENGINE.join("\n"));
+        filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
     }
 }
 

@@ -1,0 +1,145 @@
+// Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a cache.
+
+/** The keys and values of the places that were read, `[time, key_heads * d_head]`, which grow as it is read on. */
+class Cache {
+  constructor(width) {
+    Object.assign(this, { width, time: 0, keys: new Float64Array(0), values: new Float64Array(0) });
+  }
+
+  /** Makes room for `time` places more. */
+  grow(time) {
+    const needed = (this.time + time) * this.width;
+    if (needed <= this.keys.length) return;
+    for (const part of ["keys", "values"]) {
+      const larger = new Float64Array(Math.max(needed, 2 * this.keys.length, 64 * this.width));
+      larger.set(this[part]);
+      this[part === "keys" ? "largerKeys" : "largerValues"] = larger;
+    }
+    [this.keys, this.values] = [this.largerKeys, this.largerValues];
+    delete this.largerKeys;
+    delete this.largerValues;
+  }
+}
+
+/** What attends in one layer: where it stands, and what a reader changes there. */
+class Heads {
+  /**
+   * @param {{heads: number, d_head: number}} config
+   * @param {number} keyHeads heads of keys and values, each shared by a group of query heads
+   */
+  constructor(config, keyHeads) {
+    Object.assign(this, { heads: config.heads, width: config.d_head, keyHeads });
+  }
+
+  /**
+   * The contexts of the last `time` places.
+   *
+   * @param {Float64Array} queries their rows, of `stride` numbers each, begin with the queries of all heads
+   * @param {Cache} cache keys and values
+   * @param {boolean} isCausal whether a query sees no key behind its own place, which is the last in the cache
+   * @param {?function(number, number): number} bias see `NoPosition.bias`
+   * @param {Changes} changes
+   * @param {?Float32Array[]} maps receives a map of each head, `[time, keys]`
+   * @returns {Float64Array} `[time, heads * d_head]`
+   */
+  attend(queries, stride, time, cache, isCausal, bias, changes, maps) {
+    const { heads, width, keyHeads } = this;
+    const keyTime = cache.time, start = keyTime - time;
+    const contexts = new Float64Array(time * heads * width);
+    const scale = 1 / Math.sqrt(width);
+    const row = new Float64Array(keyTime);
+    for (let head = 0; head < heads; head++) {
+      const shared = Math.floor(head * keyHeads / heads) * width;
+      const map = maps && new Float32Array(time * keyTime);
+      const { frozen, strength } = changes.of(head);
+      for (let query = 0; query < time; query++) {
+        const place = isCausal ? start + query : query;
+        const seen = isCausal ? place + 1 : keyTime;
+        const from = query * stride + head * width;
+        if (!frozen?.row(place, seen, row)) {
+          for (let key = 0; key < seen; key++) {
+            const score = dot(queries, from, cache.keys, key * cache.width + shared, width) * scale;
+            row[key] = bias ? score + bias(head, place - key) : score;
+          }
+          softmaxOf(row, seen);
+        }
+        if (map) map.set(row.subarray(0, seen), query * keyTime);
+        const factor = strength(place);
+        if (factor === 0) continue;
+        const to = (query * heads + head) * width;
+        for (let key = 0; key < seen; key++) {
+          const weight = row[key] * factor;
+          if (weight === 0) continue;
+          const value = key * cache.width + shared;
+          for (let k = 0; k < width; k++) contexts[to + k] += weight * cache.values[value + k];
+        }
+      }
+      maps?.push(map);
+    }
+    return contexts;
+  }
+}
+
+/** The first `count` numbers turned into their softmax. */
+function softmaxOf(numbers, count) {
+  let largest = -Infinity, sum = 0;
+  for (let at = 0; at < count; at++) largest = Math.max(largest, numbers[at]);
+  for (let at = 0; at < count; at++) sum += numbers[at] = Math.exp(numbers[at] - largest);
+  for (let at = 0; at < count; at++) numbers[at] /= sum;
+}
+
+/** Self-attention with one projection for queries, keys and values. */
+class SelfAttention {
+  constructor(weights, name, config, position, isCausal) {
+    this.qkv = Linear.stored(weights, `${name}.qkv`);
+    this.output = Linear.stored(weights, `${name}.output`);
+    const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon);
+    Object.assign(this, { queryNorm: norm("query_norm"), keyNorm: norm("key_norm"), position, isCausal });
+    this.heads = new Heads(config, config.key_value_heads);
+  }
+
+  newCache() {
+    return new Cache(this.heads.keyHeads * this.heads.width);
+  }
+
+  /** `[time, d_model]`, in and out: of the places that follow those in the cache. */
+  forward(input, time, cache, changes, maps) {
+    const { heads, width, keyHeads } = this.heads;
+    const projected = this.qkv.forward(input, time);
+    const stride = this.qkv.outputs;
+    cache.grow(time);
+    for (let at = 0; at < time; at++) {
+      for (let head = 0; head < heads + keyHeads; head++) {
+        const from = at * stride + head * width;
+        (head < heads ? this.queryNorm : this.keyNorm)?.apply(projected, from);
+        this.position.turn(projected, from, width, cache.time + at);
+      }
+      const keys = at * stride + heads * width, to = (cache.time + at) * cache.width;
+      cache.keys.set(projected.subarray(keys, keys + cache.width), to);
+      cache.values.set(projected.subarray(keys + cache.width, keys + 2 * cache.width), to);
+    }
+    cache.time += time;
+    const contexts = this.heads.attend(projected, stride, time, cache, this.isCausal, this.position.bias, changes, maps);
+    return this.output.forward(contexts, time);
+  }
+}
+
+/** Attention of a decoder over what its encoder read. */
+class CrossAttention {
+  constructor(weights, name, config) {
+    for (const part of ["query", "key", "value", "output"]) this[part] = Linear.stored(weights, `${name}.${part}`);
+    this.heads = new Heads(config, config.heads);
+  }
+
+  /** Keys and values of a memory, `[time, d_model]`. */
+  project(memory, time) {
+    const cache = new Cache(this.key.outputs);
+    return Object.assign(cache, { keys: this.key.forward(memory, time), values: this.value.forward(memory, time), time });
+  }
+
+  forward(input, time, start, cache, changes, maps) {
+    const queries = this.query.forward(input, time);
+    const moved = { of: (head) => changes.of(head, start) };
+    return this.output.forward(this.heads.attend(queries, this.query.outputs, time, cache, false, null, moved, maps), time);
+  }
+}

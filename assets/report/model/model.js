@@ -1,0 +1,210 @@
+// The model whole: embedding, blocks, the last norm, the head. With an encoder it answers a source.
+
+/** The tensors of the trained weights by name. */
+class Weights {
+  /**
+   * @param {{name: string, shape: number[]}[]} tensors in the order of their numbers
+   * @param {Uint8Array} bytes the numbers, little-endian
+   * @param {"f32" | "f16"} precision
+   */
+  constructor(tensors, bytes, precision) {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const size = precision === "f32" ? 4 : 2;
+    this.tensors = new Map();
+    let at = 0;
+    for (const { name, shape } of tensors) {
+      const values = new Float64Array(shape.reduce((count, side) => count * side, 1));
+      for (let k = 0; k < values.length; k++, at += size) {
+        values[k] = size === 4 ? view.getFloat32(at, true) : half(view.getUint16(at, true));
+      }
+      this.tensors.set(name, { values, shape });
+    }
+  }
+
+  optional(name) {
+    return this.tensors.get(name);
+  }
+
+  tensor(name) {
+    const found = this.tensors.get(name);
+    if (!found) throw new Error(`the page lacks the weights \`${name}\``);
+    return found;
+  }
+}
+
+/** A number of half precision from its bits. */
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = bits >> 10 & 31, fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25));
+}
+
+/** Attention and feed-forward layers with their norms and residual connections, the latter before or behind. */
+class Block {
+  constructor(weights, name, config, position, isCausal) {
+    const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon);
+    this.isPre = config.norm === "pre";
+    this.norms = [norm("attention_norm"), norm("cross_attention_norm"), norm("feed_forward_norm")];
+    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, isCausal);
+    this.cross = this.norms[1] && new CrossAttention(weights, `${name}.cross_attention`, config);
+    this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
+  }
+
+  /** `x + f(norm(x))`, or `norm(x + f(x))`. */
+  add(norm, stream, layer) {
+    const made = layer(this.isPre ? norm.forward(stream) : stream);
+    for (let at = 0; at < stream.length; at++) made[at] += stream[at];
+    return this.isPre ? made : norm.forward(made);
+  }
+
+  /** Passes on the stream `[time, d_model]` of the places behind those in the cache. */
+  forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps]) {
+    const start = cache.time;
+    let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps));
+    if (this.cross) {
+      x = this.add(this.norms[1], x, (input) => this.cross.forward(input, time, start, memory, crossChanges, crossMaps));
+    }
+    return this.add(this.norms[2], x, (input) => this.feedForward.forward(input, time));
+  }
+}
+
+/** Token and position embeddings, blocks, and the last norm where there is one. */
+class Stack {
+  constructor(weights, prefix, config, isCausal) {
+    const isRms = config.norm_kind === "rms";
+    this.table = weights.tensor(`${prefix}embedding.token.weight`);
+    this.scale = config.embedding_scale;
+    this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
+    this.position = positionOf(weights, config, `${prefix}position`, !isCausal);
+    this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
+    this.blocks = Array.from({ length: config.layers }, (_, layer) =>
+      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, isCausal));
+  }
+
+  /** The stream of tokens behind the `start` first, `[time, d_model]`. */
+  embed(tokens, start) {
+    if (start + tokens.length > this.position.most) {
+      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the context of ${this.position.most}, and learned positions end there`);
+    }
+    const width = this.table.shape[1];
+    const stream = new Float64Array(tokens.length * width);
+    tokens.forEach((token, at) => {
+      for (let k = 0; k < width; k++) stream[at * width + k] = this.table.values[token * width + k] * this.scale;
+    });
+    this.position.add(stream, start, tokens.length, width);
+    return this.embeddingNorm?.forward(stream) ?? stream;
+  }
+
+  /** The stream behind the last block and norm; the maps of each layer are added to `maps` where asked for. */
+  forward(tokens, layers, changes, maps) {
+    let stream = this.embed(tokens, layers[0].cache.time);
+    this.blocks.forEach((block, layer) => {
+      const received = maps?.map(() => []) ?? [];
+      stream = block.forward(stream, tokens.length, layers[layer], changes[layer], received);
+      maps?.forEach((map, kind) => map.push(received[kind]));
+    });
+    return this.norm?.forward(stream) ?? stream;
+  }
+
+  newLayers() {
+    return this.blocks.map((block) => ({ cache: block.attention.newCache() }));
+  }
+}
+
+/** Embedding, attention, head: neither positions, nor a residual stream. */
+class OneLayer {
+  constructor(weights, config) {
+    this.table = weights.tensor("embedding.weight");
+    this.position = new NoPosition();
+    this.attention = new SelfAttention(weights, "attention", config, this.position, true);
+  }
+
+  forward(tokens, layers, changes, maps) {
+    const stream = Stack.prototype.embed.call({ ...this, scale: 1 }, tokens, layers[0].cache.time);
+    const received = maps && [];
+    const output = this.attention.forward(stream, tokens.length, layers[0].cache, changes[0][0], received);
+    maps?.[0].push(received);
+    return output;
+  }
+
+  newLayers() {
+    return [{ cache: this.attention.newCache() }];
+  }
+}
+
+/** What a run trained, as the page computes with it. */
+class Model {
+  /** @param {object} description `config`, `sizes`, `tensors`, `precision`; `bytes` their numbers */
+  constructor(description, bytes) {
+    const weights = new Weights(description.tensors, bytes, description.precision);
+    this.config = description.config;
+    this.sizes = description.sizes;
+    const isOneLayer = this.config.architecture === "one_layer";
+    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, true);
+    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, false) : null;
+    const { values, shape: [vocab, width] } = this.stack.table;
+    this.head = weights.optional("head.weight") ? Linear.stored(weights, "head") : new Linear(values, null, width, vocab);
+  }
+
+  /** Caches for a text that begins; of an encoder-decoder with its reading of the source. */
+  begin(source, interventions, maps) {
+    const layers = this.stack.newLayers();
+    const changes = layers.map((_, layer) => ["decoder", "cross"].map((kind) => new Changes(interventions, kind, layer)));
+    if (this.encoder) {
+      const ofEncoder = this.encoder.newLayers();
+      const there = ofEncoder.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
+      const read = this.encoder.forward(source, ofEncoder, there, maps && [maps]);
+      layers.forEach((layer, at) => { layer.memory = this.stack.blocks[at].cross.project(read, source.length); });
+    }
+    return { layers, changes };
+  }
+
+  /** Logits of the streams of `time` places, `[time, vocab]`. */
+  logits(stream, time) {
+    const logits = this.head.forward(stream, time);
+    const cap = this.config.softcap;
+    return cap > 0 && this.config.architecture !== "one_layer" ? logits.map((logit) => cap * Math.tanh(logit / cap)) : logits;
+  }
+
+  /** All logits of a sequence and all maps. */
+  forward(tokens, { source = null, interventions = null } = {}) {
+    const weights = { decoder: [] };
+    if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });
+    const { layers, changes } = this.begin(source, interventions, weights.encoder);
+    const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
+    const stream = this.stack.forward(tokens, layers, changes, maps);
+    return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights };
+  }
+
+  /** A text that is written on; see `Writer`. */
+  write(tokens, { source = null, interventions = null } = {}) {
+    return new Writer(this, tokens, this.begin(source, interventions, null));
+  }
+}
+
+/** A text token by token: what was read is kept, and where the context ends its later half is read again. */
+class Writer {
+  constructor(model, tokens, { layers, changes }) {
+    Object.assign(this, { model, layers, changes, tokens: [...tokens], first: 0, unread: 0 });
+    // A prompt beyond the context is read whole, where its positions do not end.
+    this.context = Math.max(model.sizes.context, tokens.length);
+  }
+
+  /** The logits of the token that follows, `[vocab]`. */
+  next() {
+    const time = this.tokens.length;
+    if (time - this.first > this.context) {
+      this.first = this.unread = time - Math.ceil(this.model.sizes.context / 2);
+      for (const layer of this.layers) layer.cache.time = 0;
+    }
+    const read = this.tokens.slice(this.unread);
+    const stream = this.model.stack.forward(read, this.layers, this.changes, null);
+    this.unread = time;
+    return Float32Array.from(this.model.logits(stream.slice(-this.model.head.inputs), 1));
+  }
+
+  append(id) {
+    this.tokens.push(id);
+    return this.next();
+  }
+}

@@ -1,0 +1,139 @@
+//! The model itself within its page, which computes with it: its numbers, what they describe, and its vocabulary.
+
+use burn::tensor::DType;
+use serde_json::{Value, json};
+
+use crate::analysis::Sample;
+use crate::data::Vocabulary;
+use crate::error::Result;
+use crate::terminal::thousands;
+use crate::weights::file::{LazyTensor, WeightsFile};
+use crate::weights::native::{self, Description};
+
+/// So many parameters are kept in single precision.
+const MOST_IN_F32: usize = 1_000_000;
+/// So many in half precision; a page of more would be too large.
+const MOST: usize = 6_000_000;
+/// Sequences to start from, and tokens of all of them, at most.
+pub const MOST_STARTS: usize = 300;
+const MOST_START_TOKENS: usize = 30_000;
+
+/// The model of a page.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// All but the numbers, as the page's script reads it.
+    pub(super) description: Value,
+    /// The numbers of all tensors, little-endian.
+    pub(super) numbers: Vec<u8>,
+    /// Sequences to start from.
+    pub(super) starts: Vec<Value>,
+}
+
+impl Live {
+    /// The model whose weights a file holds, with sequences to start from; or why a page has no room for it.
+    ///
+    /// # Errors
+    /// If the weights cannot be read.
+    pub fn new(
+        weights: &WeightsFile,
+        vocabulary: &Vocabulary,
+        starts: &[Sample],
+    ) -> Result<Result<Self, String>> {
+        let description = native::description(weights)?;
+        let parameters = description.model.parameters(description.sizes);
+        if parameters > MOST {
+            return Ok(Err(format!(
+                "This page does not hold the model itself: it has {} parameters, and pages hold {} at most.",
+                thousands(parameters as f64),
+                thousands(MOST as f64)
+            )));
+        }
+        let precision = if parameters > MOST_IN_F32 { DType::F16 } else { DType::F32 };
+        let (mut numbers, mut tensors) = (Vec::new(), Vec::new());
+        for tensor in weights.tensors()? {
+            let data = tensor.read()?;
+            if data.iter::<f32>().any(|number| !number.is_finite()) {
+                let problem = "This page does not hold the model itself: its weights are not finite.";
+                return Ok(Err(problem.to_string()));
+            }
+            numbers.extend_from_slice(data.convert_dtype(precision).as_bytes());
+            tensors.push(tensor);
+        }
+        Ok(Ok(Self {
+            description: described(&description, &tensors, precision, vocabulary),
+            numbers,
+            starts: started(starts),
+        }))
+    }
+}
+
+/// What the numbers are.
+fn described(
+    Description { model, sizes }: &Description,
+    tensors: &[LazyTensor],
+    precision: DType,
+    vocabulary: &Vocabulary,
+) -> Value {
+    let mut config = json!(model);
+    config["d_head"] = json!(model.head_width());
+    config["key_value_heads"] =
+        json!(if model.key_value_heads == 0 { model.heads } else { model.key_value_heads });
+    let tensors: Vec<_> =
+        tensors.iter().map(|tensor| json!({"name": tensor.name, "shape": tensor.shape})).collect();
+    let precision = if precision == DType::F32 { "f32" } else { "f16" };
+    json!({
+        "config": config, "sizes": sizes, "tensors": tensors, "precision": precision,
+        "tokenizer": tokenizer(vocabulary),
+    })
+}
+
+/// A vocabulary as the page reads it: the name of each token, and of byte pairs, as GPT-2 has them, what joins them. Of
+/// another tokenizer the page takes ids.
+fn tokenizer(vocabulary: &Vocabulary) -> Value {
+    let ids = 0..vocabulary.size() as u32;
+    let names: Vec<_> = ids.clone().map(|id| vocabulary.token(id)).collect();
+    let stored = json!(vocabulary);
+    let Some(tokenizer) = stored.get("tokenizer") else {
+        // As they are typed: a space is shown as another sign.
+        let characters = stored["characters"].as_str().map(|all| json!(all.chars().collect::<Vec<_>>()));
+        let pieces = characters.or_else(|| stored.get("symbols").cloned());
+        return json!({"kind": stored["kind"], "tokens": names, "pieces": pieces});
+    };
+    let (model, before) = (&tokenizer["model"], &tokenizer["pre_tokenizer"]);
+    let is_read = model["type"] == "BPE"
+        && before["type"] == "ByteLevel"
+        && before["add_prefix_space"] == false
+        && before["use_regex"] != false
+        && tokenizer["normalizer"].is_null();
+    if !is_read {
+        return json!({"kind": "ids", "tokens": names});
+    }
+    let mut pieces = vec![Value::Null; names.len()];
+    for (piece, id) in model["vocab"].as_object().into_iter().flatten() {
+        if let Some(place) = id.as_u64().and_then(|id| pieces.get_mut(id as usize)) {
+            *place = json!(piece);
+        }
+    }
+    let merges: Vec<Value> = model["merges"].as_array().into_iter().flatten().map(merge).collect();
+    let added = tokenizer["added_tokens"].as_array().into_iter().flatten();
+    let special: Vec<_> = added.map(|token| json!([token["content"], token["id"]])).collect();
+    json!({"kind": "pairs", "tokens": names, "pieces": pieces, "merges": merges, "special": special})
+}
+
+/// A pair that is joined, which older files write as one text.
+fn merge(merge: &Value) -> Value {
+    match merge.as_str().and_then(|pair| pair.split_once(' ')) {
+        Some((left, right)) => json!([left, right]),
+        None => merge.clone(),
+    }
+}
+
+/// As many sequences as there is room for.
+fn started(samples: &[Sample]) -> Vec<Value> {
+    let mut tokens = 0;
+    let fits = samples.iter().take(MOST_STARTS).take_while(|sample| {
+        tokens += sample.inputs.len() + sample.source.as_ref().map_or(0, Vec::len);
+        tokens <= MOST_START_TOKENS
+    });
+    fits.map(|sample| json!({"tokens": sample.inputs, "source": sample.source})).collect()
+}

@@ -1,0 +1,142 @@
+//! The model within a page computes what the program computes.
+
+use std::path::Path;
+
+use burn::tensor::{Int, Tensor};
+use burn_ndarray::NdArray;
+use causal_attention::model::{Inputs, Source};
+use causal_attention::weights::{file::WeightsFile, native};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{generate::json, seeing::browse, small_run};
+
+/// The models that are tried: between them every architecture, position, norm, activation and switch.
+const MODELS: [(&str, &[&str]); 8] = [
+    ("learned", &["model.head_bias=true", "model.embedding_norm=true"]),
+    (
+        "llama",
+        &[
+            "model.position=rotary",
+            "model.rope_scaling=llama3",
+            "model.rope_factor=4",
+            "model.rope_original_context=64",
+            "model.norm_kind=rms",
+            "model.activation=swiglu",
+            "model.qk_norm=true",
+            "model.heads=4",
+            "model.key_value_heads=2",
+            "model.d_head=6",
+            "model.bias=false",
+            "model.tie_embeddings=true",
+            "model.softcap=3",
+            "model.embedding_scale=2.5",
+        ],
+    ),
+    (
+        "alibi",
+        &[
+            "model.position=alibi",
+            "model.norm=post",
+            "model.activation=relu",
+            "model.heads=6",
+            "model.d_head=4",
+        ],
+    ),
+    (
+        "relative",
+        &[
+            "model.architecture=encoder_decoder",
+            "data.task=reverse",
+            "model.position=relative",
+            "model.activation=geglu",
+            "model.norm=post",
+        ],
+    ),
+    ("sinusoidal", &["model.position=sinusoidal", "model.activation=gelu_tanh", "model.embedding_norm=true"]),
+    ("one-layer", &["model.architecture=one_layer", "model.qk_norm=true"]),
+    ("none", &["model.position=none", "model.activation=silu", "model.query_key_value_bias=false"]),
+    (
+        "translator",
+        &[
+            "model.architecture=encoder_decoder",
+            "data.task=sort",
+            "model.position=alibi",
+            "model.activation=relu2",
+            "model.norm_kind=rms",
+            "model.embedding_norm=true",
+        ],
+    ),
+];
+
+/// The logits of a run's model for tokens, by Burn's operations on ndarray.
+fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
+    let device = Default::default();
+    let file = WeightsFile::open(run.join("model.safetensors")).unwrap();
+    let (model, _) = native::load_model::<NdArray>(&file, &device).unwrap();
+    let row = |ids: &[u32]| {
+        let ids: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+        Tensor::<NdArray, 1, Int>::from_ints(&ids[..], &device).unsqueeze::<2>()
+    };
+    let source =
+        source.map(|source| Source { tokens: row(source), padding: row(source).zeros_like().bool() });
+    let inputs = Inputs { tokens: row(tokens), source };
+    model.forward(inputs).unwrap().into_data().to_vec().unwrap()
+}
+
+/// What the page of a run must say of an input.
+fn expected(place: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
+    let run = place.join(name);
+    let inspected = json(place, &[&["inspect", name, "--no-ablation", "--json"], typed].concat());
+    let ids = |key: &str| serde_json::from_value::<Option<Vec<u32>>>(inspected[key].clone()).unwrap();
+    let (tokens, source) = (ids("tokens").unwrap(), ids("source"));
+    let mut maps = json!({"decoder": inspected["weights"]});
+    if source.is_some() {
+        maps["cross"] = inspected["cross_weights"].clone();
+        maps["encoder"] = inspected["encoder_weights"].clone();
+    }
+    let first = tokens[0].to_string();
+    let prompt: Vec<String> = match &source {
+        Some(source) => vec![source.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")],
+        None => vec![first],
+    };
+    let greedy =
+        ["generate", name, "--tokens", &prompt[0], "--greedy", "--max-new", "60", "--ignore-end", "--json"];
+    let written = json(place, &greedy);
+    let texts: Vec<_> = texts
+        .iter()
+        .map(|text| json!([text, json(place, &["score", name, "--text", text, "--json"])["tokens"]]))
+        .collect();
+    json!({
+        "page": run.join("report.html"), "tokens": tokens, "source": source,
+        "logits": logits(&run, &tokens, source.as_deref()), "maps": maps, "texts": texts,
+        "greedy": written["samples"][0]["tokens"],
+    })
+}
+
+#[test]
+fn the_model_in_a_page_computes_what_the_program_computes() {
+    let place = TempDir::new().unwrap();
+    let mut cases = Vec::new();
+    for (name, sets) in MODELS {
+        small_run(place.path(), &[&["training.steps=20", "analysis.every=0"], sets].concat(), name);
+        let typed: &[_] = match sets.contains(&"model.architecture=encoder_decoder") {
+            true => &["--source", "3 1 4 1", "--text", "1 4 1"],
+            false => &["--text", "3 1 4 1 5 2 6 5 3 5"],
+        };
+        cases.push(expected(place.path(), name, typed, &[]));
+    }
+    let text = "To be, or not to be: that's the question. «Être» 12 345\n\n  ... we'll see 漢字\n".repeat(40);
+    std::fs::write(place.path().join("text.txt"), text).unwrap();
+    let of_text = ["data.source=text", "data.path=text.txt", "training.steps=20", "data.length=24"];
+    for (name, tokens) in
+        [("characters", &["data.vocab=auto"][..]), ("pairs", &["data.tokens=bpe", "data.vocab=300"])]
+    {
+        small_run(place.path(), &[&of_text[..], tokens].concat(), name);
+        let texts = ["not to be: 12", "we'll see  ...\n", "Être 漢字 345"];
+        cases.push(expected(place.path(), name, &["--text", "to be that's"], &texts));
+    }
+    let file = place.path().join("expected.json");
+    std::fs::write(&file, json!(cases).to_string()).unwrap();
+    browse("model.mjs", &[file]);
+}

@@ -1,0 +1,92 @@
+// The model of a page against what the program computes.
+//
+//     node tests/page/model.mjs CHROMIUM EXPECTED
+//
+// EXPECTED is a JSON file with a list of runs: `page`, the path of the report; `tokens` and `source` (or null); `logits`
+// [time * vocab] and `maps`, by kind [layer][head][query][key], of them; `texts`, each with its ids; and `greedy`, the
+// tokens that follow the first of `tokens` where the likeliest is taken each time.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { inflateSync } from "node:zlib";
+
+const [, , , expected] = process.argv;
+let checks = 0;
+
+/** The data of a page: JSON, and the bytes behind it. */
+function embedded(page) {
+  const all = inflateSync(Buffer.from(page.match(/<script id="data"[^>]*>([^<]*)</)[1], "base64"));
+  const length = all.readUInt32LE(0);
+  return [JSON.parse(all.subarray(4, 4 + length)), new Uint8Array(all.subarray(4 + length))];
+}
+
+/** What the page's own script makes of its model. */
+function opened(path) {
+  const page = readFileSync(path, "utf8");
+  const [data, bytes] = embedded(page);
+  const script = page.slice(page.lastIndexOf("<script>"));
+  const part = (from, to) => script.slice(script.indexOf(from), to === null ? undefined : script.indexOf(to));
+  const engine = part("function engine() {", "})().catch(");
+  const tokenizer = part("/** The tokens of a run's vocabulary. */", "// The model of the page, which computes in a worker");
+  const { Model } = new Function(`"use strict"; ${engine}\nreturn engine();`)();
+  const Tokenizer = new Function(`"use strict"; ${tokenizer}\nreturn Tokenizer;`)();
+  return [new Model(data.model, bytes.slice(data.model.start)), new Tokenizer(data.model.tokenizer)];
+}
+
+/** Both lists of numbers lie within `most`, relative to the largest. */
+function close(found, wanted, most, what) {
+  assert.equal(found.length, wanted.length, what);
+  const largest = wanted.reduce((size, number) => Math.max(size, Math.abs(number)), 1e-30);
+  const off = wanted.reduce((size, number, at) => Math.max(size, Math.abs(number - found[at])), 0);
+  assert.ok(off <= most * largest, `${what}: off by ${off} of ${largest}`);
+  checks++;
+}
+
+const likeliest = (logits) => logits.reduce((best, logit, id) => (logit > logits[best] ? id : best), 0);
+
+for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(readFileSync(expected, "utf8"))) {
+  const [model, tokenizer] = opened(page);
+  const answer = model.forward(tokens, { source });
+  close(answer.logits, logits, 1e-5, `${page}: logits`);
+  for (const [kind, layers] of Object.entries(maps)) {
+    layers.forEach((heads, layer) => heads.forEach((map, head) =>
+      close(answer.weights[kind][layer][head], map.flat(), 1e-5, `${page}: ${kind} map of layer ${layer}, head ${head}`)));
+  }
+  const written = [tokens[0]];
+  const writer = model.write(written, { source });
+  let next = writer.next();
+  while (written.length <= greedy.length) {
+    written.push(likeliest(next));
+    next = writer.append(written.at(-1));
+  }
+  assert.deepEqual(written.slice(1), greedy, `${page}: greedy tokens`);
+  for (const [text, ids] of texts) {
+    const found = tokenizer.encode(text);
+    assert.deepEqual(found.map(({ id }) => id), ids, `${page}: ${text}`);
+    assert.ok(found.every(({ text: part, start, end }) => text.slice(start, end) === part), `${page}: parts of ${text}`);
+    checks++;
+  }
+  changes(model, tokens, source, `${page}: `);
+  checks++;
+}
+
+/** What a reader changes: a head that is off adds nothing, a frozen pattern stays. */
+function changes(model, tokens, source, page) {
+  const plain = model.forward(tokens, { source });
+  const head = { kind: "decoder", layer: 0, head: 0 };
+  const by = (heads, frozen = []) => model.forward(tokens, { source, interventions: { heads, frozen } });
+  close(by([{ ...head, strength: 1, positions: null }]).logits, plain.logits, 0, `${page} strength 1`);
+  const off = by([{ ...head, strength: 0, positions: null }]);
+  assert.notDeepEqual(off.logits, plain.logits, `${page} a head that is off`);
+  const last = by([{ ...head, strength: 0, positions: [tokens.length - 1] }]);
+  const vocab = plain.logits.length / tokens.length;
+  close(last.logits.slice(0, -vocab), plain.logits.slice(0, -vocab), 0, `${page} off at the last place alone`);
+  assert.notDeepEqual(last.logits.slice(-vocab), plain.logits.slice(-vocab), `${page} off at the last place`);
+  close(by([], [{ ...head, weights: plain.weights.decoder[0][0] }]).logits, plain.logits, 1e-6, `${page} frozen as it is`);
+  const uniform = plain.weights.decoder[0][0].map((weight, at) => (at % tokens.length <= at / tokens.length ? 1 / (1 + Math.floor(at / tokens.length)) : 0));
+  const frozen = by([], [{ ...head, weights: uniform }]);
+  close(frozen.weights.decoder[0][0], uniform, 1e-6, `${page} a frozen pattern`);
+  assert.notDeepEqual(frozen.logits, plain.logits, `${page} frozen otherwise`);
+}
+
+console.log(`${checks} checks of the model`);
