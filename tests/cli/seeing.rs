@@ -110,6 +110,44 @@ fn text_of_a_vocabulary_is_never_markup() {
     explore(place.path(), "run");
 }
 
+/// Types into the page of `run`, against what `inspect --json` says of the same input.
+fn type_into(folder: &Path, run: &str, tokens: &[u32], texts: &[&str], unknown: &str, has_tour: bool) {
+    let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    let inspected: Value =
+        serde_json::from_str(&said(folder, &["inspect", run, "--tokens", &ids, "--json", "--no-ablation"]))
+            .unwrap();
+    let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
+    let input = serde_json::json!({
+        "text": texts.join(" "), "tokens": tokens, "texts": texts, "unknown": unknown,
+        "probabilities": probabilities, "has_tour": has_tour,
+    });
+    fs::write(folder.join("input.json"), input.to_string()).unwrap();
+    browse("live.mjs", &[folder.join(run).join("report.html"), folder.join("input.json")]);
+}
+
+#[test]
+fn a_page_answers_what_is_typed_and_changed_in_it() {
+    let place = TempDir::new().unwrap();
+    // A quarter of a second of training: the token before says much of the next one.
+    let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
+    small_run(place.path(), &sets, "run");
+    type_into(place.path(), "run", &[1, 3, 5, 7, 9], &["1", "3", "5", "7", "9"], "<b>x", true);
+}
+
+#[test]
+fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
+    let place = TempDir::new().unwrap();
+    let row = "<script>alert(1)</script>,\u{202e}\u{7},\"&\"\"\",<img/src=x/onerror=alert(2)>\n";
+    fs::write(place.path().join("rows.csv"), row.repeat(60)).unwrap();
+    let sets = ["data.source=table", "data.path=rows.csv", "training.steps=9", "analysis.samples=2"];
+    small_run(place.path(), &sets, "run");
+    let vocabulary: Value =
+        serde_json::from_slice(&fs::read(place.path().join("run/vocabulary.json")).unwrap()).unwrap();
+    let symbols: Vec<&str> =
+        vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    type_into(place.path(), "run", &[1, 2, 3], &symbols[1..4], "<img/src=y>", false);
+}
+
 #[test]
 fn inspect_shows_any_input_of_the_users() {
     let place = TempDir::new().unwrap();

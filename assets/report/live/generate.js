@@ -90,6 +90,8 @@ async function flow() {
       input = mine = { ...input, ...written(id) };
       for (const view of inputViews) view({ typing: false });
       drawCandidates();
+      // An answer ends with the token that it follows.
+      if (id === begin()[0]) break;
       await new Promise((resolve) => requestAnimationFrame(resolve));
     }
   } catch (error) {

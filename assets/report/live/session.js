@@ -82,7 +82,8 @@ async function pattern({ kind, layer, head, tokens, source }) {
 async function interventions({ heads, frozen }) {
   return {
     heads: heads.map(({ position, ...head }) => ({ ...head, positions: position === null ? null : [position] })),
-    frozen: await Promise.all(frozen.map(async (head) => ({ kind: head.kind, layer: head.layer, head: head.head, weights: await pattern(head) }))),
+    frozen: await Promise.all(frozen.map(async (head) => ({ kind: head.kind, layer: head.layer, head: head.head, weights: await pattern(head),
+      keys: (head.kind === "decoder" ? head.tokens : head.source).length }))),
   };
 }
 
@@ -213,7 +214,7 @@ function showTyped(changes = {}) {
   state.position = isAtEnd ? last : Math.min(state.position, last);
   state.query = isAtEnd && KINDS[state.kind].sides[0] === "inputs" ? last : Math.min(state.query, queries.length - 1);
   state.key = isAtEnd ? strongestKey(state.layer, state.head, state.query) : Math.min(state.key, keys.length - 1);
-  draw(["sample", "layer"]);
+  draw(["sample"]);
   if (Object.keys(changes).length > 0) update(changes);
 }
 

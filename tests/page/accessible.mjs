@@ -1,0 +1,41 @@
+// Looks for faults of accessibility in a report.html by axe-core.
+//
+//     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
+//
+// Light and dark, with typed input, a head switched off and the tour open, and at the width of a phone. Ends like
+// explore.mjs; any fault that axe-core calls serious or critical is a failure.
+
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { check, emulate, explore, page, press } from "./hands.mjs";
+
+const [report, axe] = process.argv.slice(3);
+const { value } = page;
+
+async function look(what) {
+  const faults = await value(`axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+    violations.filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, help, nodes }) => id + ", " + help + ": " + nodes.map(({ html }) => html.slice(0, 160)).slice(0, 3).join(" ")))`);
+  check(faults.length === 0, `${what}: ${faults.join("; ")}`);
+}
+
+/** Where the page has its model, its controls are in use. */
+async function useModel() {
+  if (await value(`document.getElementById("try").hidden`)) return;
+  await press("#switch-off");
+  if (!(await value(`document.getElementById("tour-begin").hidden`))) await press("#tour-begin");
+  await new Promise((done) => setTimeout(done, 1000));
+}
+
+await explore(report, [
+  () => page.open(pathToFileURL(resolve(report)).href),
+  () => value(`${readFileSync(axe, "utf8")}; 1`),
+  () => look("as it opens"),
+  () => emulate("dark"),
+  () => press(`#views label:has(> input[value="tokens"])`),
+  useModel,
+  () => look("dark, in use"),
+  () => page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true }),
+  () => look("on a phone"),
+]);

@@ -1,0 +1,207 @@
+// Types into the live part of a report.html, switches heads off, writes on and takes it all back.
+//
+//     node tests/page/live.mjs CHROMIUM REPORT.html INPUT.json
+//
+// INPUT.json is `{text, tokens, texts, unknown, probabilities, has_tour}`: an input as it is typed, its ids, how the
+// page shows them, a symbol that the vocabulary lacks, the program's probabilities of what follows the input, and
+// whether the analysis of the run names a mechanism. Ends like explore.mjs.
+
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { check, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+
+const [report, wantedPath] = process.argv.slice(3);
+const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
+const address = pathToFileURL(resolve(report)).href;
+const { value, key } = page;
+
+/** Waits until an expression in the page holds and no answer is awaited. */
+async function until(expression, what) {
+  for (let i = 0; i < 250; i++) {
+    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  check(false, `${what}: ${expression}`);
+}
+const type = (text, id = "input-text") => value(`(() => {
+  const field = document.getElementById("${id}");
+  field.value = ${JSON.stringify(text)};
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+})()`);
+const slide = (id, number) => type(String(number), id);
+const text = (id) => value(`document.getElementById("${id}").textContent`);
+const chips = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => Number(dataset.id))`);
+/** The shown probabilities of next tokens, by id, the likeliest first. */
+const candidates = () => value(`Array.from(document.getElementById("candidates").children, ({ dataset }) => [Number(dataset.id), Number(dataset.probability)])`);
+const lossNow = async () => Number((await dataset("input-loss")).loss);
+/** Types the input, and waits for its answer. */
+async function begin() {
+  await type(wanted.text);
+  await until(`document.getElementById("predictions").children.length === ${wanted.tokens.length}`, "an answer to what was typed");
+  await until(`document.getElementById("sample").selectedOptions[0]?.textContent === "your input"`, "panels show what was typed");
+}
+const list = (numbers) => JSON.stringify(numbers);
+
+async function exploreTyping() {
+  await begin();
+  same(list(await chips()), list(wanted.tokens), "a chip a token");
+  const shown = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => dataset.token)`);
+  same(list(shown), list(wanted.texts), "chips hold the vocabulary's own texts");
+  same((await dataset("matrix")).queries, String(wanted.tokens.length), "the map is of what was typed");
+  same((await dataset("reading")).query, String(wanted.tokens.length - 1), "and its last token is read");
+  const found = await candidates();
+  check(found.length > 0 && found.every(([, p], i) => i === 0 || found[i - 1][1] >= p), `the likeliest first: ${found}`);
+  for (const [id, probability] of found) {
+    check(Math.abs(probability - wanted.probabilities[id]) < 1e-4, `token ${id} follows with ${probability}, by the program with ${wanted.probabilities[id]}`);
+  }
+  await type(`${wanted.text} ${wanted.unknown}`);
+  await until(`document.querySelector("#chips > .unknown")`, "an unknown symbol is marked");
+  check((await text("input-note")).includes(wanted.unknown.trim()), "and named");
+  same(await value(`document.images.length + document.scripts.length`), 2, "what is typed is never markup");
+  await type("");
+  await until(`document.getElementById("input-note").textContent.includes("the input is empty")`, "an empty input is refused in words");
+  // Every intermediate text is asked for or passed by; the last one is shown.
+  const parts = Array.from({ length: wanted.text.length }, (_, i) => wanted.text.slice(0, i + 1));
+  for (const part of parts) await type(part);
+  await begin();
+  same(list((await candidates()).map(([id]) => id)), list(found.map(([id]) => id)), "after fast typing the last text is answered");
+}
+
+async function exploreHeads() {
+  const [before, loss] = [await candidates(), await lossNow()];
+  await press("#switch-off");
+  await until(`document.getElementById("changes").children.length === 1 && Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) > 1e-6`, "without the head the loss is another");
+  const [without, hash] = [await candidates(), await value("location.hash")];
+  check(list(without) !== list(before), "and so are the probabilities");
+  same(await value(`document.getElementById("switch-off").ariaPressed`), "true", "the switch says so");
+  same(await value(`document.querySelectorAll("#thumbnails > .changed").length`), 1, "the head is marked");
+  await press("#difference");
+  check((await text("bar-of")).includes("change"), "maps of differences say so");
+  await until(`location.hash.includes("head=") && location.hash.endsWith("_1")`, "the address holds the state");
+  const link = await value("location.hash");
+  check(hash !== link || link.includes("head="), "the address follows");
+  await page.send("Page.navigate", { url: "about:blank" });
+  await page.open(address + link);
+  await until(`document.getElementById("changes").children.length === 1`, "the address restores the change");
+  same(list(await chips()), list(wanted.tokens), "and the tokens");
+  same(list(await candidates()), list(without), "and the answer");
+  same(await value(`document.getElementById("difference").checked`), true, "and the view");
+  await page.send("Page.navigate", { url: "about:blank" });
+  await page.open(`${address}#tokens=0.999999999&head=decoder_77`);
+  check((await text("input-note")).includes("does not fit this model"), "an address that does not fit is refused in words");
+
+  await begin();
+  await press("#switch-off");
+  await until(`document.getElementById("changes").children.length === 1`, "off again");
+  await press("#undo");
+  await until(`document.getElementById("changes").children.length === 0 && Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) < 1e-9`, "undone");
+  same(list(await candidates()), list(before), "as before");
+
+  await press("#here-only");
+  await slide("strength", 0.5);
+  await until(`document.querySelector("#changes > li")?.textContent.includes("at strength 0.50 for the query at ${wanted.tokens.length - 1}")`, "half as strong at one query");
+  await until(wanted.has_tour ? `document.getElementById("effect").textContent.includes("goes from")` : `!document.getElementById("effect").hidden`, "what changed most is told");
+  await press("#restore");
+  await until(`document.getElementById("changes").children.length === 0`, "as trained");
+  await press("#here-only");
+  await press("#freeze");
+  await until(`document.querySelector("#changes > li")?.textContent.includes("held fast")`, "a pattern is held fast");
+  await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${loss}) < 1e-4`, "on the same tokens that changes nothing");
+  await press("#changes button");
+  await until(`document.getElementById("changes").children.length === 0`, "and let go by its own button");
+}
+
+async function exploreExchange() {
+  await press("#chip-1");
+  same((await dataset("prediction")).position, "1", "a pressed chip is read by the predictions");
+  const other = wanted.texts.find((_, i) => wanted.tokens[i] !== wanted.tokens[1]);
+  const id = wanted.tokens[wanted.texts.indexOf(other)];
+  await type(other, "exchange-by");
+  await press("#exchange button");
+  await until(`document.querySelector("#changes > li")?.textContent.includes("instead of")`, "one token is exchanged");
+  same(list(await chips()), list(wanted.tokens.with(1, id)), "in its place");
+  await until(`document.getElementById("input-loss").textContent.includes("before the change")`, "the loss is compared");
+  await press("#restore");
+  await until(`document.getElementById("changes").children.length === 0`, "and put back");
+  same(list(await chips()), list(wanted.tokens), "all tokens are as they were");
+  await value(`document.getElementById("chips").focus()`);
+  await key("Home");
+  same(await value(`document.querySelector('#chips > [aria-selected="true"]').id`), "chip-0", "arrow keys choose chips");
+  await press("#chip-1");
+  await press("#end-here");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === 2`, "the input ends at a chip");
+}
+
+async function exploreGenerating() {
+  await begin();
+  const [[likeliest]] = await candidates();
+  await slide("temperature", 0);
+  same(list((await candidates())[0]), list([likeliest, 1]), "at temperature 0 the likeliest is certain");
+  await press("#one-token");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 1}`, "a token more");
+  same((await chips()).at(-1), likeliest, "the likeliest");
+  await slide("temperature", 1);
+  await slide("top-k", 2);
+  same((await candidates()).filter(([, p]) => p > 0).length, 2, "top-k leaves so many");
+  await slide("top-k", 0);
+  await until(`document.querySelectorAll("#predictions > *").length === document.querySelectorAll("#chips > [data-index]:not(.forgotten)").length`, "the panels follow");
+  const second = (await candidates())[1][0];
+  await press("#candidates > li:nth-child(2) button");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "another candidate is taken");
+  same((await chips()).at(-1), second, "the one that was pressed");
+  await press("#flow");
+  await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 5}`, "it flows");
+  await press("#flow");
+  await until(`document.getElementById("flow").ariaPressed === "false"`, "and stops");
+  await press("#undo");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "what flowed is undone in one");
+}
+
+async function exploreExplanations() {
+  await value(`document.querySelector("#try .term").focus()`);
+  check(!(await value(`document.getElementById("definition").hidden`)), "a term shows its definition");
+  await value(`document.getElementById("theme").focus()`);
+  check(await value(`document.getElementById("definition").hidden`), "and hides it");
+  await press("#explanations");
+  const left = await value(`Array.from(document.querySelectorAll(".explain")).filter((line) => line.offsetHeight > 0).length`);
+  same(left, 0, "explanations that are left when they are switched off");
+  await press("#explanations");
+  check((await text("help")).includes("model.zeroHead(layer, head)"), "the help tells of window.model");
+}
+
+async function exploreTour() {
+  same(await value(`!document.getElementById("tour-begin").hidden`), wanted.has_tour, "a tour where a mechanism is named");
+  if (!wanted.has_tour) return;
+  await press("#tour-begin");
+  for (let step = 1; step <= 5; step++) {
+    await until(`document.getElementById("tour-step").textContent === "Step ${step} of 5"`, `step ${step}`);
+    await new Promise((done) => setTimeout(done, 300));
+    if (step === 3) {
+      await until(`document.getElementById("changes").textContent.includes("off")`, "the tour switches the head off");
+      const [, told] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);
+      await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${told}) < 0.0051`, "and the panels say what it tells");
+      await screenshot("tour");
+    }
+    await press("#tour-next");
+  }
+  check(await value(`document.getElementById("tour").hidden`), "the tour ends");
+}
+
+async function exploreLooks() {
+  for (const look of ["light", "dark"]) {
+    await emulate(look);
+    const lowest = Math.min(await lowestContrast("#try .token, #try label, .explain, .term, #changes li", "color"));
+    check(lowest >= 4.5, `text of the live part has a contrast of ${lowest} (${look})`);
+    await screenshot(`live-${look}`);
+  }
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
+  const over = await value("document.documentElement.scrollWidth");
+  check(over <= 360, `at 360 pixels the page is ${over} wide`);
+  await screenshot("live-phone");
+}
+
+await explore(report, [
+  () => page.open(address),
+  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreTour, exploreLooks,
+]);
