@@ -11,7 +11,9 @@
 //! **Mechanism of a solved model:** a head that attends to the previous token, and a feed-forward
 //! network that adds the difference of both to the present one, as `2 x_t - x_{t-1}`. Addition
 //! modulo a number is learned by rotating: in small models the embeddings are seen to become
-//! waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability").
+//! waves (Nanda et al. 2023, "Progress measures for grokking via mechanistic interpretability"). With
+//! learned positions the small decoders that were measured fetch tokens further back as well, by
+//! position: any of them tells the step.
 //!
 //! **Floor:** the first target is one of `vocab - 1` integers, every other one is known, so it is
 //! `ln(vocab - 1) / length` in expectation and on every set.

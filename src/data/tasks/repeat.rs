@@ -11,7 +11,8 @@
 //! **Mechanism of a solved model:** *induction* (Olsson et al. 2022, "In-context learning and
 //! induction heads"). A head of the first layer tells each position what stood before it; a head
 //! of the second looks for the position whose predecessor is the present token, and copies what
-//! stands there. One layer cannot do both.
+//! stands there. One layer cannot do both. Where biases by distance are all there is (ALiBi), the head
+//! of the first layer was measured to look at the few tokens before, most at the nearest.
 //!
 //! **Floor:** the optimal predictor weighs all periods. Let `w_p` be its weight of period `p` after
 //! `n` tokens, at first the same for all. Under period `p` the next token is `x_{n-p}` for sure
