@@ -1,6 +1,6 @@
 //! `explain`: which parts of a run's model make its predictions, and how they are wired.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
@@ -9,7 +9,7 @@ use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
+use crate::files::{check_output, write_atomically, write_output};
 use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say};
@@ -17,18 +17,24 @@ use crate::training::{RunFolder, dataset_of};
 use crate::weights::native;
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, what kind they
-/// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder.
+/// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder, of
+/// an input of yours into explain/ there.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
 pub struct Args {
     /// Explains what the model does with this text. [default: with sequences of the run's validation set]
-    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["text_file", "tokens"])]
+    #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// Reads the text from a file; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    #[arg(long, value_name = "FILE")]
     text_file: Option<PathBuf>,
     /// The text as ids, whatever the vocabulary, as "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
+    /// Where what is found of such an input goes; a folder that exists is replaced only if explain made it. [default:
+    /// explain/ in the run folder]
+    #[arg(long, value_name = "DIR", requires = "given", conflicts_with = "json")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
     /// Prints circuit.json, and writes no file.
@@ -40,7 +46,11 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let Run { folder, config, device } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let is_given = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
+    if is_given && !args.json {
+        check_output(&out, "explain")?;
+    }
     let explanation = match is_given {
         true => {
             let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
@@ -52,11 +62,21 @@ pub fn run(args: Args) -> Result<()> {
         print_json(&explanation);
         return Ok(());
     }
-    keep(&folder, &explanation)?;
     let pictures = circuit_pictures(&folder.name(), &explanation, &vocabulary);
-    let pictures = save_all(&pictures, &folder.plots(), &Style::default())?;
+    let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
+    let made = match is_given {
+        // The run's own circuit is that of its validation set.
+        true => write_output(&out, "explain", |folder| {
+            write_atomically(&folder.join("circuit.json"), &json_of(&explanation))?;
+            draw(folder).map(drop)
+        })?,
+        false => {
+            keep(&folder, &explanation)?;
+            draw(&folder.plots())?
+        }
+    };
     explanation.sentences.iter().for_each(|sentence| say(sentence));
-    pictures.iter().for_each(|path| say(&path.display().to_string()));
+    made.iter().for_each(|path| say(&path.display().to_string()));
     Ok(())
 }
 
@@ -76,8 +96,11 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Ex
 
 /// Writes `circuit.json`.
 pub(super) fn keep(folder: &RunFolder, explanation: &Explanation) -> Result<()> {
-    let json = serde_json::to_vec(explanation).expect("an explanation holds plain values");
-    write_atomically(&folder.circuit(), &json)
+    write_atomically(&folder.circuit(), &json_of(explanation))
+}
+
+fn json_of(explanation: &Explanation) -> Vec<u8> {
+    serde_json::to_vec(explanation).expect("an explanation holds plain values")
 }
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.

@@ -14,7 +14,7 @@ use super::run_folder::{Lock, RunFolder};
 use super::step::StepOutput;
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis::{examine, score_heads};
+use crate::analysis::{examine, score_heads, shown_head};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
@@ -50,9 +50,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let weights = checkpoint::weights(&self.folder, newest.state.step)?;
             write_atomically(&self.folder.model(), &weights)?;
         }
-        let summary = self.summary(ended);
-        let json = serde_json::to_vec_pretty(&summary).expect("a summary holds plain values");
-        write_atomically(&self.folder.summary(), &json)?;
+        let mut summary = self.summary(ended);
+        summary.write(&self.folder)?;
         // A run that only pauses is looked into when it ends.
         if let Some(best) = self.state.best.as_ref().filter(|_| ended != Ended::Paused) {
             let weights = WeightsFile::open_own(self.folder.model())?;
@@ -62,6 +61,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             self.watch.check()?;
             let json = serde_json::to_vec(&analysis).expect("an analysis holds plain values");
             write_atomically(&self.folder.analysis(), &json)?;
+            summary.heads_worth_most = analysis.heads.iter().map(|layer| shown_head(layer)).collect();
+            summary.write(&self.folder)?;
         }
         match diverged {
             None => Ok(Outcome { folder: self.folder, summary, lock }),

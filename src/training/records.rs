@@ -183,6 +183,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             seed: self.config.run.seed,
             ended,
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
+            heads_worth_most: Vec::new(),
             hashes: Hashes::of(&self.folder),
             warnings: self.warnings.clone(),
         }

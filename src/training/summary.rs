@@ -54,6 +54,9 @@ pub struct Summary {
     /// The step whose loss, gradient or weights were not finite, where the run diverged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged_step: Option<usize>,
+    /// For each layer the head of its best weights without which the loss rises most; empty until that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heads_worth_most: Vec<usize>,
     /// What its files held.
     #[serde(flatten)]
     pub hashes: Hashes,
@@ -104,6 +107,15 @@ impl Hashes {
 }
 
 impl Summary {
+    /// Writes it into the folder of its run.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, folder: &RunFolder) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).expect("a summary holds plain values");
+        write_atomically(&folder.summary(), &json)
+    }
+
     /// Reads the summary of a run.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {

@@ -97,6 +97,7 @@ mod testing {
             seed: 0,
             ended,
             diverged_step: None,
+            heads_worth_most: Vec::new(),
             hashes: Hashes::default(),
             warnings: Vec::new(),
         };

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use causal_attention::analysis::circuit::{Explanation, Input, Kind};
 use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -274,6 +275,12 @@ fn a_decoder_that_repeats_shows_its_induction_head() {
     let shown = &layer[shown_head(layer)];
     assert!(shown[Score::Ablation].unwrap() > 0.5, "without it the loss rises: {shown:?}");
     assert!(shown[Score::Induction].unwrap() > 0.7, "for it is the induction head: {shown:?}");
+    let circuit: Explanation = serde_json::from_slice(&read("circuit.json")).unwrap();
+    let induction = circuit.components.iter().find(|part| part.kinds.contains(&Kind::Induction));
+    let reader = induction.and_then(|part| Some([part.layer, part.head?]));
+    let by_key = circuit.edges.iter().find(|edge| Some(edge.to) == reader && edge.input == Input::Key);
+    let from = by_key.unwrap_or_else(|| panic!("{:?}", circuit.sentences)).from;
+    assert_eq!((reader.unwrap()[0], from[0]), (1, 0), "{:?}", circuit.sentences);
     let course = String::from_utf8(read("head_scores.csv")).unwrap();
     assert!(course.lines().count() > 8 * 12, "and how it came is kept");
 }
@@ -320,6 +327,17 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
         serde_json::from_str(&said(place.path(), &["explain", "run", "--tokens", "1 3 5 7 9", "--json"]))
             .unwrap();
     assert_eq!((&given["sequences"], &given["targets"]), (&1.into(), &4.into()));
+    said(place.path(), &["explain", "run", "--tokens", "1 3 5 7 9"]);
+    let beside: Value =
+        serde_json::from_slice(&fs::read(place.path().join("run/explain/circuit.json")).unwrap()).unwrap();
+    assert_eq!(beside, given);
+    let own = fs::read(place.path().join("run/circuit.json")).unwrap();
+    assert!(own == by_train, "an input leaves the run's own circuit alone");
+    let worth = summary(&place.path().join("run"))["heads_worth_most"].clone();
+    let analysis: Analysis =
+        serde_json::from_slice(&fs::read(place.path().join("run/analysis.json")).unwrap()).unwrap();
+    let expected: Vec<usize> = analysis.heads.iter().map(|layer| shown_head(layer)).collect();
+    assert_eq!(worth, serde_json::json!(expected));
 
     said(place.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
     fs::write(place.path().join("given.json"), given.to_string()).unwrap();

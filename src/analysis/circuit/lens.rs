@@ -96,7 +96,7 @@ pub fn attribute<B: ops::Backend>(
     contributions(model, pass, batch.targets.clone()).into_iter().map(summed).collect()
 }
 
-/// What each part adds to the logit of each target, `[batch, time]`; no site stands for all biases.
+/// What each part adds to the logit of each target, `[batch, time]`; no site stands for all biases, where there are some.
 pub fn contributions<B: ops::Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
@@ -106,16 +106,19 @@ pub fn contributions<B: ops::Backend>(
     let targets = targets.reshape([batch * time]);
     let rows = unembedding(model); // [vocab, d_model]
     let mut direction = (rows.clone().select(0, targets.clone()) - rows.mean_dim(0)).reshape(shape);
-    let mut biases = Tensor::zeros([batch, time], &pass.stream.device());
+    let mut biases = None;
+    let mut add = |more: Tensor<B, 2>| {
+        biases = Some(biases.take().unwrap_or_else(|| Tensor::zeros([batch, time], &more.device())) + more);
+    };
     if let Some(bias) = model.head.as_ref().and_then(|head| head.bias.as_ref()).map(|bias| bias.val()) {
-        biases = biases + (bias.clone().select(0, targets) - bias.mean()).reshape([batch, time]);
+        add((bias.clone().select(0, targets) - bias.mean()).reshape([batch, time]));
     }
     let along = |part: Tensor<B, 3>, direction: &Tensor<B, 3>| -> Tensor<B, 2> {
         (part * direction.clone()).sum_dim(2).squeeze_dim(2)
     };
     if let Some(norm) = &model.norm {
         if let Some(beta) = &norm.beta {
-            biases = biases + along(beta.val().unsqueeze(), &direction);
+            add(along(beta.val().unsqueeze(), &direction));
         }
         let centred = pass.stream.clone() - pass.stream.clone().mean_dim(2);
         let is_centred = norm.kind == NormKind::Layer;
@@ -133,10 +136,10 @@ pub fn contributions<B: ops::Backend>(
             parts.push((Some(site), along(pass.at(site), &direction)));
         }
         if let Some(bias) = &block.attention.output.bias {
-            biases = biases + along(bias.val().unsqueeze(), &direction);
+            add(along(bias.val().unsqueeze(), &direction));
         }
     }
-    parts.push((None, biases));
+    parts.extend(biases.map(|biases| (None, biases)));
     parts
 }
 
@@ -173,8 +176,9 @@ mod tests {
         let plain = ModelConfig { d_model: 20, heads: 5, head_bias: true, ..ModelConfig::default() };
         let rms = ModelConfig { norm_kind: NormKind::Rms, tie_embeddings: true, ..plain.clone() };
         let capped = ModelConfig { softcap: 3.0, embedding_norm: true, ..plain.clone() };
+        let no_bias = ModelConfig { bias: false, head_bias: false, ..plain.clone() };
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-        [plain, rms, capped]
+        [plain, rms, capped, no_bias]
             .into_iter()
             .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Stir))
     }
@@ -206,7 +210,8 @@ mod tests {
             let logits = logits.clone() - logits.mean_dim(2);
             let expected = floats(logits.gather(2, targets.clone().unsqueeze_dim(2)));
             let parts = contributions(model, &pass, targets);
-            assert_eq!(parts.len(), 1 + 2 * (5 + 1) + 1);
+            let has_biases = model.blocks[0].attention.output.bias.is_some();
+            assert_eq!(parts.len(), 1 + 2 * (5 + 1) + usize::from(has_biases), "no row of zeros");
             let sum =
                 floats(parts.into_iter().map(|(_, added)| added).reduce(|sum, part| sum + part).unwrap());
             let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
