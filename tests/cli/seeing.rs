@@ -112,14 +112,23 @@ fn text_of_a_vocabulary_is_never_markup() {
 }
 
 /// Types into the page of `run`, against what `inspect --json` says of the same input.
-fn type_into(folder: &Path, run: &str, tokens: &[u32], texts: &[&str], unknown: &str, has_tour: bool) {
-    let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    let inspected: Value =
-        serde_json::from_str(&said(folder, &["inspect", run, "--tokens", &ids, "--json", "--no-ablation"]))
-            .unwrap();
+fn type_into(
+    folder: &Path,
+    run: &str,
+    source: Option<&str>,
+    (ids, texts): (&str, &[&str]),
+    unknown: &str,
+    has_tour: bool,
+) {
+    let arguments = ["inspect", run, "--tokens", ids, "--json", "--no-ablation"];
+    let source_arguments = source.map(|source| ["--source", source]);
+    let arguments = [&arguments[..], source_arguments.as_ref().map_or(&[], |it| &it[..])].concat();
+    let inspected: Value = serde_json::from_str(&said(folder, &arguments)).unwrap();
+    // The token that an answer follows is no text.
+    let text = texts[usize::from(source.is_some())..].join(" ");
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
     let input = serde_json::json!({
-        "text": texts.join(" "), "tokens": tokens, "texts": texts, "unknown": unknown,
+        "text": text, "source": source, "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,
         "probabilities": probabilities, "has_tour": has_tour,
     });
     fs::write(folder.join("input.json"), input.to_string()).unwrap();
@@ -132,7 +141,7 @@ fn a_page_answers_what_is_typed_and_changed_in_it() {
     // A quarter of a second of training: the token before says much of the next one.
     let sets = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
     small_run(place.path(), &sets, "run");
-    type_into(place.path(), "run", &[1, 3, 5, 7, 9], &["1", "3", "5", "7", "9"], "<b>x", true);
+    type_into(place.path(), "run", None, ("1 3 5 7 9", &["1", "3", "5", "7", "9"]), "<b>x", true);
 }
 
 #[test]
@@ -146,7 +155,15 @@ fn what_is_typed_of_a_hostile_vocabulary_is_never_markup() {
         serde_json::from_slice(&fs::read(place.path().join("run/vocabulary.json")).unwrap()).unwrap();
     let symbols: Vec<&str> =
         vocabulary["symbols"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    type_into(place.path(), "run", &[1, 2, 3], &symbols[1..4], "<img/src=y>", false);
+    type_into(place.path(), "run", None, ("1 2 3", &symbols[1..4]), "<img/src=y>", false);
+}
+
+#[test]
+fn a_page_of_an_encoder_decoder_answers_a_typed_source() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
+    small_run(place.path(), &sets, "run");
+    type_into(place.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
 }
 
 #[test]

@@ -82,23 +82,28 @@ async function flow() {
     undone.push({ input, typing: false });
     next = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
     const { tokens } = input;
-    let mine = input;
+    let [mine, drawnAt] = [input, performance.now()];
     while (isFlowing && input === mine && input.tokens.length < tokens.length + 1000) {
       const id = drawnFrom(kept(next, sampling()));
       next = await live.append(id);
       if (input !== mine) break;
       input = mine = { ...input, ...written(id) };
-      for (const view of inputViews) view({ typing: false });
-      drawCandidates();
       // An answer ends with the token that it follows.
       if (id === begin()[0]) break;
-      await new Promise((resolve) => requestAnimationFrame(resolve));
+      // As many tokens as there is time for between two pictures.
+      if (performance.now() < drawnAt + 24) continue;
+      for (const view of inputViews) view({ typing: false });
+      drawCandidates();
+      // The picture is drawn before the task behind it.
+      await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+      drawnAt = performance.now();
     }
   } catch (error) {
     say(error.message, true);
   }
   isFlowing = false;
   markFlow();
+  for (const view of inputViews) view({ typing: false });
   await compute();
 }
 
