@@ -39,8 +39,8 @@ pub(crate) fn values(points: &[Point]) -> impl Iterator<Item = (f64, f64)> {
     points.iter().map(|point| (point.step as f64, point.value))
 }
 
-/// Fewer points than this are not smoothed: they can be followed one by one.
-const FEWEST_TO_SMOOTH: usize = 8;
+/// Fewer points than this, two windows of the shortest, are not smoothed: they can be followed one by one.
+const FEWEST_TO_SMOOTH: usize = 20;
 /// The window of smoothing as a share of all steps, and the least number of points in it.
 const WINDOW: f64 = 0.05;
 const LEAST_POINTS: f64 = 10.0;
@@ -127,7 +127,7 @@ mod tests {
         let points = course(20, |i| if i % 2 == 0 { 1.0 } else { 3.0 });
         let smoothed = smooth(&points, f64::INFINITY).unwrap().1;
         assert!(smoothed.iter().all(|point| (point.value - 2.0).abs() < 0.4), "{smoothed:?}");
-        assert_eq!(smooth(&points[..5], f64::INFINITY), None);
+        assert_eq!(smooth(&points[..19], f64::INFINITY), None);
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl RunFolder {
     /// Whether weights, vocabulary, samples, metrics, analysis and head scores are of one run.
     fn check_sizes(&self) -> Result<()> {
         let hashes = Hashes::read(self).unwrap_or_default();
+        let mut foreign = Vec::new();
         for (path, written, or) in [
             (self.vocabulary(), hashes.vocabulary_sha256, ""),
             (self.samples(), hashes.samples_sha256, ""),
@@ -120,7 +121,19 @@ impl RunFolder {
             (self.head_scores(), hashes.head_scores_sha256, ", or remove it"),
         ] {
             if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
-                return Err(Error::file(path, format!("{FOREIGN}{or}")));
+                foreign.push((path, or));
+            }
+        }
+        match &foreign[..] {
+            [] => {}
+            [(path, or)] => return Err(Error::file(path, format!("{FOREIGN}{or}"))),
+            [(first, _), (second, _), ..] => {
+                let names = [first, second].map(|path| path.file_name().unwrap_or_default().display());
+                let [first, second] = names;
+                let problem = format!(
+                    "does not belong to the {first} and {second} beside it: it is another run's. Copy this run's back"
+                );
+                return Err(Error::file(self.summary(), problem));
             }
         }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };

@@ -97,7 +97,14 @@ fn a_file_of_another_run_is_named_by_every_command_with_what_to_do() {
     let sets =
         [steps, "data.vocab=23", "model.heads=4", "model.layers=3", "data.length=30", "analysis.every=2"];
     let other = small_run(place.path(), &sets, "other");
-    let files = ["model.safetensors", "vocabulary.json", "samples.json", "analysis.json", "head_scores.csv"];
+    let files = [
+        "model.safetensors",
+        "vocabulary.json",
+        "samples.json",
+        "analysis.json",
+        "head_scores.csv",
+        "summary.json",
+    ];
     // Of the same shapes, but of other weights.
     let twin = small_run(place.path(), &[steps, "analysis.every=2", "run.seed=1"], "twin");
     let shorter = small_run(place.path(), &["training.steps=3", "analysis.every=2"], "shorter");
