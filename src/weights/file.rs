@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{DType, TensorData, bf16, f16};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
@@ -103,9 +103,14 @@ impl WeightsFile {
                     Dtype::BF16 => DType::BF16,
                     other => return Err(file.error(format!("`{name}` is {other:?}: floats are expected"))),
                 };
-                let data = floats(&file[place.clone()], dtype, &shape);
-                file.release(place.clone());
-                Ok(data)
+                let mut values = Vec::with_capacity(shape.iter().product());
+                // The file's own pages count as memory until they are given back.
+                for start in place.clone().step_by(PIECE) {
+                    let piece = start..(start + PIECE).min(place.end);
+                    widen(&file[piece.clone()], dtype, &mut values);
+                    file.release(piece);
+                }
+                Ok(TensorData::new(values, shape.clone()))
             })
         };
         let mut tensors: Vec<_> = file.tensors().into_iter().map(stored).collect();
@@ -173,14 +178,30 @@ impl fmt::Debug for LazyTensor {
     }
 }
 
-/// A tensor out of its bytes, in 32-bit floats.
+/// So much of a file is read at once: a multiple of a page and of every number's size.
+const PIECE: usize = 1 << 22;
+
+/// A tensor out of its bytes, in 32-bit floats, which a backend takes over without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
-    if dtype == DType::F32 {
-        // Aligned as floats are, a backend takes them over without a copy.
-        let floats: Vec<_> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-        return TensorData::new(floats, shape);
+    let mut values = Vec::with_capacity(shape.iter().product());
+    widen(bytes, dtype, &mut values);
+    TensorData::new(values, shape)
+}
+
+/// Adds the numbers that bytes hold, little-endian, in 32-bit floats.
+fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
+    match dtype {
+        DType::F64 => {
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32))
+        }
+        DType::F16 => {
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()))
+        }
+        DType::BF16 => {
+            values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()))
+        }
+        _ => values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes))),
     }
-    TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype).convert::<f32>()
 }
 
 /// The transpose of a matrix: from PyTorch's layout of a linear layer, `[out, in]`, to Burn's,
