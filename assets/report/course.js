@@ -17,7 +17,11 @@ loss.end = Math.max(1, lossSteps.at(-1) ?? 1, scoredSteps.at(-1) ?? 1, loss.dive
 let lossPlace = null;
 let historyPlace = null;
 
-/** The series of the loss chart, as the legend and the reading name them. */
+/**
+ * The series of the loss chart, as the legend and the reading name them.
+ *
+ * @returns {any[]}
+ */
 function lossSeries() {
   const noisy = loss.smoothed.x.length > 0;
   return [
@@ -83,7 +87,7 @@ function drawHistory() {
   if (courseScores.length === 0) return;
   const score = about(state.score);
   const chosen = ({ layer, head }) => layer === state.layer && head === state.head;
-  const ordered = [...allHeads].sort((a, b) => chosen(a) - chosen(b));
+  const ordered = [...allHeads].sort((a, b) => Number(chosen(a)) - Number(chosen(b)));
   const curves = ordered.map((place) => ({
     x: scoredSteps,
     y: history.map(({ heads }) => heads[place.layer][place.head][score.key]),

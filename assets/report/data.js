@@ -1,6 +1,11 @@
 // The data as the program embedded them, and how tokens and numbers read.
 
-/** The element of an id. */
+/**
+ * The element of an id.
+ *
+ * @param {string} id
+ * @returns {any}
+ */
 const at = (id) => document.getElementById(id);
 
 /** The data of the page: JSON as it stands, or a length, so much JSON and bytes, all deflated. */

@@ -5,7 +5,7 @@ function sortedHeads() {
   if (!about(state.sort)) return allHeads;
   const value = ({ layer, head }) => data.heads[layer][head][state.sort];
   const order = (a, b) => {
-    if (value(a) === null || value(b) === null) return (value(a) === null) - (value(b) === null);
+    if (value(a) === null || value(b) === null) return Number(value(a) === null) - Number(value(b) === null);
     return state.ascending ? value(a) - value(b) : value(b) - value(a);
   };
   return [...allHeads].sort((a, b) => order(a, b) || a.layer - b.layer || a.head - b.head);
@@ -62,7 +62,7 @@ function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
   at("measured").replaceChildren(`Measured on ${data.measured_on}. A heading sorts, here and above; once more, the other way round.`);
   // The button that was pressed is made anew: it keeps the focus.
-  const focused = document.activeElement?.closest("#scores button")?.dataset;
+  const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {
     const sorted = score.key !== state.sort ? "none" : state.ascending ? "ascending" : "descending";
     const button = element("button", { type: "button", title: score.meaning, "data-score": score.key }, score.name);

@@ -49,7 +49,11 @@ const state = {
   difference: false, // whether maps show what changes made of them
 };
 
-/** What is drawn again when a part of the state changes, in this order. */
+/**
+ * What is drawn again when a part of the state changes, in this order.
+ *
+ * @type {[string[], () => void][]}
+ */
 const views = [
   [["theme", "size"], drawLoss],
   [["theme", "size", "step"], readLoss],
@@ -65,7 +69,11 @@ const views = [
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
 
-/** The same for what shows maps; a sample without them is passed by. */
+/**
+ * The same for what shows maps; a sample without them is passed by.
+ *
+ * @type {[string[], () => void][]}
+ */
 const mapViews = [
   [["sample", "kind", "difference"], drawThumbnails],
   [["sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
@@ -96,6 +104,7 @@ function update(changes) {
 }
 
 function draw(changed) {
+  /** @param {[string[], () => void]} view */
   const touched = ([parts]) => parts.some((part) => changed.includes(part));
   for (const [, view] of views.filter(touched)) view();
   if (maps().bin > 0) for (const [, view] of mapViews.filter(touched)) view();

@@ -3,21 +3,25 @@
 /** The keys and values of the places that were read, `[time, key_heads * d_head]`, which grow as it is read on. */
 class Cache {
   constructor(width) {
-    Object.assign(this, { width, time: 0, keys: new Float64Array(0), values: new Float64Array(0) });
+    this.width = width;
+    this.time = 0;
+    /** @type {Float64Array} */
+    this.keys = new Float64Array(0);
+    /** @type {Float64Array} */
+    this.values = new Float64Array(0);
   }
 
   /** Makes room for `time` places more. */
   grow(time) {
     const needed = (this.time + time) * this.width;
     if (needed <= this.keys.length) return;
-    for (const part of ["keys", "values"]) {
-      const larger = new Float64Array(Math.max(needed, 2 * this.keys.length, 64 * this.width));
-      larger.set(this[part]);
-      this[part === "keys" ? "largerKeys" : "largerValues"] = larger;
-    }
-    [this.keys, this.values] = [this.largerKeys, this.largerValues];
-    delete this.largerKeys;
-    delete this.largerValues;
+    const larger = (part) => {
+      const room = new Float64Array(Math.max(needed, 2 * part.length, 64 * this.width));
+      room.set(part);
+      return room;
+    };
+    this.keys = larger(this.keys);
+    this.values = larger(this.values);
   }
 }
 
@@ -28,7 +32,9 @@ class Heads {
    * @param {number} keyHeads heads of keys and values, each shared by a group of query heads
    */
   constructor(config, keyHeads) {
-    Object.assign(this, { heads: config.heads, width: config.d_head, keyHeads });
+    this.heads = config.heads;
+    this.width = config.d_head;
+    this.keyHeads = keyHeads;
   }
 
   /**
@@ -37,8 +43,8 @@ class Heads {
    * @param {Float64Array} queries their rows, of `stride` numbers each, begin with the queries of all heads
    * @param {Cache} cache keys and values
    * @param {boolean} isCausal whether a query sees no key behind its own place, which is the last in the cache
-   * @param {?function(number, number): number} bias see `NoPosition.bias`
-   * @param {Changes} changes
+   * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
+   * @param {{of: (head: number) => {strength: (place: number) => number, frozen: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives a map of each head, `[time, keys]`
    * @returns {Float64Array} `[time, heads * d_head]`
    */
@@ -94,7 +100,10 @@ class SelfAttention {
     this.qkv = Linear.stored(weights, `${name}.qkv`);
     this.output = Linear.stored(weights, `${name}.output`);
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon);
-    Object.assign(this, { queryNorm: norm("query_norm"), keyNorm: norm("key_norm"), position, isCausal });
+    this.queryNorm = norm("query_norm");
+    this.keyNorm = norm("key_norm");
+    this.position = position;
+    this.isCausal = isCausal;
     this.heads = new Heads(config, config.key_value_heads);
   }
 
@@ -127,14 +136,20 @@ class SelfAttention {
 /** Attention of a decoder over what its encoder read. */
 class CrossAttention {
   constructor(weights, name, config) {
-    for (const part of ["query", "key", "value", "output"]) this[part] = Linear.stored(weights, `${name}.${part}`);
+    this.query = Linear.stored(weights, `${name}.query`);
+    this.key = Linear.stored(weights, `${name}.key`);
+    this.value = Linear.stored(weights, `${name}.value`);
+    this.output = Linear.stored(weights, `${name}.output`);
     this.heads = new Heads(config, config.heads);
   }
 
   /** Keys and values of a memory, `[time, d_model]`. */
   project(memory, time) {
     const cache = new Cache(this.key.outputs);
-    return Object.assign(cache, { keys: this.key.forward(memory, time), values: this.value.forward(memory, time), time });
+    cache.keys = this.key.forward(memory, time);
+    cache.values = this.value.forward(memory, time);
+    cache.time = time;
+    return cache;
   }
 
   forward(input, time, start, cache, changes, maps) {

@@ -3,7 +3,7 @@
 /** The changes of one layer and kind of attention. */
 class Changes {
   /**
-   * @param {object} interventions `heads` and `frozen`, as the page's help says
+   * @param {any} interventions `heads` and `frozen`, as the page's help says
    * @param {"decoder" | "cross" | "encoder"} kind
    * @param {number} layer
    */

@@ -9,7 +9,10 @@ class Linear {
    * @param {number} outputs
    */
   constructor(rows, bias, inputs, outputs) {
-    Object.assign(this, { rows, bias, inputs, outputs });
+    this.rows = rows;
+    this.bias = bias;
+    this.inputs = inputs;
+    this.outputs = outputs;
   }
 
   /** A layer as the program stores it: its weight is `[inputs, outputs]`. */

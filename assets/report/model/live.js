@@ -107,4 +107,4 @@ class ScriptedModel {
   }
 }
 
-if (live) window.model = new ScriptedModel();
+if (live) Object.assign(window, { model: new ScriptedModel() });

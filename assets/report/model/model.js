@@ -107,7 +107,7 @@ class Stack {
   }
 
   newLayers() {
-    return this.blocks.map((block) => ({ cache: block.attention.newCache() }));
+    return this.blocks.map((block) => ({ cache: block.attention.newCache(), memory: null }));
   }
 }
 
@@ -128,18 +128,22 @@ class OneLayer {
   }
 
   newLayers() {
-    return [{ cache: this.attention.newCache() }];
+    return [{ cache: this.attention.newCache(), memory: null }];
   }
 }
 
 /** What a run trained, as the page computes with it. */
 class Model {
-  /** @param {object} description `config`, `sizes`, `tensors`, `precision`; `bytes` their numbers */
+  /**
+   * @param {{config: any, sizes: any, tensors: {name: string, shape: number[]}[], precision: "f32" | "f16"}} description
+   * @param {Uint8Array} bytes the numbers of the tensors
+   */
   constructor(description, bytes) {
     const weights = new Weights(description.tensors, bytes, description.precision);
     this.config = description.config;
     this.sizes = description.sizes;
     const isOneLayer = this.config.architecture === "one_layer";
+    /** @type {any} */
     this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, true);
     this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, false) : null;
     const { values, shape: [vocab, width] } = this.stack.table;
@@ -149,12 +153,12 @@ class Model {
   /** Caches for a text that begins; of an encoder-decoder with its reading of the source. */
   begin(source, interventions, maps) {
     const layers = this.stack.newLayers();
-    const changes = layers.map((_, layer) => ["decoder", "cross"].map((kind) => new Changes(interventions, kind, layer)));
+    const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer)]);
     if (this.encoder) {
       const ofEncoder = this.encoder.newLayers();
       const there = ofEncoder.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
       const read = this.encoder.forward(source, ofEncoder, there, maps && [maps]);
-      layers.forEach((layer, at) => { layer.memory = this.stack.blocks[at].cross.project(read, source.length); });
+      this.stack.blocks.forEach((block, at) => { layers[at].memory = block.cross.project(read, source.length); });
     }
     return { layers, changes };
   }
@@ -185,7 +189,12 @@ class Model {
 /** A text token by token: what was read is kept, and where the context ends its later half is read again. */
 class Writer {
   constructor(model, tokens, { layers, changes }) {
-    Object.assign(this, { model, layers, changes, tokens: [...tokens], first: 0, unread: 0 });
+    this.model = model;
+    this.layers = layers;
+    this.changes = changes;
+    this.tokens = [...tokens];
+    this.first = 0;
+    this.unread = 0;
     // A prompt beyond the context is read whole, where its positions do not end.
     this.context = Math.max(model.sizes.context, tokens.length);
   }

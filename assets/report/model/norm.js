@@ -2,11 +2,24 @@
 
 /** Layer norm, or with `isRms` the RMS norm: the root mean square alone is divided by, and no mean taken off. */
 class Norm {
+  /**
+   * @param {Float64Array} gamma gains
+   * @param {Float64Array | null} beta shifts, which an RMS norm has not
+   * @param {boolean} isRms
+   * @param {number} epsilon what is added to the variance or the mean square
+   */
+  constructor(gamma, beta, isRms, epsilon) {
+    this.gamma = gamma;
+    this.beta = beta;
+    this.isRms = isRms;
+    this.epsilon = epsilon;
+  }
+
   /** A norm as the program stores it; null where there is none of this name. */
   static stored(weights, name, isRms, epsilon) {
     const gamma = weights.optional(`${name}.gamma`)?.values;
     if (!gamma) return null;
-    return Object.assign(new Norm(), { gamma, beta: weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon });
+    return new Norm(gamma, weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon);
   }
 
   /** The norm of each `[.., width]` of the input. */

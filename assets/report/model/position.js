@@ -11,7 +11,11 @@ class NoPosition {
   /** Turns a head's query or key, `width` numbers from `from` on, by its place. */
   turn(_numbers, _from, _width, _place) {}
 
-  /** What is added to the score of a key that lies `back` places before the query; null for nothing. */
+  /**
+   * What is added to the score of a key that lies `back` places before the query; null for nothing.
+   *
+   * @type {((head: number, back: number) => number) | null}
+   */
   bias = null;
 }
 

@@ -2,7 +2,7 @@
 
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
-  /** @param {{kind: string, tokens: string[], pieces?: string[], merges?: [string, string][], special?: [string, number][]}} stored */
+  /** @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored the latter of byte pairs alone */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;
