@@ -23,7 +23,7 @@ thread_local! {
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Seeds all that is drawn on a device by this thread: by the backend's generator, and by [`next_seed`].
+/// Seeds all that is drawn on a device by this thread: by the backend's generator, and for masks that are drawn twice.
 pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
     SEED.set(seed);
     B::seed(device, seed);
