@@ -62,6 +62,7 @@ pub mod analysis;
 pub mod attention;
 pub mod backend;
 pub mod cli;
+pub mod comparison;
 pub mod config;
 pub mod data;
 pub mod error;

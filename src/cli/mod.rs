@@ -13,6 +13,7 @@ mod input;
 mod inspect;
 mod plot;
 mod report;
+mod runs;
 mod score;
 mod signals;
 mod train;
@@ -46,6 +47,7 @@ enum Command {
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Report(report::Args),
+    Runs(runs::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Config(config::Args),
@@ -147,6 +149,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Evaluate(args) => evaluate::run(args)?,
         Command::Plot(args) => plot::run(args)?,
         Command::Report(args) => report::run(args)?,
+        Command::Runs(args) => runs::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
         Command::Data(args) => data::run(args)?,
         Command::Config(args) => config::run(args),

@@ -1,0 +1,119 @@
+//! `runs`: the runs of a folder beside each other.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::comparison::{Listed, list};
+use crate::error::{Error, Result};
+use crate::terminal::{counted, fixed, print_json, say, thousands, warn};
+use crate::training::RUNS;
+
+/// List runs and studies beside each other.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Folders of runs, or runs. [default: runs]
+    #[arg(value_name = "FOLDER")]
+    folders: Vec<PathBuf>,
+    /// Sorts by a key of the list as --json names it, or of the config, as model.heads.
+    #[arg(long, value_name = "KEY", default_value = "name")]
+    sort: String,
+    /// Lists those alone whose key has this value, as --filter data=sort or --filter model.heads=4; may be repeated.
+    #[arg(long = "filter", value_name = "KEY=VALUE")]
+    filters: Vec<String>,
+    /// Prints JSON: a list of all that is known of each.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let filter = |text: &String| match text.split_once('=') {
+        Some((key, value)) => Ok((key.trim().to_string(), value.trim().to_string())),
+        None => {
+            Err(Error::Input(format!("--filter {text}: write a key and its value, as --filter data=sort")))
+        }
+    };
+    let filters = args.filters.iter().map(filter).collect::<Result<Vec<_>>>()?;
+    let folders = match args.folders.is_empty() {
+        true => vec![PathBuf::from(RUNS)],
+        false => args.folders,
+    };
+    let found = list(&folders, &filters, &args.sort)?;
+    for error in &found.damaged {
+        warn(&format!("warning: passed by: {error}"));
+    }
+    if args.json {
+        print_json(&found.runs);
+    } else if found.runs.is_empty() {
+        let places: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        let which = if filters.is_empty() { "" } else { " that --filter lets pass" };
+        return Err(Error::Input(format!(
+            "there are no runs{which} in {}: train makes them",
+            places.join(", ")
+        )));
+    } else {
+        print_table(&found.runs);
+    }
+    Ok(())
+}
+
+/// The columns of the table, and whether their values stand at the right.
+const COLUMNS: [(&str, bool); 9] = [
+    ("run", false),
+    ("data", false),
+    ("model", false),
+    ("parameters", true),
+    ("loss", true),
+    ("above floor", true),
+    ("tokens/s", true),
+    ("ended", false),
+    ("when", true),
+];
+
+fn print_table(runs: &[Listed]) {
+    let names = COLUMNS.map(|(name, _)| name.to_string());
+    let rows: Vec<_> = std::iter::once(names).chain(runs.iter().map(cells)).collect();
+    let widths: [usize; COLUMNS.len()] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in rows {
+        let cells =
+            row.into_iter().zip(widths).zip(COLUMNS).map(|((cell, width), (_, is_right))| match is_right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+        say(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+fn cells(run: &Listed) -> [String; COLUMNS.len()] {
+    let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
+    let count = |count: Option<f64>| count.map_or_else(String::new, thousands);
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let ended = match run.trials {
+        Some(trials) => format!("study of {}", counted(trials, "trial")),
+        None => run.ended.replace('_', " "),
+    };
+    [
+        run.name.clone(),
+        text(&run.data),
+        text(&run.model),
+        count(run.parameters.map(|count| count as f64)),
+        nats(run.best_valid_loss),
+        nats(run.above_floor),
+        count(run.tokens_per_second),
+        ended,
+        run.changed.map_or_else(String::new, ago),
+    ]
+}
+
+/// How long ago a time was, in the largest unit that fits.
+fn ago(seconds: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let past = now.saturating_sub(seconds) as usize;
+    match past {
+        0..60 => "just now".to_string(),
+        60..3_600 => format!("{} ago", counted(past / 60, "minute")),
+        3_600..86_400 => format!("{} ago", counted(past / 3_600, "hour")),
+        _ => format!("{} ago", counted(past / 86_400, "day")),
+    }
+}

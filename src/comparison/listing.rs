@@ -1,0 +1,270 @@
+//! The runs and studies below folders, each by what its config and its summary say.
+//!
+//! A folder may hold thousands, of every version of this program and in every state: keys are read one by one, and what
+//! a folder lacks is left out.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::files::{Text, read_json};
+use crate::training::RunFolder;
+
+/// A run, or a study with its best run. Losses are in nats per token; what is not known is none.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Listed {
+    /// The name of its folder.
+    pub name: String,
+    /// The folder.
+    pub path: PathBuf,
+    /// Whether it is a study of several runs, and of how many.
+    pub trials: Option<usize>,
+    /// What it learned: a task, or the name of a file.
+    pub data: Option<String>,
+    /// The architecture, the number of its layers and their width.
+    pub model: Option<String>,
+    /// Number of trained parameters.
+    pub parameters: Option<u64>,
+    /// The lowest validation loss; of a study that of its best run.
+    pub best_valid_loss: Option<f64>,
+    /// What the optimal predictor would lose.
+    pub floor: Option<f64>,
+    /// By how much the loss lies above that.
+    pub above_floor: Option<f64>,
+    /// Steps done.
+    pub steps: Option<u64>,
+    /// Targets trained on in a second.
+    pub tokens_per_second: Option<f64>,
+    /// The backend that computed.
+    pub backend: Option<String>,
+    /// The seed.
+    pub seed: Option<u64>,
+    /// How it ended; "unfinished" while it has no summary, "imported" where it was not trained.
+    pub ended: String,
+    /// When its folder was last written to, in seconds since 1970.
+    pub changed: Option<u64>,
+    /// Every key of its config, by section.
+    #[serde(skip)]
+    config: toml::Table,
+}
+
+/// Runs in order, and why folders among them were passed by.
+#[derive(Debug, Default)]
+pub struct Sorted {
+    /// Those that were found.
+    pub runs: Vec<Listed>,
+    /// What is wrong with a folder, one a line.
+    pub damaged: Vec<Error>,
+}
+
+/// The runs and studies that `folders` are or hold, one level deep, that `filters` (a key and its value) let pass, by
+/// the value of `sort`, those without one last. Keys are those of [`Listed`], or of a config, as `model.heads`.
+///
+/// # Errors
+/// If a folder is none, or no run has one of the keys.
+pub fn list(folders: &[PathBuf], filters: &[(String, String)], sort: &str) -> Result<Sorted> {
+    let mut places = Vec::new();
+    for folder in folders {
+        if is_run(folder) {
+            places.push(folder.clone());
+            continue;
+        }
+        let entries = fs::read_dir(folder).map_err(|error| Error::io("list", folder, error))?;
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        places.extend(paths.filter(|path| is_run(path)));
+    }
+    places.sort();
+    places.dedup();
+    let read: Vec<Result<Listed>> = places.par_iter().map(|path| Listed::read(path)).collect();
+    let mut sorted = Sorted::default();
+    for read in read {
+        match read {
+            Ok(listed) => sorted.runs.push(listed),
+            Err(error) => sorted.damaged.push(error),
+        }
+    }
+    for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
+        if !sorted.runs.is_empty() && sorted.runs.iter().all(|run| run.value(key).is_none()) {
+            let own = Listed::default().keys().join(", ");
+            return Err(Error::Input(format!(
+                "no run here has a key `{key}`: it must be one of {own}, or a key of the config, as model.heads"
+            )));
+        }
+    }
+    sorted.runs.retain(|run| {
+        filters.iter().all(|(key, wanted)| run.value(key).is_some_and(|value| is_meant(&value, wanted)))
+    });
+    sorted.runs.sort_by(|a, b| order(a.value(sort), b.value(sort)));
+    Ok(sorted)
+}
+
+/// Whether a folder is a run's or a study's.
+fn is_run(path: &Path) -> bool {
+    let has = |name: &str| path.join(name).exists();
+    has("config.toml") && (has("summary.json") || has("checkpoints") || has("trials"))
+}
+
+/// Whether a value is the one that was typed: numbers by what they are worth, others as they are written.
+fn is_meant(value: &Value, wanted: &str) -> bool {
+    match (value.as_f64(), wanted.parse::<f64>()) {
+        (Some(value), Ok(wanted)) => value == wanted,
+        _ => value.as_str().map_or_else(|| value.to_string(), str::to_string) == wanted,
+    }
+}
+
+/// Numbers by size, texts by letters; what is missing comes last.
+fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
+    let (Some(a), Some(b)) = (&a, &b) else { return a.is_none().cmp(&b.is_none()) };
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        _ => a.to_string().cmp(&b.to_string()),
+    }
+}
+
+impl Listed {
+    fn read(path: &Path) -> Result<Self> {
+        let folder = RunFolder::at(path);
+        let place = folder.config();
+        let config: toml::Table = Text::open(&place)?
+            .whole()?
+            .parse()
+            .map_err(|error: toml::de::Error| Error::file(&place, error.message().to_string()))?;
+        let trials = path.join("trials");
+        let is_study = trials.is_dir();
+        let summary: Value = match folder.summary().is_file() {
+            true => read_json(&folder.summary(), "how a run ended")?,
+            false => Value::Null,
+        };
+        let number = |key: &str| summary[key].as_f64();
+        let text = |key: &str| summary[key].as_str().map(str::to_string);
+        let (mut best, mut floor, mut count) = (number("best_valid_loss"), number("floor"), None);
+        if is_study {
+            let runs = list(&[trials], &[], "name")?.runs;
+            count = Some(runs.len());
+            let losses = runs.iter().filter_map(|run| run.best_valid_loss);
+            (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.floor));
+        }
+        let ended = match () {
+            () if is_study => "study".to_string(),
+            () if summary.is_null() => "unfinished".to_string(),
+            () => text("ended").unwrap_or_else(|| "imported".to_string()),
+        };
+        let written = [folder.summary(), folder.metrics(), place]
+            .into_iter()
+            .find_map(|path| fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+        Ok(Self {
+            name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+            path: path.to_path_buf(),
+            trials: count,
+            data: data(&config),
+            model: model(&config),
+            parameters: summary["parameters"].as_u64(),
+            best_valid_loss: best,
+            floor,
+            above_floor: best.zip(floor).map(|(best, floor)| best - floor),
+            steps: summary["steps"].as_u64(),
+            tokens_per_second: number("tokens_per_second"),
+            backend: text("backend"),
+            seed: summary["seed"].as_u64(),
+            ended,
+            changed: written.map(|since| since.as_secs()),
+            config,
+        })
+    }
+
+    /// The value of a key; none where it has none.
+    fn value(&self, key: &str) -> Option<Value> {
+        let own = serde_json::to_value(self).ok()?.get(key).filter(|value| !value.is_null()).cloned();
+        own.or_else(|| {
+            let (section, key) = key.split_once('.')?;
+            serde_json::to_value(self.config.get(section)?.get(key)?).ok()
+        })
+    }
+
+    /// The names of its keys.
+    fn keys(&self) -> Vec<String> {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+    }
+}
+
+/// The task that a config draws from, or the name of the file that it reads.
+fn data(config: &toml::Table) -> Option<String> {
+    let section = config.get("data")?;
+    let path = section.get("path").and_then(toml::Value::as_str).filter(|path| !path.is_empty());
+    match path {
+        Some(path) => Some(Path::new(path).file_name()?.to_string_lossy().into_owned()),
+        None => section.get("task")?.as_str().map(str::to_string),
+    }
+}
+
+/// A model in few words, as "decoder, 2 x 64".
+fn model(config: &toml::Table) -> Option<String> {
+    let section = config.get("model")?;
+    let size = |key: &str| section.get(key)?.as_integer();
+    let architecture = section.get("architecture")?.as_str()?.replace('_', "-");
+    let layers = if architecture == "one-layer" { 1 } else { size("layers")? };
+    Some(format!("{architecture}, {layers} x {}", size("d_model")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run's folder with a config and a summary.
+    fn run(place: &Path, name: &str, config: &str, summary: Option<Value>) {
+        let folder = place.join(name);
+        fs::create_dir_all(folder.join("checkpoints")).unwrap();
+        fs::write(folder.join("config.toml"), config).unwrap();
+        if let Some(summary) = summary {
+            fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
+        }
+    }
+
+    fn config(heads: usize) -> String {
+        format!(
+            "[data]\ntask = \"sort\"\npath = \"\"\n[model]\narchitecture = \"decoder\"\nlayers = 2\nd_model = 64\nheads = {heads}\n"
+        )
+    }
+
+    #[test]
+    fn runs_come_in_the_order_and_with_the_values_that_were_asked_for() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let summary =
+            |loss: f64| Some(json!({"best_valid_loss": loss, "floor": 1.0, "ended": "completed", "seed": 3}));
+        run(place, "a", &config(4), summary(1.5));
+        run(place, "b", &config(2), summary(1.25));
+        run(place, "c", &config(4), None);
+        run(&place.join("d/trials"), "000", &config(4), summary(1.75));
+        fs::write(place.join("d/config.toml"), config(8)).unwrap();
+        fs::create_dir(place.join("none")).unwrap();
+        run(place, "e", "[data\n", summary(0.5));
+        let all = [place.to_path_buf()];
+        let names = |filters: &[(&str, &str)], sort: &str| {
+            let filters: Vec<_> =
+                filters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            let sorted = list(&all, &filters, sort).unwrap();
+            assert_eq!(sorted.damaged.len(), 1);
+            sorted.runs.into_iter().map(|run| run.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[], "name"), ["a", "b", "c", "d"]);
+        assert_eq!(names(&[], "best_valid_loss"), ["b", "a", "d", "c"]);
+        assert_eq!(names(&[("model.heads", "4")], "above_floor"), ["a", "c"]);
+        assert_eq!(names(&[("model.heads", "4.0"), ("ended", "completed")], "name"), ["a"]);
+        let runs = list(&all, &[], "name").unwrap().runs;
+        assert_eq!((runs[0].above_floor, runs[0].model.as_deref()), (Some(0.5), Some("decoder, 2 x 64")));
+        assert_eq!((runs[2].ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
+        assert_eq!((runs[3].trials, runs[3].best_valid_loss), (Some(1), Some(1.75)));
+        let said = list(&all, &[("model.hed".into(), "4".into())], "name").unwrap_err().to_string();
+        assert!(said.contains("`model.hed`") && said.contains("best_valid_loss"), "{said}");
+    }
+}
