@@ -21,7 +21,7 @@ const unpacked = new Map();
 function maps(sample = state.sample, kind = state.kind) {
   const name = `${sample} ${kind}`;
   if (!unpacked.has(name)) {
-    const { start, bin, causal } = data.maps[sample].find((maps) => maps.kind === kind);
+    const { start, bin, causal } = data.maps[sample].find((maps) => maps.kind === kind) ?? { start: 0, bin: 0, causal: false };
     const [queries, keys] = KINDS[kind].sides.map((side) => (bin > 0 ? places(data.readings[sample][side], bin) : []));
     const size = causal ? (queries.length * (queries.length + 1)) / 2 : queries.length * keys.length;
     const before = data.layers.map((_, layer) => data.layers.slice(0, layer).reduce((sum, heads) => sum + heads, 0));
@@ -106,9 +106,8 @@ function differencePalette() {
 }
 
 /** A head's map as a picture of one pixel a cell, transparent where a query sees nothing. */
-function mapImage(layer, head) {
-  const shown = maps();
-  const difference = isDifference() ? differencePalette() : null;
+function mapImage(layer, head, shown = maps()) {
+  const difference = shown === maps() && isDifference() ? differencePalette() : null;
   const finest = (palette.length - 1) / scaleTop(shown);
   const [width, height] = [shown.keys.length, shown.queries.length];
   const image = new ImageData(width, height);

@@ -20,6 +20,9 @@
 //   `data-position`, `data-after`, `data-truth`, `data-truth-probability`, `data-predicted`,
 //   `data-probability`.
 //
+// - `#film-step`, `#film-play` and `#film-strip > button`: a step of the run each, with `data-frame` and `data-sample`, the
+//   last one the end; `#film-reading` with `data-frame`, -1 where another sequence is shown.
+//
 // Where the model is in the page (`live/`):
 //
 // - `#input-text`, `#input-source`, `#as-ids`, `#draw-another`; `#chips > [data-index]` with `data-token` and `data-id`,
@@ -65,6 +68,8 @@ const views = [
   [["sample", "position"], readPrediction],
   [["layer", "head", "kind"], drawChosen],
   [["sort", "ascending", "layer", "head"], drawScoreTable],
+  [["theme", "kind", "layer", "head"], drawFilm],
+  [["sample"], markFilm],
   [["sample", "position"], () => live && markChip()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
@@ -202,6 +207,7 @@ if (maps().bin > 0) {
 
 drawSummary();
 startCourse();
+startFilm();
 startControls();
 startMatrix();
 startTokens();

@@ -12,6 +12,7 @@
 //! | `free_running` | one of them continued by the model itself |
 //! | `examination` | all of it for the best weights of a run: `analysis.json` |
 //! | `head_history` | the scores along a run: `head_scores.csv` |
+//! | `snapshots` | one of the sequences at some steps of a run: `snapshots.jsonl` |
 
 pub mod ablation;
 pub mod circuit;
@@ -21,6 +22,7 @@ mod head;
 mod head_history;
 mod sample;
 mod score;
+mod snapshots;
 mod view;
 
 pub use examination::{Analysis, examine, look_at, score_heads};
@@ -29,4 +31,5 @@ pub use head::HeadTallies;
 pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MOST_WEIGHTS, Sample};
 pub use score::{About, HeadScores, Score, shown_head};
+pub use snapshots::{Snapshot, Snapshots, is_taken, watched};
 pub use view::{AttentionKind, View};

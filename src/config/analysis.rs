@@ -24,13 +24,16 @@ pub struct AnalysisConfig {
     /// Steps between scorings of the heads along the run; 0 for none: each costs as many forward passes
     /// as there are sequences.
     pub every: usize,
+    /// Steps of the run at which the sequence of the pictures is looked at, so that the page can replay how heads form,
+    /// evenly spaced in their logarithm; 0 for none. 12: as many as stand side by side.
+    pub snapshots: usize,
     /// Whether a run is explained at its end, as `explain` does, which takes some seconds, on slow devices minutes.
     pub circuit: bool,
 }
 
 impl Default for AnalysisConfig {
     fn default() -> Self {
-        Self { samples: 8, sequences: 128, every: 0, sample: 0, head: None, circuit: true }
+        Self { samples: 8, sequences: 128, every: 0, snapshots: 12, sample: 0, head: None, circuit: true }
     }
 }
 
@@ -38,6 +41,7 @@ impl AnalysisConfig {
     /// Checks the keys, for a model with `heads` heads a layer.
     pub fn check(&self, heads: usize) -> Result<()> {
         Error::check_range("analysis.samples", self.samples, 1, 1_000)?;
+        Error::check_range("analysis.snapshots", self.snapshots, 0, 100)?;
         Error::check_range("analysis.sequences", self.sequences, 1, MOST_STEPS)?;
         for (key, number, of, count) in [
             ("analysis.sample", self.sample, "analysis.samples", self.samples),

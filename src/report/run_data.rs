@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use super::draw::{Picture, Style};
 use super::loss::LossCurve;
 use super::page::{self, MOST_STARTS, Page};
-use super::reading::Reading;
+use super::reading::{Reading, Target, TokenProbability};
 use super::{circuit, formation, generated, gradients, positions};
 use crate::analysis::circuit::Explanation;
-use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, View};
+use crate::analysis::{Analysis, FreeRunning, HeadHistory, HeadTallies, Sample, Snapshot, Snapshots, View};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
@@ -89,7 +89,9 @@ impl RunData {
         let what = "the circuit of a run; `explain` makes it anew where it is removed";
         let circuit: Option<Explanation> =
             path.exists().then(|| files::read_json(&path, what)).transpose()?;
+        let film = film(&Snapshots::open(&folder.snapshots(), usize::MAX)?, &readings[shown], &vocabulary);
         let page = Page {
+            film,
             summary: page::summary(&summary),
             circuit: circuit.as_ref().map(page::Circuit::from),
             loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &summary) },
@@ -151,6 +153,34 @@ impl RunData {
 pub fn save_all(pictures: &[Picture], folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
     files::create(folder)?;
     pictures.iter().map(|picture| picture.save(folder, style)).collect()
+}
+
+/// What the model did with a sequence along its run, as readings of the sequence; those that do not fit it are left
+/// out.
+fn film(snapshots: &Snapshots, reading: &Reading, vocabulary: &Vocabulary) -> Vec<(usize, Reading)> {
+    let source = reading.source.as_ref().map_or(0, Vec::len);
+    let known = |id: u32| (id as usize) < vocabulary.size();
+    let frame = |snapshot: &Snapshot| {
+        let Snapshot { step, likeliest, truth, .. } = snapshot;
+        let fits = truth.len() <= reading.inputs.len() && likeliest.iter().all(|&(id, _)| known(id));
+        let view = snapshot.view(&reading.view, source).filter(|_| fits)?;
+        let targets = reading.targets.iter().zip(truth);
+        let targets = targets.map(|(target, &probability)| {
+            let target = target.clone()?;
+            Some(Target { probability, ..target })
+        });
+        let named = |&(id, probability)| vec![TokenProbability { token: vocabulary.token(id), probability }];
+        let seen = Reading {
+            sequence: format!("{} after {}", reading.sequence, counted(*step, "step")),
+            source: reading.source.clone(),
+            inputs: reading.inputs[..truth.len()].to_vec(),
+            targets: targets.collect(),
+            likeliest: likeliest.iter().map(named).collect(),
+            view,
+        };
+        Some((*step, seen))
+    };
+    snapshots.all.iter().filter_map(frame).collect()
 }
 
 /// What the scores of a run were taken on, as "128 validation sequences".

@@ -14,7 +14,7 @@ use super::run_folder::{Lock, RunFolder};
 use super::step::StepOutput;
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis::{examine, score_heads, shown_head};
+use crate::analysis::{Snapshot, examine, is_taken, look_at, score_heads, shown_head};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
@@ -93,6 +93,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(Ended::Paused);
         }
         self.score_heads()?;
+        self.take_snapshot()?;
         allocator::keep_freed_memory();
         let left = self.state.step..self.total;
         for batches in train_steps::<B>(&self.config, &self.dataset, left, &self.device) {
@@ -120,6 +121,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             self.progress.step(&status);
 
             self.score_heads()?;
+            self.take_snapshot()?;
             let is_stale = validates && self.validate()?;
             if saves || is_stale {
                 self.save()?;
@@ -150,6 +152,21 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (scores, _) = score_heads(&model, &self.dataset.valid, &config.analysis, rows, &self.device)?;
         self.watch.check()?;
         self.heads.push(step, scores)
+    }
+
+    /// Looks at one sequence where `analysis.snapshots` asks for it at this step.
+    fn take_snapshot(&mut self) -> Result<()> {
+        let step = self.state.step;
+        let (snapshots, sample) = &self.snapshots;
+        let is_asked_for =
+            is_taken(step, self.total, self.config.analysis.snapshots) && !snapshots.holds(step);
+        let Some(sample) = sample.clone().filter(|_| is_asked_for) else { return Ok(()) };
+        // A run that has diverged shows nothing.
+        self.read(false)?;
+        let model = self.learner.model().valid().model;
+        let (view, _) = look_at(&model, &sample, None::<fn(u64)>, &self.device)?;
+        self.watch.check()?;
+        self.snapshots.0.push(Snapshot::new(step, &sample, &view))
     }
 
     /// Counts a step that began at `begun`.

@@ -119,6 +119,7 @@ impl RunFolder {
             (self.samples(), hashes.samples_sha256, ""),
             (self.metrics(), hashes.metrics_sha256, ""),
             (self.head_scores(), hashes.head_scores_sha256, ", or remove it"),
+            (self.snapshots(), hashes.snapshots_sha256, ", or remove it"),
         ] {
             if written.is_some() && sha256(&path).is_ok_and(|held| Some(held) != written) {
                 foreign.push((path, or));

@@ -17,7 +17,7 @@ use super::start::{trainee_of, warnings};
 use super::step::{StepOutput, Trainee};
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis::HeadHistory;
+use crate::analysis::{HeadHistory, Sample, Snapshots, watched};
 use crate::backend::{Device, DeviceWatch};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
@@ -77,6 +77,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub history: History,
     /// The scores of heads along the run.
     pub heads: HeadHistory,
+    /// What it does with one sequence along the run, and that sequence; none where there is no validation.
+    pub snapshots: (Snapshots, Option<Sample>),
     /// What steps left on the device that was not read yet.
     pub unread: Vec<StepOutput<B::InnerBackend>>,
     /// The last training loss that was read.
@@ -128,6 +130,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             History::open(&folder.metrics(), state.metrics_bytes, state.metrics_sha256.as_deref())?;
         refuse_done(&folder, &state, &history.rows, training, total)?;
         let mut heads = HeadHistory::open(&folder.head_scores(), state.step)?;
+        let mut snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
         let trainee = trainee_of::<B>(config, sizes, weights, &path, device)?;
 
         // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
@@ -147,12 +150,16 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         restore_best(&folder, &mut state)?;
         heads.cut()?;
+        snapshots.cut()?;
         history.cut()?;
 
         let warnings = warnings(config, &dataset, total);
         if state.step == 0 {
             warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         }
+        let heads_of_all = config.model.layers * config.model.heads;
+        let shown = Sample::first(&dataset.valid, config.analysis.sample + 1).pop();
+        let shown = shown.and_then(|sample| watched(sample, heads_of_all));
         let parameter_names = native::names(&trainee.model);
         let optimizer = Optimizer::<B>::new(training, &config.model);
         if !optimizer.restore(state.updates, moments, &parameter_names, device) {
@@ -172,6 +179,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             warnings,
             history,
             heads,
+            snapshots: (snapshots, shown),
             unread: Vec::new(),
             train_loss: None,
             begun: (Instant::now(), state.clone()),

@@ -86,6 +86,11 @@ impl RunFolder {
         self.path.join("head_scores.csv")
     }
 
+    /// `snapshots.jsonl`: what the model did with one sequence along the run.
+    pub fn snapshots(&self) -> PathBuf {
+        self.path.join("snapshots.jsonl")
+    }
+
     /// `analysis.json`: what the best weights do.
     pub fn analysis(&self) -> PathBuf {
         self.path.join("analysis.json")

@@ -79,6 +79,8 @@ pub struct Hashes {
     pub metrics_sha256: Option<String>,
     /// The SHA-256 of `head_scores.csv`.
     pub head_scores_sha256: Option<String>,
+    /// The SHA-256 of `snapshots.jsonl`.
+    pub snapshots_sha256: Option<String>,
 }
 
 impl Hashes {
@@ -91,6 +93,7 @@ impl Hashes {
             samples_sha256: hash(folder.samples()),
             metrics_sha256: hash(folder.metrics()),
             head_scores_sha256: hash(folder.head_scores()),
+            snapshots_sha256: hash(folder.snapshots()),
         }
     }
 

@@ -142,12 +142,15 @@ fn a_run_killed_or_interrupted_at_twenty_moments_ends_as_the_undisturbed_one() {
     let killed = TempDir::new().unwrap();
     let run = hit_twenty_times(killed.path(), "killed", "KILL", |status| status.signal() == Some(9));
     assert_same_end(&run, &undisturbed);
+    let snapshots = |run: &Path| fs::read(run.join("snapshots.jsonl")).unwrap();
+    assert!(snapshots(&run) == snapshots(&undisturbed), "what was seen along the run agrees byte for byte");
     let stopped = TempDir::new().unwrap();
     // The very first milliseconds are before the program listens.
     let run = hit_twenty_times(stopped.path(), "stopped", "INT", |status| {
         status.code() == Some(130) || status.signal() == Some(2)
     });
     assert_same_end(&run, &undisturbed);
+    assert!(snapshots(&run) == snapshots(&undisturbed), "where it was stopped, too");
 }
 
 /// Steps of many batches, none of which ends while a test waits.

@@ -239,6 +239,29 @@ async function exploreCharts() {
   }
 }
 
+/** The film shows each of its steps in all panels, and ends with what the page shows. */
+async function exploreFilm() {
+  if (await value(`document.getElementById("film").hidden`)) return;
+  await choose("sample", expected.sample);
+  const frames = await value(`Array.from(document.getElementById("film-strip").children, ({ dataset, textContent }) => ({ ...dataset, name: textContent }))`);
+  check(frames.length > 2 && frames[0].name === "step 0" && frames.at(-1).name === "end", `steps of the film: ${frames.map(({ name }) => name)}`);
+  same((await dataset("film-reading")).frame, String(frames.length - 1), "the film stands at its end");
+  for (const { frame, sample, name } of frames) {
+    await press(`#film-strip > [data-frame="${frame}"]`);
+    same((await dataset("reading")).sample, sample, `the explorer shows ${name}`);
+    same(await value(`document.getElementById("film-step").value`), frame, `the slider stands at ${name}`);
+    same(await value(`document.getElementById("predictions").children.length`), expected.readings[expected.sample].inputs.length, `predictions at ${name}`);
+  }
+  const images = await value(`Array.from(document.querySelectorAll("#film-strip canvas"), (canvas) => canvas.toDataURL())`);
+  const best = expected.summary.find(([name]) => name === "best step")?.[1];
+  if (frames.at(-2).name === `step ${best}`) same(images.at(-2) === images.at(-1), true, "the map of the best step is that of the best weights");
+  check(new Set(images).size > 1, "maps change along the run");
+  await value(`document.getElementById("film-step").focus()`);
+  await key("ArrowLeft");
+  same((await dataset("film-reading")).frame, String(frames.length - 2), "arrow keys move the film");
+  await choose("sample", 0);
+}
+
 /** Everything can be reached and moved without a mouse. */
 async function exploreKeyboard() {
   await choose("sample", 0);
@@ -351,5 +374,5 @@ async function exploreContrast(look) {
 
 await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
-  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreKeyboard, exploreLooks,
+  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreFilm, exploreKeyboard, exploreLooks,
 ]);

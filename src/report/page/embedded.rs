@@ -15,6 +15,8 @@ use crate::report::series::{Point, smooth};
 const STEPS: f64 = 255.0;
 /// So many bytes of weights are kept of the sequence that is shown first, and of all others together.
 const MOST_BYTES: usize = 1 << 20;
+/// And of each step of the film.
+const MOST_FILM_BYTES: usize = 1 << 16;
 /// Maps whose bins would hold more positions than this are left out.
 const WIDEST_BIN: usize = 16;
 /// A curve is thinned to about so many points.
@@ -42,6 +44,11 @@ pub(super) fn data(mut page: Page) -> String {
         let most = if index == page.sample { MOST_BYTES } else { others };
         maps.push(pack(reading, most, &mut bytes));
     }
+    let mut film = Vec::new();
+    for (step, reading) in std::mem::take(&mut page.film) {
+        let maps = pack(&reading, MOST_FILM_BYTES, &mut bytes);
+        film.push(json!({"step": step, "reading": reading, "maps": maps}));
+    }
     let (model, model_missing, starts) = match page.live.take() {
         Some(Ok(mut live)) => {
             live.description["start"] = json!(bytes.len());
@@ -65,7 +72,7 @@ pub(super) fn data(mut page: Page) -> String {
         "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
         "smoothed": thinned(&smoothed), "window": window, "layers": layers, "maps": maps,
         "left_out": all - page.readings.len(),
-        "model": model, "model_missing": model_missing, "starts": starts,
+        "film": film, "model": model, "model_missing": model_missing, "starts": starts,
     });
     let json = serde_json::to_vec(&Whole { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();

@@ -51,6 +51,9 @@ pub struct Page {
     pub(super) circuit: Option<Circuit>,
     /// The scores along the run, in the order of steps; may be empty.
     pub(super) history: Vec<ScoredStep>,
+    /// What the model did with the sequence that is shown first, along the run, with the steps done.
+    #[serde(skip)]
+    pub(super) film: Vec<(usize, Reading)>,
     /// The model itself, or why the page has none.
     #[serde(skip)]
     pub(super) live: Option<Result<Live, String>>,
@@ -78,7 +81,7 @@ impl From<&Explanation> for Circuit {
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
 const STYLE: &str = include_str!("../../../assets/report/style.css");
 /// In the order in which they read: what stands on the others comes last.
-const SCRIPTS: [&str; 20] = [
+const SCRIPTS: [&str; 21] = [
     include_str!("../../../assets/report/data.js"),
     include_str!("../../../assets/report/color.js"),
     include_str!("../../../assets/report/chart.js"),
@@ -88,6 +91,7 @@ const SCRIPTS: [&str; 20] = [
     include_str!("../../../assets/report/tokens.js"),
     include_str!("../../../assets/report/heads.js"),
     include_str!("../../../assets/report/predictions.js"),
+    include_str!("../../../assets/report/film.js"),
     include_str!("../../../assets/report/model/tokenizer.js"),
     include_str!("../../../assets/report/model/live.js"),
     include_str!("../../../assets/report/live/session.js"),

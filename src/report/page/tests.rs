@@ -73,6 +73,7 @@ impl Shown {
             history: self.history.clone(),
             heads: self.heads.clone(),
             circuit: None,
+            film: Vec::new(),
             live: None,
             head: None,
         }

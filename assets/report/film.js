@@ -1,0 +1,79 @@
+// The run as a film: what the model did with one sequence at a few steps, each step one more sequence of the page.
+
+/** The first of them among the sequences. */
+const FILM = data.readings.length;
+for (const { reading, maps: packed } of data.film ?? []) {
+  data.readings.push(reading);
+  data.maps.push(packed);
+}
+/** The sequences of the film in the order of steps; the last one is of the weights that the run ended with. */
+const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FILM + number, name: `step ${whole(step)}`, step }));
+if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });
+
+/** Draws the strip of the chosen head; all its pictures have one scale. */
+function drawFilm() {
+  if (frames.length === 0) return;
+  const kind = frames.every(({ sample }) => maps(sample, state.kind).bin > 0) ? state.kind : "decoder";
+  const all = frames.map(({ sample }) => maps(sample, kind));
+  const drawn = all.filter(({ bin }) => bin > 0);
+  const top = Math.max(...drawn.map((shown) => scaleTop(shown)));
+  for (const shown of drawn) shown.top = top;
+  at("film-head").replaceChildren(layerHead(state.layer, state.head));
+  at("film-strip").replaceChildren(...frames.map(({ sample, name }, number) => {
+    const button = element("button", { type: "button", "data-frame": number, "data-sample": sample });
+    if (all[number].bin > 0) button.append(mapImage(state.layer, state.head, all[number]));
+    button.append(name);
+    button.addEventListener("click", () => showFrame(number));
+    return button;
+  }));
+  markFilm();
+}
+
+/** Shows a step of the film in all panels, at the same place as the one before. */
+function showFrame(number) {
+  const { sample, step } = frames[number];
+  update({ sample, position: state.position, ...(step === null ? {} : { step }) });
+}
+
+/** Marks the step that is shown. */
+function markFilm() {
+  const number = frames.findIndex(({ sample }) => sample === state.sample);
+  for (const button of at("film-strip").children) button.setAttribute("aria-pressed", Number(button.dataset.frame) === number);
+  if (number >= 0) at("film-step").value = number;
+  at("film-step").setAttribute("aria-valuetext", frames[Math.max(number, 0)]?.name ?? "");
+  const { name } = frames[number] ?? {};
+  at("film-reading").dataset.frame = number;
+  at("film-reading").replaceChildren(name === undefined ? "" : name === "end" ? "the weights that the page shows" : name);
+}
+
+let isPlaying = null;
+
+/** Shows one step after another, from the first if the last is shown. */
+function play() {
+  const stop = () => {
+    clearInterval(isPlaying);
+    isPlaying = null;
+    at("film-play").setAttribute("aria-pressed", "false");
+    at("film-play").replaceChildren("Play");
+  };
+  if (isPlaying !== null) return stop();
+  const now = () => frames.findIndex(({ sample }) => sample === state.sample);
+  if (now() < 0 || now() === frames.length - 1) showFrame(0);
+  at("film-play").setAttribute("aria-pressed", "true");
+  at("film-play").replaceChildren("Stop");
+  isPlaying = setInterval(() => {
+    const next = now() + 1;
+    // Another sequence was chosen meanwhile, or the end is reached.
+    if (next === 0 || next === frames.length) return stop();
+    showFrame(next);
+  }, 700);
+}
+
+function startFilm() {
+  at("film").hidden = frames.length === 0;
+  if (frames.length === 0) return;
+  at("film-step").max = frames.length - 1;
+  at("film-step").value = frames.length - 1;
+  at("film-step").addEventListener("input", (event) => showFrame(Number(event.target.value)));
+  at("film-play").addEventListener("click", play);
+}

@@ -1,0 +1,255 @@
+//! `snapshots.jsonl`: what a model does with one validation sequence at a few steps of its run, so that one can watch
+//! its heads form.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+use super::{AttentionKind, Sample, View};
+use crate::error::{Error, Result};
+use crate::files::{read_own, write_atomically};
+
+/// The most weights of the decoder's own attention in a snapshot: of a longer sequence its beginning is kept.
+const MOST_WEIGHTS: usize = 1 << 16;
+/// A byte holds the square root of a weight in so many steps, as in the page.
+const STEPS: f32 = 255.0;
+
+/// What a model does with a sequence at one step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Steps done.
+    pub step: usize,
+    /// The likeliest next token at each position, and its probability.
+    pub likeliest: Vec<(u32, f32)>,
+    /// The probability of the true next token.
+    pub truth: Vec<f32>,
+    /// The weights of all maps, a byte each, deflated, in base64.
+    weights: String,
+}
+
+impl Snapshot {
+    /// What a model does with a sample after so many steps, by its view of it.
+    pub fn new(step: usize, sample: &Sample, view: &View) -> Self {
+        let finite = |probability: f32| if probability.is_finite() { probability } else { 0.0 };
+        let likeliest = |row: &Vec<f32>| {
+            let larger = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
+            (0..).zip(row.iter().copied().map(finite)).fold((0, 0.0), larger)
+        };
+        let truth = view.probabilities.iter().zip(&sample.targets);
+        let lengths = [sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len)];
+        let byte = |weight: f32| (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8;
+        let maps = AttentionKind::ALL.into_iter().flat_map(|kind| {
+            let maps = view.maps(kind).iter().flatten();
+            maps.flat_map(move |map| kept(kind, lengths).map(|(place, _)| map[place]))
+        });
+        let bytes: Vec<u8> = maps.map(byte).collect();
+        Self {
+            step,
+            likeliest: view.probabilities.iter().map(likeliest).collect(),
+            truth: truth.map(|(row, &target)| finite(row[target as usize])).collect(),
+            weights: STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 6)),
+        }
+    }
+
+    /// The maps of a model with heads as those of `like`, which reads a source of so many tokens; none where the
+    /// snapshot holds another number of weights.
+    pub fn view(&self, like: &View, source: usize) -> Option<View> {
+        let lengths = [self.truth.len(), source];
+        let weights =
+            |kind: AttentionKind| like.maps(kind).iter().flatten().count() * kept(kind, lengths).count();
+        let all = AttentionKind::ALL.into_iter().map(weights).sum();
+        let deflated = STANDARD.decode(&self.weights).ok()?;
+        let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&deflated, all).ok()?;
+        let mut bytes = Some(bytes).filter(|bytes| bytes.len() == all)?.into_iter();
+        let [attention, cross, encoder] =
+            [AttentionKind::Decoder, AttentionKind::Cross, AttentionKind::Encoder].map(|kind| {
+                let map = |bytes: &mut std::vec::IntoIter<u8>| {
+                    let mut map = Vec::new();
+                    for (place, end) in kept(kind, lengths) {
+                        map.resize(end, 0.0);
+                        map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2));
+                    }
+                    map
+                };
+                let layers = like.maps(kind).iter();
+                layers.map(|heads| heads.iter().map(|_| map(&mut bytes)).collect()).collect()
+            });
+        Some(View { attention, cross, encoder, probabilities: Vec::new() })
+    }
+}
+
+/// The places of a map that are kept, each with where its row ends: a causal one has nothing behind the query.
+fn kept(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
+    let [queries, keys] = match kind {
+        AttentionKind::Decoder => [time, time],
+        AttentionKind::Cross => [time, source],
+        AttentionKind::Encoder => [source, source],
+    };
+    (0..queries).flat_map(move |query| {
+        let seen = if kind == AttentionKind::Decoder { query + 1 } else { keys };
+        (0..seen).map(move |key| (query * keys + key, (query + 1) * keys))
+    })
+}
+
+/// The sequence that is looked at: the one that the pictures show, or of a long one its beginning. None where an
+/// encoder reads more than there is room for.
+pub fn watched(sample: Sample, heads: usize) -> Option<Sample> {
+    let longest = (2 * MOST_WEIGHTS / heads.max(1)).isqrt().max(1);
+    let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= longest);
+    is_short.then(|| sample.beginning(longest))
+}
+
+/// Whether a snapshot is taken after `step` of `total` steps where `count` are asked for: before the first step, and
+/// then at steps that are evenly spaced in their logarithm, up to the last.
+pub fn is_taken(step: usize, total: usize, count: usize) -> bool {
+    let spaces = count.saturating_sub(2).max(1) as f64;
+    let taken = |index: usize| (total as f64).powf(index as f64 / spaces).round() as usize;
+    match count {
+        0 => false,
+        1 => step == total,
+        _ => step == 0 || (0..count - 1).any(|index| taken(index) == step) || step == total,
+    }
+}
+
+/// The snapshots of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshots {
+    path: PathBuf,
+    /// In the order of steps.
+    pub all: Vec<Snapshot>,
+    /// Whether the file holds more than these.
+    is_cut: bool,
+}
+
+impl Snapshots {
+    /// The snapshots at `path` as far as step `last`: what comes later will be taken again. None where there is no
+    /// such file.
+    ///
+    /// # Errors
+    /// If the file cannot be understood.
+    pub fn open(path: &Path, last: usize) -> Result<Self> {
+        let bytes = if path.exists() { read_own(path)? } else { Vec::new() };
+        // A line that was being written when the machine stopped is none.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let mut all = Vec::new();
+        for (index, line) in lines.enumerate() {
+            let snapshot: Snapshot = serde_json::from_slice(line).map_err(|error| {
+                let problem = format!("is no snapshot of a run: {error}; without the file they are left out");
+                Error::in_file(path, Some(index + 1), None, problem)
+            })?;
+            all.push(snapshot);
+        }
+        let read = all.len();
+        all.retain(|snapshot| snapshot.step <= last);
+        Ok(Self { path: path.to_path_buf(), is_cut: all.len() < read || whole < bytes.len(), all })
+    }
+
+    /// Brings the file to the snapshots that count.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn cut(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_cut) {
+            write_atomically(&self.path, &self.all.iter().flat_map(line).collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is one of `step`.
+    pub fn holds(&self, step: usize) -> bool {
+        self.all.last().is_some_and(|snapshot| snapshot.step == step)
+    }
+
+    /// Adds a snapshot, to the file too.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn push(&mut self, snapshot: Snapshot) -> Result<()> {
+        let added = line(&snapshot);
+        self.all.push(snapshot);
+        let appended = OpenOptions::new().create(true).append(true).open(&self.path).and_then(|mut file| {
+            file.write_all(&added)?;
+            file.sync_data()
+        });
+        appended.map_err(|error| Error::io("write", &self.path, error))
+    }
+}
+
+/// A snapshot as its line of the file.
+fn line(snapshot: &Snapshot) -> Vec<u8> {
+    let mut line = serde_json::to_vec(snapshot).expect("a snapshot holds plain values");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Role;
+
+    fn sample(inputs: Vec<u32>, source: Option<Vec<u32>>) -> Sample {
+        let roles = vec![Role::Unknown; inputs.len()];
+        Sample { targets: inputs.iter().map(|token| (token + 1) % 5).collect(), roles, inputs, source }
+    }
+
+    #[test]
+    fn snapshots_are_taken_at_the_start_the_end_and_evenly_in_the_logarithm_between() {
+        let steps =
+            |total, count| (0..=total).filter(|&step| is_taken(step, total, count)).collect::<Vec<_>>();
+        assert_eq!(steps(1_000, 5), [0, 1, 10, 100, 1_000]);
+        assert_eq!(steps(4_000, 12).len(), 12);
+        assert_eq!((steps(9, 0), steps(9, 1), steps(9, 2)), (vec![], vec![9], vec![0, 1, 9]));
+        assert_eq!(steps(3, 12), [0, 1, 2, 3], "no step twice");
+    }
+
+    #[test]
+    fn a_snapshot_gives_back_its_maps_to_a_byte_and_its_predictions() {
+        let sample = sample(vec![3, 1, 4], Some(vec![2, 0]));
+        let view = View {
+            attention: vec![vec![vec![1.0, 0.0, 0.0, 0.3, 0.7, 0.0, 0.2, 0.3, 0.5]; 2]; 3],
+            cross: vec![vec![vec![0.9, 0.1, 0.4, 0.6, 1.0, 0.0]; 2]; 3],
+            encoder: vec![vec![vec![0.9, 0.1, 0.4, 0.6]; 2]],
+            probabilities: vec![
+                vec![0.1, 0.2, 0.3, 0.15, 0.25],
+                vec![0.0, 0.0, 0.9, 0.1, 0.0],
+                vec![f32::NAN; 5],
+            ],
+        };
+        let snapshot = Snapshot::new(7, &sample, &view);
+        assert_eq!(snapshot.truth, [0.25, 0.9, 0.0], "what is no number is none");
+        assert_eq!(snapshot.likeliest, [(2, 0.3), (2, 0.9), (0, 0.0)]);
+        let again = snapshot.view(&view, 2).unwrap();
+        for kind in AttentionKind::ALL {
+            let [found, wanted] = [&again, &view].map(|view| view.maps(kind).concat().concat());
+            assert_eq!(found.len(), wanted.len(), "{kind:?}");
+            assert!(found.iter().zip(&wanted).all(|(a, b)| (a.sqrt() - b.sqrt()).abs() <= 0.51 / STEPS));
+        }
+        assert_eq!(snapshot.view(&view, 3), None, "maps of another source do not fit");
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_later_steps_are_dropped() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("snapshots.jsonl");
+        let mut snapshots = Snapshots::open(&path, 0).unwrap();
+        let view = View { attention: vec![vec![vec![1.0]]], ..View::default() };
+        let view = View { probabilities: vec![vec![0.1, 0.9, 0.0, 0.0, 0.0]], ..view };
+        for step in [0, 1, 5] {
+            snapshots.push(Snapshot::new(step, &sample(vec![0], None), &view)).unwrap();
+        }
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], b"{\"step\":9"].concat()).unwrap();
+        let mut again = Snapshots::open(&path, 1).unwrap();
+        assert!(again.holds(1) && !again.holds(5));
+        again.cut().unwrap();
+        again.push(snapshots.all[2].clone()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), whole, "byte for byte");
+        std::fs::write(&path, "{}\n").unwrap();
+        let error = Snapshots::open(&path, 1).unwrap_err().to_string();
+        assert!(error.contains("snapshots.jsonl:1") && error.contains("no snapshot"), "{error}");
+    }
+}
