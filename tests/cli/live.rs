@@ -1,6 +1,7 @@
 //! The model within a page computes what the program computes.
 
 use std::path::Path;
+use std::process::Command;
 
 use burn::tensor::{Int, Tensor};
 use burn_ndarray::NdArray;
@@ -9,7 +10,8 @@ use causal_attention::weights::{file::WeightsFile, native};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{generate::json, seeing::browse, small_run};
+use super::seeing::{browse, installed};
+use super::{generate::json, small_run, text};
 
 /// The models that are tried: between them every architecture, position, norm, activation and switch.
 const MODELS: [(&str, &[&str]); 8] = [
@@ -139,4 +141,17 @@ fn the_model_in_a_page_computes_what_the_program_computes() {
     let file = place.path().join("expected.json");
     std::fs::write(&file, json!(cases).to_string()).unwrap();
     browse("model.mjs", &[file]);
+}
+
+#[test]
+fn the_parts_of_the_model_in_a_page_compute_what_is_worked_out_by_hand() {
+    let Some(node) = installed(&["node"]) else {
+        eprintln!("notice: the parts of a page are not tested, for Node.js is not installed");
+        return;
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
+    let files = ["layers.test.mjs", "typed.test.mjs"].map(|file| folder.join(file));
+    let tested = Command::new(node).arg("--test").args(files).output().unwrap();
+    let told = text(&tested.stdout) + &text(&tested.stderr);
+    assert!(tested.status.success() && !told.contains("# pass 0"), "{told}");
 }

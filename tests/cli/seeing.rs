@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::{SMALL, program, small_run, summary, text, train};
 
-/// A program of this name on the path.
-fn installed(names: &[&str]) -> Option<PathBuf> {
+/// A program of one of these names on the path.
+pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let places = std::env::split_paths(&path).collect::<Vec<_>>();
     names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|path| path.is_file())

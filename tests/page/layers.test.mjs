@@ -1,0 +1,183 @@
+// The parts of the page's model, on numbers small enough to work out by hand.
+//
+//     node --test tests/page/layers.test.mjs
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const read = (name) => readFileSync(new URL(`../../assets/report/model/${name}.js`, import.meta.url), "utf8");
+// Plain scripts, which stand on those before them: no file of the page exports anything.
+const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
+const { ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
+  new Function(`"use strict"; ${scripts}
+    return { ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
+
+const numbers = (...values) => Float64Array.from(values);
+/** Numbers that are as wanted to `digits` after the point. */
+function close(found, wanted, digits = 12) {
+  assert.equal(found.length, wanted.length);
+  wanted.forEach((number, at) => assert.ok(Math.abs(found[at] - number) <= 10 ** -digits, `${at}: ${found[at]}, not ${number}`));
+}
+/** Weights as the program stores them, by name: a shape and its numbers. */
+const stored = (tensors) => ({
+  optional: (name) => tensors[name] && { shape: tensors[name][0], values: Float64Array.from(tensors[name][1]) },
+  tensor(name) { return this.optional(name); },
+});
+
+test("a linear layer multiplies rows by its stored weight and adds its bias, however many rows there are", () => {
+  // [inputs 2, outputs 3], as the program stores it.
+  const layer = Linear.stored(stored({ "a.weight": [[2, 3], [1, 2, 3, 10, 20, 30]], "a.bias": [[3], [0.5, 0, -0.5]] }), "a");
+  const row = (x, y) => [x + 10 * y + 0.5, 2 * x + 20 * y, 3 * x + 30 * y - 0.5];
+  const inputs = [[1, 0], [0, 1], [2, -1], [3, 5], [-4, 7]];
+  close(layer.forward(numbers(...inputs.flat()), 5), inputs.flatMap(([x, y]) => row(x, y)));
+  close(layer.forward(numbers(2, -1), 1), row(2, -1));
+  const wide = Linear.stored(stored({ "b.weight": [[1, 7], [1, 2, 3, 4, 5, 6, 7]] }), "b");
+  close(wide.forward(numbers(2), 1), [2, 4, 6, 8, 10, 12, 14]);
+});
+
+test("layer norm takes the mean off and divides by the deviation, RMS norm divides alone", () => {
+  // Of 1 and 3 the mean is 2 and the variance 1.
+  close(new Norm(numbers(10, 10), numbers(0.5, 0.5), false, 0).forward(numbers(1, 3, 3, 1)), [-9.5, 10.5, 10.5, -9.5]);
+  // The mean square of 3 and 4 is 12.5; epsilon makes it 16.
+  close(new Norm(numbers(1, 2), null, true, 3.5).forward(numbers(3, 4)), [0.75, 2]);
+});
+
+test("numbers of half precision are read bit by bit", () => {
+  const read = [0x3c00, 0xc000, 0x7bff, 0x0001, 0x3555, 0x7c00, 0xfc00].map(half);
+  assert.deepEqual(read, [1, -2, 65504, 2 ** -24, 0.333251953125, Infinity, -Infinity]);
+  assert.ok(Number.isNaN(half(0x7e00)));
+  const weights = new Weights([{ name: "a", shape: [1, 1] }, { name: "b", shape: [2] }], new Uint8Array([0, 0x3c, 0, 0xc0, 0, 0x38]), "f16");
+  assert.deepEqual([...weights.tensor("a").values, ...weights.tensor("b").values], [1, -2, 0.5]);
+  assert.throws(() => weights.tensor("c"), /lacks the weights `c`/);
+});
+
+test("learned places are rows of a table, sinusoidal ones are angles", () => {
+  const learned = new LearnedPosition({ values: numbers(1, 2, 3, 4, 5, 6), shape: [3, 2] });
+  const stream = numbers(10, 10, 10, 10);
+  learned.add(stream, 1, 2, 2);
+  close(stream, [13, 14, 15, 16]);
+  assert.equal(learned.most, 3);
+  const sines = numbers(0, 0, 0, 0);
+  new SinusoidalPosition().add(sines, 3, 1, 4);
+  close(sines, [Math.sin(3), Math.cos(3), Math.sin(0.03), Math.cos(0.03)], 6);
+});
+
+test("rotary places turn each pair by its angle, so that a score knows the distance alone", () => {
+  const rotary = new RotaryPosition({ d_head: 4, rope_theta: 10_000 });
+  const turned = (place) => { const vector = numbers(9, 1, 0, 0, 2); rotary.turn(vector, 1, 4, place); return vector; };
+  close(turned(3), [9, Math.cos(3), Math.sin(3), -2 * Math.sin(0.03), 2 * Math.cos(0.03)], 6);
+  const score = (query, key) => turned(query).slice(1).reduce((sum, x, at) => sum + x * turned(key)[at + 1], 0);
+  close([score(7, 5)], [score(2, 0)], 6);
+  const slowly = new RotaryPosition({ d_head: 2, rope_theta: 10_000, rope_scaling: "linear", rope_factor: 4 });
+  close(slowly.frequencies, [0.25]);
+});
+
+test("ALiBi lowers scores by distance, each head with a slope of its own", () => {
+  const { bias } = new AlibiPosition(8, false);
+  assert.equal(bias(0, 3), -1.5);
+  assert.equal(bias(7, 256), -1);
+  assert.equal(bias(0, -3), -0, "keys behind the query");
+  assert.equal(new AlibiPosition(8, true).bias(0, -3), -1.5, "an encoder looks both ways");
+  // Six heads take the four slopes of four, and every other one of eight.
+  const six = new AlibiPosition(6, false);
+  close([0, 1, 2, 3, 4, 5].map((head) => six.bias(head, 1)), [2, 4, 6, 8, 1, 3].map((power) => -(2 ** -power)));
+});
+
+test("near distances have buckets of their own, far ones share", () => {
+  assert.deepEqual([0, 1, 15, -5].map((back) => bucket(back, false, 32)), [0, 1, 15, 0]);
+  // 16 buckets from 16 to 128, by logarithm: 32 lies a third of the way, and 128 ends them.
+  assert.deepEqual([16, 32, 127, 128, 5000].map((back) => bucket(back, false, 32)), [16, 21, 31, 31, 31]);
+  assert.deepEqual([7, -7, -128].map((back) => bucket(back, true, 32)), [7, 23, 31]);
+  const { bias } = new RelativePosition({ values: Float64Array.from({ length: 64 }, (_, at) => at), shape: [32, 2] }, false);
+  assert.equal(bias(1, 3), 7, "row 3, head 1");
+});
+
+test("activations have the values that tables give", () => {
+  const at = (name, ...inputs) => inputs.map(ACTIVATIONS[name]);
+  close(at("gelu", 0, 1, -1, 2, 9, -9), [0, 0.8413447460685429, -0.15865525393145707, 1.9544997361036416, 9, 0], 7);
+  close(at("gelu_tanh", 0, 1, -1), [0, 0.8411919906082768, -0.15880800939172324]);
+  close(at("silu", 0, Math.log(3)), [0, 0.75 * Math.log(3)]);
+  assert.deepEqual([...at("relu", -2, 3), ...at("relu2", -2, 3)], [0, 3, 0, 9]);
+});
+
+test("the first half of a gated layer is the gate of the second", () => {
+  const weights = stored({ "f.up.weight": [[1, 2], [Math.log(3), 5]], "f.down.weight": [[1, 1], [2]] });
+  close(new FeedForward(weights, "f", "swiglu").forward(numbers(1), 1), [0.75 * Math.log(3) * 5 * 2]);
+  const plain = stored({ "f.up.weight": [[1, 2], [3, -3]], "f.down.weight": [[2, 1], [1, 10]], "f.down.bias": [[1], [0.5]] });
+  close(new FeedForward(plain, "f", "relu2").forward(numbers(1, 2), 2), [9.5, 36.5]);
+});
+
+/** Two query heads of width 1 that share one head of keys and values, over three places. */
+function attend({ changes = {}, isCausal = true, bias = null, queries = [0, 1, 0, 1, 0, 1] } = {}) {
+  const cache = new Cache(1);
+  Object.assign(cache, { keys: numbers(0, Math.log(2), Math.log(5)), values: numbers(8, 16, 32), time: 3 });
+  const maps = [];
+  const contexts = new Heads({ heads: 2, d_head: 1 }, 1).attend(numbers(...queries), 2, 3, cache, isCausal, bias, new Changes(changes, "decoder", 0), maps);
+  return { contexts: Array.from(contexts), maps: maps.map((map) => Array.from(map)) };
+}
+
+test("a query sees no key behind it, and takes values by the softmax of its scores", () => {
+  const { contexts, maps } = attend();
+  // Head 0 has no preference, head 1 prefers 1 : 2 : 5.
+  close(maps[0], [1, 0, 0, 1 / 2, 1 / 2, 0, 1 / 3, 1 / 3, 1 / 3], 7);
+  close(maps[1], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 8, 2 / 8, 5 / 8], 7);
+  close(contexts, [8, 8, 12, 40 / 3, 56 / 3, 25]);
+  close(attend({ isCausal: false }).maps[1], [1, 2, 5, 1, 2, 5, 1, 2, 5].map((share) => share / 8), 7);
+  close(attend({ bias: (head, back) => -Math.log(2) * back }).maps[0], [1, 0, 0, 1 / 3, 2 / 3, 0, 1 / 7, 2 / 7, 4 / 7], 7);
+  const huge = numbers(1e4, 1e4, -1e4);
+  softmaxOf(huge, 3);
+  close(huge, [0.5, 0.5, 0]);
+});
+
+test("a head is weaker or off, at all queries or at some, and its pattern stays where it is frozen", () => {
+  const head = { kind: "decoder", layer: 0, head: 1 };
+  const plain = attend().contexts;
+  const by = (change) => attend({ changes: change }).contexts;
+  const onlyHead = (factors) => plain.map((value, at) => (at % 2 === 1 ? value * factors[at >> 1] : value));
+  close(by({ heads: [{ ...head, strength: 0, positions: null }] }), onlyHead([0, 0, 0]));
+  close(by({ heads: [{ ...head, strength: 2, positions: [1] }] }), onlyHead([1, 2, 1]));
+  close(by({ heads: [{ ...head, strength: 0.5, positions: null }, { ...head, strength: 0.5, positions: [2] }] }), onlyHead([0.5, 0.5, 0.25]));
+  close(by({ heads: [{ ...head, layer: 1, strength: 0, positions: null }, { ...head, kind: "encoder", strength: 0, positions: null }] }), plain);
+  // Frozen on a text of two places: the third goes on by itself.
+  const frozen = attend({ changes: { frozen: [{ ...head, weights: Float32Array.of(1, 0, 1, 0), keys: 2 }] } });
+  close(frozen.maps[1], [1, 0, 0, 1, 0, 0, 1 / 8, 2 / 8, 5 / 8], 7);
+  close(frozen.contexts, [8, 8, 12, 8, 56 / 3, 25]);
+});
+
+/** A model that counts: attention adds nothing, and after token `n` of four the next one is likeliest. */
+function counting({ position = "none", context = 4 } = {}) {
+  const zeros = (count) => Array(count).fill(0);
+  const one = [1, 0, 0, 0], rows = [0, 1, 2, 3].map((shift) => one.map((_, at) => one[(at - shift + 4) % 4]));
+  const tensors = {
+    "embedding.token.weight": [[4, 4], rows.flat()], "blocks.0.attention.qkv.weight": [[4, 12], zeros(48)],
+    "blocks.0.attention.output.weight": [[4, 4], zeros(16)], "blocks.0.feed_forward.up.weight": [[4, 1], zeros(4)],
+    "blocks.0.feed_forward.down.weight": [[1, 4], zeros(4)], "blocks.0.attention_norm.gamma": [[4], [1, 1, 1, 1]],
+    "blocks.0.feed_forward_norm.gamma": [[4], [1, 1, 1, 1]], "head.weight": [[4, 4], rows.map((_, at) => rows[(at + 1) % 4]).flat()],
+    "position.weight": [[context, 4], zeros(4 * context)],
+  };
+  const config = { architecture: "decoder", layers: 1, heads: 1, key_value_heads: 1, d_head: 4, norm: "pre", norm_kind: "rms", norm_epsilon: 1e-5, activation: "relu", embedding_scale: 1, softcap: 0, position };
+  const all = Object.entries(tensors);
+  const bytes = new Uint8Array(Float32Array.from(all.flatMap(([, [, values]]) => values)).buffer);
+  return new Model({ config, sizes: { vocab: 4, context }, tensors: all.map(([name, [shape]]) => ({ name, shape })), precision: "f32" }, bytes);
+}
+const likeliest = (logits) => logits.indexOf(Math.max(...logits));
+
+test("a model answers every place of a text, and writes on behind the end of its context", () => {
+  const model = counting();
+  const { logits, weights } = model.forward([2, 0]);
+  assert.deepEqual(Array.from(logits), [0, 0, 0, 1, 0, 1, 0, 0]);
+  assert.deepEqual(Array.from(weights.decoder[0][0]), [1, 0, 0.5, 0.5]);
+  const writer = model.write([1], {});
+  const written = [likeliest(writer.next())];
+  while (written.length < 11) written.push(likeliest(writer.append(written.at(-1))));
+  assert.deepEqual(written, [2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0]);
+  assert.ok(writer.tokens.length - writer.first <= 4, "no more than the context is read");
+  assert.equal(writer.layers[0].cache.time, writer.tokens.length - writer.first, "and nothing before is kept");
+});
+
+test("learned positions end, and the model says so", () => {
+  const model = counting({ position: "learned" });
+  assert.equal(model.forward([0, 1, 2, 3]).logits.length, 16);
+  assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the context of 4, and learned positions end there/);
+});

@@ -1,0 +1,106 @@
+// What is typed into a page, drawn from its model and kept in its address, worked out by hand.
+//
+//     node --test tests/page/typed.test.mjs
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const read = (name) => readFileSync(new URL(`../../assets/report/${name}.js`, import.meta.url), "utf8");
+const { Tokenizer } = new Function(`"use strict"; ${read("model/tokenizer")} return { Tokenizer };`)();
+
+const ids = (tokenizer, text) => tokenizer.encode(text).map(({ id }) => id);
+
+/** Every part of a text says where it stands, and names what stands there. */
+function placed(tokenizer, text) {
+  for (const { text: part, start, end } of tokenizer.encode(text)) assert.equal(text.slice(start, end), part);
+}
+
+test("words are cut at spaces and commas, and what no vocabulary has is named", () => {
+  const words = new Tokenizer({ kind: "symbols", tokens: ["<end>", "ab", "<script>", "\u202e"] });
+  assert.deepEqual(ids(words, " ab,<script>  <end> "), [1, 2, 0]);
+  assert.deepEqual(words.encode("ab zz \u202e").map(({ id, text }) => [id, text]), [[1, "ab"], [null, "zz"], [3, "\u202e"]]);
+  placed(words, "ab, zz \u202e");
+  assert.equal(words.join([1, 2]), "ab <script>");
+  assert.equal(words.token(99), "�");
+  const digits = new Tokenizer({ kind: "symbols", tokens: ["1", "2", "+", "12"] });
+  assert.deepEqual(ids(digits, "12 21+2"), [3, 1, 0, 2, 1], "symbols of one character need no spaces");
+  assert.deepEqual(ids(digits, "1x"), [null], "but none of them is left out");
+});
+
+test("characters are whole code points, spaces among them", () => {
+  const characters = new Tokenizer({ kind: "characters", tokens: ["␣", "a", "😀", "⏎"], pieces: [" ", "a", "😀", "\n"] });
+  assert.deepEqual(ids(characters, "a 😀\na?"), [1, 0, 2, 3, 1, null]);
+  assert.equal(characters.join([1, 0, 2, 3]), "a 😀\n");
+  placed(characters, "a😀a");
+});
+
+test("byte pairs join what was joined first in training, and give every byte back", () => {
+  const pieces = ["h", "e", "l", "o", "Ġ", "Ã", "©", "he", "ll", "hell", "hello", "Ġhe", "Ã©", "<|end|>"];
+  const merges = [["h", "e"], ["l", "l"], ["he", "ll"], ["hell", "o"], ["Ġ", "he"], ["Ã", "©"]];
+  const pairs = new Tokenizer({ kind: "pairs", tokens: pieces, pieces, merges, special: [["<|end|>", 13]] });
+  assert.deepEqual(ids(pairs, "hello"), [10]);
+  assert.deepEqual(ids(pairs, " hello"), [4, 10], "`hell` is joined before a space joins `he`");
+  assert.deepEqual(ids(pairs, " he"), [11]);
+  assert.deepEqual(ids(pairs, "é"), [12], "two bytes, one token");
+  assert.deepEqual(ids(pairs, "he<|end|>lol"), [7, 13, 2, 3, 2]);
+  assert.deepEqual(ids(pairs, "hx"), [0, null]);
+  assert.equal(pairs.join([4, 10, 12, 13]), " helloé<|end|>");
+  placed(pairs, "hello é<|end|> he");
+});
+
+/** The parts of the page that need no document. */
+function parts() {
+  const live = { config: { vocab: 16 } };
+  const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
+  const state = { sample: -1, kind: "decoder" };
+  const softmax = read("model/live").match(/\/\*\* The probabilities of logits[\s\S]*?\n}\n/)[0];
+  const scripts = [softmax, ...["live/session", "live/generate", "live/address"].map(read)].join("\n");
+  return new Function("live", "data", "state", `"use strict"; ${scripts}
+    return { softmax, kept, largest, drawnFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprises };`)(live, data, state);
+}
+const { softmax, kept, largest, drawnFrom, readAddress, addressOf, surprises } = parts();
+const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
+const rounded = (candidates) => candidates.map(({ id, probability }) => [id, Number(probability.toFixed(5))]);
+
+test("temperature, top-k and top-p keep what the field says they keep", () => {
+  assert.deepEqual(Array.from(softmax(logits, 1), (p) => Number(p.toFixed(5))), [0.125, 0.5, 0.25, 0.125]);
+  assert.deepEqual(largest([1, 3, 3, 2], 3), [1, 2, 3], "of equals the first");
+  const keep = (changes) => rounded(kept(logits, { temperature: 1, topK: 0, topP: 1, ...changes }));
+  assert.deepEqual(keep({}), [[1, 0.5], [2, 0.25], [0, 0.125], [3, 0.125]]);
+  assert.deepEqual(keep({ temperature: 0 }), [[1, 1]]);
+  // At half the temperature 1 : 4 : 2 : 1 becomes 1 : 16 : 4 : 1.
+  assert.deepEqual(keep({ temperature: 0.5 }), [[1, 0.72727], [2, 0.18182], [0, 0.04545], [3, 0.04545]]);
+  assert.deepEqual(keep({ topK: 2 }), [[1, 0.66667], [2, 0.33333]]);
+  assert.deepEqual(keep({ topP: 0.75 }), [[1, 0.66667], [2, 0.33333]], "the fewest that reach p");
+  assert.deepEqual(keep({ topP: 0.1 }), [[1, 1]], "one at least");
+  assert.deepEqual(keep({ topK: 3, topP: 0.6 }), [[1, 0.66667], [2, 0.33333]], "p of what k left");
+});
+
+test("a candidate is drawn as often as it is probable", () => {
+  const random = Math.random;
+  const draw = (number) => { Math.random = () => number; return drawnFrom(kept(logits, { temperature: 1, topK: 0, topP: 1 })); };
+  try {
+    assert.deepEqual([0, 0.49, 0.51, 0.74, 0.76, 0.9999].map(draw), [1, 1, 2, 2, 0, 3]);
+  } finally {
+    Math.random = random;
+  }
+});
+
+test("the surprise of each token but the first is minus the logarithm of its probability", () => {
+  assert.deepEqual(surprises([[0.5, 0.25], [1, 0], [0.5, 0.5]], [0, 1, 0]), [Math.log(4), -Math.log(1)]);
+});
+
+test("an address restores an input with its changes, and refuses what the model has not", () => {
+  const input = {
+    tokens: [3, 1, 4, 15], first: 1, source: [2, 7], before: [1, 4, 0],
+    heads: [{ kind: "decoder", layer: 1, head: 0, strength: 0.5, position: null }, { kind: "decoder", layer: 0, head: 1, strength: 0, position: 2 }],
+    frozen: [{ kind: "decoder", layer: 1, head: 1, tokens: [1, 2], source: null }],
+  };
+  const address = addressOf(input);
+  assert.match(address, /^#tokens=3\.1\.4\.15&/);
+  assert.deepEqual(readAddress(address).input, input);
+  assert.equal(readAddress("#attention"), null);
+  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99"];
+  for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
+});
