@@ -13,6 +13,19 @@ function ticks([low, high], most) {
   return values.map((value) => ({ value, label: label(value) }));
 }
 
+/** Round values of a logarithmic axis, whose range is that of decimal logarithms. */
+function logTicks([low, high]) {
+  const marks = [];
+  for (let power = Math.floor(low); power <= high; power++) {
+    for (const factor of high - low > 2.5 ? [1] : [1, 2, 5]) {
+      const value = power + Math.log10(factor);
+      if (value >= low && value <= high) marks.push({ value, label: significant(Number((factor * 10 ** power).toPrecision(3))) });
+    }
+  }
+  if (marks.length > 1) return marks;
+  return ticks([10 ** low, 10 ** high], 5).map(({ value, label }) => ({ value: Math.log10(value), label }));
+}
+
 /** The index of the value nearest to `x` in an ascending list. */
 function nearest(values, x) {
   let [low, high] = [0, values.length - 1];

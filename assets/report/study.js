@@ -1,13 +1,12 @@
 // The page of a study. Everything shown follows from `state`; every control calls `update`.
 //
-// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#trials tbody tr[data-trial]`
+// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#trials tbody tr[data-row]`
 // in the order of the table, the chosen one with `aria-selected="true"`; `#trials th button[data-column]`;
 // the selects `x` and `y`; `#dots circle[data-trial]`; `#reading` with `data-trial`.
 
 const { result } = data;
 const { trials, keys, floor } = result;
 const best = trials[0].trial;
-const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** What a trial can be sorted and drawn by. */
 const columns = [
@@ -28,17 +27,9 @@ const columns = [
 
 const columnOf = (name) => columns.find((column) => column.name === name);
 
-function shown(column, value) {
-  if (value === null || value === undefined) return "–";
-  if (!known(value)) return String(value);
-  if (column.text) return column.text(value);
-  return column.digits === undefined ? significant(value) : fixed(value, column.digits);
-}
-
 const state = {
   chosen: best,
-  sort: null, // a column's name; the best first before one is chosen
-  descending: false,
+  sort: null, // `{ name, descending }`; the best first before a column is chosen
   x: keys.includes("training.learning_rate") ? "training.learning_rate" : keys[0] ?? "parameters",
   y: floor === null ? "loss" : "above the floor",
 };
@@ -46,8 +37,8 @@ const state = {
 const views = [
   [["theme", "size", "chosen"], drawCurves],
   [["theme", "size", "chosen", "x", "y"], drawDots],
-  [["sort", "descending"], drawTable],
-  [["sort", "descending", "chosen"], markRow],
+  [["sort"], drawTable],
+  [["sort", "chosen"], () => markRow(at("trials"), state.chosen)],
   [["chosen"], read],
 ];
 
@@ -82,19 +73,6 @@ function axis(column, values) {
   const around = (at(high) - at(low)) * 0.06 || Math.abs(at(high)) * 0.05 || 0.5;
   const range = [at(low) - around, at(high) + around];
   return { at, range, ticks: log ? logTicks(range) : ticks(range, 7) };
-}
-
-/** Round values of a logarithmic axis, whose range is that of decimal logarithms. */
-function logTicks([low, high]) {
-  const marks = [];
-  for (let power = Math.floor(low); power <= high; power++) {
-    for (const factor of high - low > 2.5 ? [1] : [1, 2, 5]) {
-      const value = power + Math.log10(factor);
-      if (value >= low && value <= high) marks.push({ value, label: significant(Number((factor * 10 ** power).toPrecision(3))) });
-    }
-  }
-  if (marks.length > 1) return marks;
-  return ticks([10 ** low, 10 ** high], 5).map(({ value, label }) => ({ value: Math.log10(value), label }));
 }
 
 function drawCurves() {
@@ -161,47 +139,9 @@ function drawDots() {
   });
 }
 
-function sorted() {
-  if (state.sort === null) return trials;
-  const column = columnOf(state.sort);
-  const order = (a, b) => {
-    const [left, right] = [column.of(a), column.of(b)];
-    const missing = (value) => value === null || value === undefined;
-    // What is not there comes last, whichever way the rest is sorted.
-    if (missing(left) || missing(right)) return missing(left) - missing(right);
-    const words = known(left) === known(right) ? String(left).localeCompare(String(right)) : known(right) - known(left);
-    const rising = known(left) && known(right) ? left - right : words;
-    return state.descending ? -rising : rising;
-  };
-  return [...trials].sort(order);
-}
-
 function drawTable() {
-  const head = element("tr");
-  for (const column of columns) {
-    const sort = state.sort === column.name ? (state.descending ? "descending" : "ascending") : "none";
-    const button = element("button", { type: "button", "data-column": column.name }, column.name);
-    head.append(element("th", { scope: "col", "aria-sort": sort }, button));
-  }
-  const rows = sorted().map((trial) => {
-    const cells = columns.map((column, i) => {
-      const text = shown(column, column.of(trial));
-      if (i > 0) return element("td", {}, text);
-      // A trial that was trained to its end has a page of its own.
-      const page = data.pages[trial.trial];
-      return element("th", { scope: "row" }, page ? element("a", { href: page }, text) : text);
-    });
-    return element("tr", { "data-trial": trial.trial, tabindex: 0 }, ...cells);
-  });
-  at("trials").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-}
-
-function markRow() {
-  for (const row of at("trials").querySelectorAll("tbody tr")) {
-    const chosen = Number(row.dataset.trial) === state.chosen;
-    row.classList.toggle("chosen", chosen);
-    row.setAttribute("aria-selected", chosen);
-  }
+  // A trial that was trained to its end has a page of its own.
+  fillTable(at("trials"), columns, trials, state.sort, (trial) => trial.trial, (trial) => data.pages[trial.trial]);
 }
 
 function read() {
@@ -225,19 +165,8 @@ function start() {
     at(id).value = state[id];
     at(id).addEventListener("change", (event) => update({ [id]: event.target.value }));
   }
-  const table = at("trials");
-  const choose = (event) => {
-    const row = event.target.closest("tr[data-trial]");
-    if (row) update({ chosen: Number(row.dataset.trial) });
-  };
-  table.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-column]");
-    if (!button) return choose(event);
-    const sort = button.dataset.column;
-    update({ sort, descending: state.sort === sort && !state.descending });
-    table.querySelector(`button[data-column="${CSS.escape(sort)}"]`).focus();
-  });
-  table.addEventListener("keydown", (event) => event.key === "Enter" && !event.target.closest("button") && choose(event));
+  const sort = (name) => update({ sort: { name, descending: state.sort?.name === name && !state.sort.descending } });
+  followTable(at("trials"), sort, (trial) => update({ chosen: Number(trial) }));
   at("dots").addEventListener("click", (event) => {
     const circle = event.target.closest("circle");
     if (circle) update({ chosen: Number(circle.dataset.trial) });

@@ -2,6 +2,7 @@
 
 mod backend;
 mod backends;
+mod compare;
 mod config;
 mod data;
 mod evaluate;
@@ -48,6 +49,7 @@ enum Command {
     Plot(plot::Args),
     Report(report::Args),
     Runs(runs::Args),
+    Compare(compare::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Config(config::Args),
@@ -150,6 +152,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Plot(args) => plot::run(args)?,
         Command::Report(args) => report::run(args)?,
         Command::Runs(args) => runs::run(args)?,
+        Command::Compare(args) => compare::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
         Command::Data(args) => data::run(args)?,
         Command::Config(args) => config::run(args),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::comparison::{Listed, list};
 use crate::error::{Error, Result};
-use crate::terminal::{counted, fixed, print_json, say, thousands, warn};
+use crate::terminal::{counted, fixed, print_json, table, thousands, warn};
 use crate::training::RUNS;
 
 /// List runs and studies beside each other.
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<()> {
             places.join(", ")
         )));
     } else {
-        print_table(&found.runs);
+        table(&COLUMNS, &found.runs.iter().map(cells).collect::<Vec<_>>());
     }
     Ok(())
 }
@@ -69,21 +69,6 @@ const COLUMNS: [(&str, bool); 9] = [
     ("ended", false),
     ("when", true),
 ];
-
-fn print_table(runs: &[Listed]) {
-    let names = COLUMNS.map(|(name, _)| name.to_string());
-    let rows: Vec<_> = std::iter::once(names).chain(runs.iter().map(cells)).collect();
-    let widths: [usize; COLUMNS.len()] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in rows {
-        let cells =
-            row.into_iter().zip(widths).zip(COLUMNS).map(|((cell, width), (_, is_right))| match is_right {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            });
-        say(cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-}
 
 fn cells(run: &Listed) -> [String; COLUMNS.len()] {
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));

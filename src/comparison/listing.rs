@@ -71,13 +71,10 @@ pub struct Sorted {
 pub fn list(folders: &[PathBuf], filters: &[(String, String)], sort: &str) -> Result<Sorted> {
     let mut places = Vec::new();
     for folder in folders {
-        if is_run(folder) {
-            places.push(folder.clone());
-            continue;
+        match is_run(folder) {
+            true => places.push(folder.clone()),
+            false => places.extend(runs_in(folder)?),
         }
-        let entries = fs::read_dir(folder).map_err(|error| Error::io("list", folder, error))?;
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        places.extend(paths.filter(|path| is_run(path)));
     }
     places.sort();
     places.dedup();
@@ -104,8 +101,17 @@ pub fn list(folders: &[PathBuf], filters: &[(String, String)], sort: &str) -> Re
     Ok(sorted)
 }
 
+/// The runs and studies in a folder, in the order of their names.
+pub(super) fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|error| Error::io("list", folder, error))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut runs: Vec<PathBuf> = paths.filter(|path| is_run(path)).collect();
+    runs.sort();
+    Ok(runs)
+}
+
 /// Whether a folder is a run's or a study's.
-fn is_run(path: &Path) -> bool {
+pub(super) fn is_run(path: &Path) -> bool {
     let has = |name: &str| path.join(name).exists();
     has("config.toml") && (has("summary.json") || has("checkpoints") || has("trials"))
 }
@@ -195,7 +201,7 @@ impl Listed {
 }
 
 /// The task that a config draws from, or the name of the file that it reads.
-fn data(config: &toml::Table) -> Option<String> {
+pub(super) fn data(config: &toml::Table) -> Option<String> {
     let section = config.get("data")?;
     let path = section.get("path").and_then(toml::Value::as_str).filter(|path| !path.is_empty());
     match path {
@@ -205,7 +211,7 @@ fn data(config: &toml::Table) -> Option<String> {
 }
 
 /// A model in few words, as "decoder, 2 x 64".
-fn model(config: &toml::Table) -> Option<String> {
+pub(super) fn model(config: &toml::Table) -> Option<String> {
     let section = config.get("model")?;
     let size = |key: &str| section.get(key)?.as_integer();
     let architecture = section.get("architecture")?.as_str()?.replace('_', "-");

@@ -240,7 +240,7 @@ impl Config {
     }
 
     /// The value of each key that has one, by the key with its section.
-    fn values(&self) -> BTreeMap<String, toml::Value> {
+    pub(crate) fn values(&self) -> BTreeMap<String, toml::Value> {
         let sections = toml::Table::try_from(self.anchored()).expect("a config holds only what TOML can say");
         let keys = |(section, keys): (String, toml::Value)| {
             let keys = keys.try_into::<toml::Table>().unwrap_or_default().into_iter();

@@ -18,6 +18,7 @@
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
 //! | [`rate_finder`] | a sweep over learning rates |
+//! | `losses`, `heads` | runs side by side, by [`comparison_pictures`] |
 //!
 //! [`Page`] holds what `report.html` of a run shows, and is its text.
 //!
@@ -27,12 +28,13 @@
 //! | one file a picture | its data and its layout |
 //! | `draw` | what all of them are made of: three marks (line chart, heat map, token strip) and their axes |
 //! | `series` | values along a run, smoothed |
-//! | `study` | the pictures and the page of a study |
+//! | `study`, `comparison` | the pictures and the page of a study; of runs side by side |
 //! | `page` | `report.html`, from the parts in `assets/report/` |
 
 mod attention;
 mod attention_over_time;
 mod circuit;
+mod comparison;
 mod draw;
 mod formation;
 mod generated;
@@ -50,6 +52,7 @@ mod series;
 mod study;
 
 pub use circuit::pictures as circuit_pictures;
+pub use comparison::{Along, comparison_page, comparison_pictures};
 pub use draw::{Picture, PictureFormat, Style};
 pub use loss::LossCurve;
 pub use page::Page;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::draw::color::{BLUE, pale};
-use super::draw::{Mark, Series, round_up};
+use super::draw::{Axis, Mark, Range, Scale, Series, round_up};
 use crate::terminal::counted;
 use crate::training::{Row, Split};
 
@@ -32,6 +32,27 @@ pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
 /// The value below which `share` of all lie.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
+}
+
+/// What is drawn of a loss: its distance from the floor, where that is known. Nearer to it than a ten-thousandth,
+/// losses are drawn as if they were there.
+pub(crate) fn beside_floor(loss: f64, floor: Option<f64>) -> f64 {
+    floor.map_or(loss, |floor| (loss - floor).max(1e-4))
+}
+
+/// The y axis of losses as [`beside_floor`] gives them: above the floor on a logarithmic scale, so that what is near it
+/// can be told apart; where no floor is known, as they are.
+pub(crate) fn axis_of_losses(is_above_floor: bool, losses: impl Iterator<Item = f64>) -> Axis {
+    let (title, scale) = match is_above_floor {
+        true => ("loss above the floor (nats)", Scale::Logarithmic),
+        false => ("validation loss (nats)", Scale::Linear),
+    };
+    let place = |loss: f64| if is_above_floor { loss.log10() } else { loss };
+    let mut places: Vec<f64> = losses.map(place).filter(|place| place.is_finite()).collect();
+    places.sort_by(f64::total_cmp);
+    let low = places.first().copied().unwrap_or(0.0);
+    let high = quantile(&places, 0.98).unwrap_or(1.0);
+    Axis::new(title, Range::new(low, high).padded(0.06, 0.06), scale)
 }
 
 /// Steps and values, as a chart takes them.

@@ -159,6 +159,22 @@ fn controls(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Prints a table: names of the columns, whether their values stand at the right, and its rows.
+pub fn table<const N: usize>(columns: &[(&str, bool); N], rows: &[[String; N]]) {
+    let names = columns.map(|(name, _)| name.to_string());
+    let rows = || std::iter::once(&names).chain(rows);
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in rows() {
+        let cells =
+            row.iter().zip(widths).zip(columns).map(|((cell, width), (_, is_right))| match is_right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+        say(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

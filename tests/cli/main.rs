@@ -2,6 +2,7 @@
 
 mod backends;
 mod bad_input;
+mod comparing;
 mod documented;
 mod generate;
 mod killed;

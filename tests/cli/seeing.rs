@@ -19,7 +19,7 @@ pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
 }
 
 /// Runs a command of the program in `folder`, and returns what it printed.
-fn said(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn said(folder: &Path, arguments: &[&str]) -> String {
     let output = program(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)

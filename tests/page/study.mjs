@@ -15,7 +15,7 @@ const report = pathToFileURL(resolve(folder, "report.html")).href;
 const [header, ...lines] = readFileSync(join(folder, "study.csv"), "utf8").trim().split("\n").map((line) => line.split(","));
 const trials = lines.map((cells) => Object.fromEntries(cells.map((cell, i) => [header[i], cell])));
 const { value, key } = page;
-const shownTrials = () => value(`Array.from(document.querySelectorAll("#trials tbody tr"), (row) => row.dataset.trial)`);
+const shownTrials = () => value(`Array.from(document.querySelectorAll("#trials tbody tr"), (row) => row.dataset.row)`);
 
 async function exploreTable() {
   same((await shownTrials()).length, trials.length, "rows of the table");
@@ -28,7 +28,7 @@ async function exploreTable() {
     same(await value(`document.activeElement.dataset.column`), "loss", "and keeps the focus");
   }
   for (const trial of trials.slice(0, 2).map((row) => row.trial)) {
-    await value(`document.querySelector('#trials tr[data-trial="${trial}"]').focus()`);
+    await value(`document.querySelector('#trials tr[data-row="${trial}"]').focus()`);
     await key("Enter");
     await isChosen(trial, "enter on its row");
   }
@@ -36,7 +36,7 @@ async function exploreTable() {
 
 async function isChosen(trial, by) {
   same((await dataset("reading")).trial, trial, `the trial that is read, by ${by}`);
-  same(await value(`document.querySelector('#trials tr[aria-selected="true"]').dataset.trial`), trial, `its row is marked, by ${by}`);
+  same(await value(`document.querySelector('#trials tr[aria-selected="true"]').dataset.row`), trial, `its row is marked, by ${by}`);
 }
 
 async function exploreDots() {
@@ -54,12 +54,12 @@ async function exploreDots() {
 
 /** A trial that was trained to its end has a page, and its number leads there. */
 async function exploreLinks() {
-  const links = await value(`Array.from(document.querySelectorAll("#trials a"), (link) => [link.closest("tr").dataset.trial, link.getAttribute("href")])`);
+  const links = await value(`Array.from(document.querySelectorAll("#trials a"), (link) => [link.closest("tr").dataset.row, link.getAttribute("href")])`);
   const finished = trials.filter(({ ended }) => ended === "completed" || ended === "early_stopped");
   check(finished.length > 0 && finished.every(({ trial }) => links.some(([linked]) => linked === trial)), `trials without a link: ${JSON.stringify(links)}`);
   for (const [trial, href] of links) check(existsSync(join(folder, href)), `trial ${trial} leads to ${href}, which is not there`);
   const [trial, href] = links[0];
-  await press(`#trials tr[data-trial="${trial}"] a`);
+  await press(`#trials tr[data-row="${trial}"] a`);
   const there = `document.getElementById("run")?.textContent`;
   for (let i = 0; i < 500 && !(await value(there).catch(() => "")); i++) await new Promise((done) => setTimeout(done, 20));
   same(await value("location.href"), new URL(href, report).href, "a click on a trial");

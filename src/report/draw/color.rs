@@ -23,6 +23,9 @@ pub(crate) const VERMILION: RGBColor = RGBColor(213, 94, 0);
 pub(crate) const GREEN: RGBColor = RGBColor(0, 138, 101);
 /// The learning rate.
 pub(crate) const PURPLE: RGBColor = RGBColor(184, 120, 160);
+/// More settings beside each other.
+pub(crate) const ORANGE: RGBColor = RGBColor(201, 138, 0);
+pub(crate) const SKY: RGBColor = RGBColor(62, 152, 204);
 
 /// The colours of attention weights, from weight zero to the largest: Viridis, even to the eye, which
 /// survives greyscale and colour blindness. Evenly spaced control points, each as `0xRRGGBB`; colours between

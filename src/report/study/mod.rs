@@ -11,11 +11,11 @@ use plotters::style::RGBColor;
 use serde_json::json;
 
 use super::draw::color::{BLUE, MUTED, VERMILION, pale};
-use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Scale, Series, Style, legend};
+use super::draw::{Axis, HEADING, LineChart, Mark, Picture, Range, Series, Style, legend};
 use super::loss::above_floor;
 use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
-use super::series::quantile;
+use super::series::{axis_of_losses, beside_floor};
 use crate::error::Result;
 use crate::files::{read_own, write_atomically};
 use crate::terminal::{clock, thousands};
@@ -43,10 +43,11 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
 
 const TEMPLATE: &str = include_str!("../../../assets/report/study.html");
 /// In the order in which they read; the first three are those of a run's page.
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 5] = [
     include_str!("../../../assets/report/data.js"),
     include_str!("../../../assets/report/color.js"),
     include_str!("../../../assets/report/chart.js"),
+    include_str!("../../../assets/report/table.js"),
     include_str!("../../../assets/report/study.js"),
 ];
 
@@ -132,26 +133,14 @@ fn legend_of(picture: &mut Picture, left: f64, trials: &[Series], others: &[Seri
     legend(picture, (left, HEADING + 8.0), trials.iter().rev().chain(others));
 }
 
-/// What is drawn of a loss: its distance from the floor, where that is known. Nearer to it than a ten-thousandth,
-/// losses are drawn as if they were there.
+/// What is drawn of a loss.
 fn drawn(findings: &Findings, loss: f64) -> f64 {
-    findings.floor.map_or(loss, |floor| (loss - floor).max(1e-4))
+    beside_floor(loss, findings.floor)
 }
 
-/// The y axis of losses: above the floor on a logarithmic scale, so that what is near it can be told apart;
-/// where no floor is known, as they are.
+/// The y axis of losses.
 fn loss_axis(findings: &Findings, losses: impl Iterator<Item = f64>) -> Axis {
-    let (title, scale) = match findings.floor {
-        Some(_) => ("loss above the floor (nats)", Scale::Logarithmic),
-        None => ("validation loss (nats)", Scale::Linear),
-    };
-    let losses = losses.filter(|loss| loss.is_finite()).map(|loss| drawn(findings, loss));
-    let place = |loss: f64| if findings.floor.is_some() { loss.log10() } else { loss };
-    let mut places: Vec<f64> = losses.map(place).collect();
-    places.sort_by(f64::total_cmp);
-    let low = places.first().copied().unwrap_or(0.0);
-    let high = quantile(&places, 0.98).unwrap_or(1.0);
-    Axis::new(title, Range::new(low, high).padded(0.06, 0.06), scale)
+    axis_of_losses(findings.floor.is_some(), losses.map(|loss| drawn(findings, loss)))
 }
 
 /// The axis of the final losses of all trials.

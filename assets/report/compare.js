@@ -1,0 +1,199 @@
+// The page of a comparison. Everything shown follows from `state`; every control calls `update`.
+//
+// What a test can hold on to: `html[data-ready="true"]` once all is drawn; `#settings tbody tr`, the best first;
+// `#runs tbody tr[data-row]` in the order of the table; the selects `x` and `score`; `#ends circle[data-run]`;
+// `#reading` with `data-run`; `#heads tbody td`.
+
+const { runs, settings, keys, measure, sentences } = data.comparison;
+const isAbove = measure === "above_floor";
+const ended = (run) => (isAbove ? run.above_floor : run.best_valid_loss);
+const withHeads = runs.filter((run) => run.heads.length > 0);
+
+const settingColumns = [
+  { name: "setting", of: (setting) => data.names[settings.indexOf(setting)] },
+  { name: "runs", of: (setting) => setting.runs },
+  { name: "loss", of: (setting) => setting.loss?.mean, digits: 4 },
+  { name: "above the floor", of: (setting) => setting.above_floor?.mean, digits: 4 },
+  { name: "deviation", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.deviation, digits: 4 },
+  { name: "interval", of: (setting) => setting[isAbove ? "above_floor" : "loss"]?.interval?.map((end) => fixed(end, 4)).join(" to ") },
+  { name: "p", of: (setting) => setting.p_corrected, digits: 4 },
+].filter((column) => settings.some((setting) => column.of(setting) !== null && column.of(setting) !== undefined));
+
+const runColumns = [
+  { name: "run", of: (run) => run.name },
+  ...Object.keys(settings[0].values).map((name) => ({ name, of: (run) => number(settings[run.setting].values[name]) })),
+  { name: "seed", of: (run) => run.seed },
+  { name: "data", of: (run) => run.data },
+  { name: "model", of: (run) => run.model },
+  { name: "loss", of: (run) => run.best_valid_loss, digits: 4 },
+  { name: "above the floor", of: (run) => run.above_floor, digits: 4 },
+  { name: "accuracy", of: (run) => run.accuracy, digits: 4 },
+  { name: "parameters", of: (run) => run.parameters, text: whole },
+  { name: "steps", of: (run) => run.steps, text: whole },
+  { name: "tokens", of: (run) => run.tokens, text: whole },
+  { name: "seconds", of: (run) => run.seconds, digits: 1 },
+  { name: "tokens/s", of: (run) => run.tokens_per_second, text: (value) => whole(Math.round(value)) },
+  { name: "ended", of: (run) => run.ended.replace("_", " ") },
+].filter((column) => runs.some((run) => column.of(run) !== null && column.of(run) !== undefined));
+
+/** A value of a config as a number, where it is one, so that a column is sorted by size. */
+function number(text) {
+  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
+}
+
+const state = { chosen: 0, sort: null, x: "step", score: data.scores.some((score) => score.key === "ablation") ? "ablation" : data.scores[0].key };
+const views = [
+  [["theme", "size", "chosen", "x"], drawCurves],
+  [["theme", "size", "chosen"], drawEnds],
+  [["sort"], () => fillTable(at("runs"), runColumns, runs, state.sort, (run) => runs.indexOf(run))],
+  [["sort", "chosen"], () => markRow(at("runs"), state.chosen)],
+  [["chosen"], read],
+  [["theme", "score"], drawHeads],
+];
+
+function update(changes) {
+  const changed = Object.keys(changes).filter((part) => state[part] !== changes[part]);
+  Object.assign(state, changes);
+  draw(changed);
+}
+
+function draw(changed) {
+  for (const [parts, view] of views) if (parts.some((part) => changed.includes(part))) view();
+}
+
+/** The colour of a setting; the darkest one is the ink of the theme. */
+const settingColor = (setting) => (luminance(channels(data.setting_colors[setting])) < 0.03 ? "var(--ink)" : data.setting_colors[setting]);
+
+/** The loss as it is drawn: above the floor by its decimal logarithm. */
+function height(run, loss) {
+  if (loss === null || loss === undefined) return null;
+  return isAbove ? Math.log10(Math.max(loss - run.floor, 1e-4)) : loss;
+}
+
+/** The runs, the chosen one last, so that it lies above all others. */
+const drawn = () => runs.map((run, i) => i).sort((a, b) => Number(a === state.chosen) - Number(b === state.chosen) || b - a);
+
+function drawCurves() {
+  const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(known)).sort((a, b) => a - b);
+  const [low, high] = all.length > 0 ? [all[0], all[Math.floor((all.length - 1) * 0.98)]] : [0, 1];
+  const around = (high - low) * 0.06 || 0.1;
+  const range = [low - around, high + around];
+  const end = Math.max(...data.curves.map((curve) => curve[state.x].at(-1) ?? 0), 1);
+  const ofX = { step: "step", tokens: "tokens trained on", seconds: "seconds of training" }[state.x];
+  at("curves-heading").replaceChildren(isAbove ? "Validation loss above the floor" : "Validation loss");
+  drawChart(at("curves"), {
+    x: [0, end],
+    y: range,
+    yTicks: isAbove ? logTicks(range) : undefined,
+    title: isAbove ? "above the floor (nats)" : "loss (nats per token)",
+    xTitle: ofX,
+    curves: drawn().map((i) => ({
+      x: data.curves[i][state.x],
+      y: data.curves[i].loss.map((loss) => height(runs[i], loss)),
+      color: settingColor(runs[i].setting),
+      width: i === state.chosen ? 3.5 : 1.4,
+    })),
+  });
+}
+
+function drawEnds() {
+  const intervals = settings.map((setting) => setting[isAbove ? "above_floor" : "loss"]?.interval);
+  const values = [...runs.map(ended), ...intervals.flatMap((interval) => interval ?? [])].filter(known);
+  const [low, high] = values.length > 0 ? [Math.min(...values), Math.max(...values)] : [0, 1];
+  const around = (high - low) * 0.06 || Math.abs(high) * 0.05 || 0.1;
+  const svg = at("ends");
+  svg.style.height = `${Math.min(60 + 26 * settings.length, 900)}px`;
+  const place = (setting) => settings.length - setting - 0.5;
+  const order = drawn().filter((i) => known(ended(runs[i])));
+  const range = [low - around, high + around];
+  drawChart(svg, {
+    x: range,
+    y: [0, settings.length],
+    xTicks: ticks(range, Math.max(2, Math.floor(svg.clientWidth / 110))),
+    yTicks: [],
+    title: "setting",
+    xTitle: isAbove ? "loss above the floor (nats per token)" : "lowest validation loss (nats per token)",
+    curves: [
+      ...intervals.flatMap((interval, setting) => (interval ? [{ x: interval, y: [place(setting), place(setting)], color: settingColor(setting), width: 1.5 }] : [])),
+      ...order.map((i) => ({ x: [ended(runs[i])], y: [place(runs[i].setting)], color: settingColor(runs[i].setting), width: 0, radius: i === state.chosen ? 7 : 4.5 })),
+    ],
+  });
+  svg.querySelectorAll("circle").forEach((circle, i) => {
+    circle.dataset.run = order[i];
+    circle.style.cursor = "pointer";
+    circle.append(shape("title", {}, `${runs[order[i]].name}: ${fixed(ended(runs[order[i]]), 4)}`));
+  });
+}
+
+function read() {
+  const run = runs[state.chosen];
+  at("reading").dataset.run = String(state.chosen);
+  const loss = known(ended(run)) ? `${isAbove ? "above the floor" : "loss"} ${fixed(ended(run), 4)}` : run.ended;
+  at("reading").replaceChildren(`${isolated(run.name)} · ${data.names[run.setting]} · seed ${run.seed} · ${loss}`);
+}
+
+function drawHeads() {
+  const about = data.scores.find((score) => score.key === state.score);
+  at("meaning").replaceChildren(about.meaning);
+  const layers = Math.max(...withHeads.map((run) => run.heads.length));
+  const places = Array.from({ length: layers }, (_, layer) => {
+    const heads = Math.max(...withHeads.map((run) => run.heads[layer]?.length ?? 0));
+    return Array.from({ length: heads }, (_, head) => [layer, head]);
+  }).flat();
+  const value = (run, [layer, head]) => run.heads[layer]?.[head]?.[about.key];
+  const all = withHeads.flatMap((run) => places.map((place) => value(run, place))).filter(known);
+  const [low, high] = [Math.min(0, ...all), Math.max(...all, 1e-9)];
+  const head = element("tr", {}, element("th", { scope: "col" }, "run"), ...places.map((place) => element("th", { scope: "col" }, place.join("."))));
+  const rows = withHeads.map((run) => {
+    const cells = places.map((place) => {
+      const score = value(run, place);
+      if (!known(score)) return element("td", {}, "–");
+      const ground = color((score - low) / (high - low));
+      const ink = contrast(ground, [255, 255, 255]) > contrast(ground, [0, 0, 0]) ? "#fff" : "#000";
+      return element("td", { style: `background: rgb(${ground.join(",")}); color: ${ink}` }, fixed(score, about.digits));
+    });
+    return element("tr", {}, element("th", { scope: "row" }, run.name), ...cells);
+  });
+  at("heads").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+function start() {
+  at("title").append(`${runs.length} runs compared`);
+  at("lead").append(keys.length > 0 ? `they differ in ${keys.join(", ")}` : "they differ in nothing but the seed");
+  at("sentences").append(...sentences.map((sentence) => element("li", {}, sentence)));
+  fillTable(at("settings"), settingColumns, settings, null, (setting) => settings.indexOf(setting));
+  at("settings").querySelectorAll("th button").forEach((button) => button.replaceWith(button.textContent));
+  at("settings").querySelectorAll("tbody tr").forEach((row, i) => {
+    row.removeAttribute("tabindex");
+    row.firstChild.prepend(element("span", { "aria-hidden": "true", style: `color: ${settingColor(i)}` }, "● "));
+  });
+  at("legend").append(...data.names.slice(0, 8).flatMap((name, i) => [element("span", { style: `color: ${settingColor(i)}` }, "● "), i < 7 ? name : "the other settings", "  "]));
+  const option = (value, name) => element("option", { value }, name);
+  at("x").append(option("step", "steps"), option("tokens", "tokens"), option("seconds", "seconds"));
+  at("x").addEventListener("change", (event) => update({ x: event.target.value }));
+  const scores = data.scores.filter((score) => withHeads.some((run) => run.heads.flat().some((head) => known(head[score.key]))));
+  at("score").append(...scores.map((score) => option(score.key, score.name)));
+  at("heads-section").hidden = scores.length === 0;
+  if (scores.length > 0) {
+    state.score = scores.some((score) => score.key === "ablation") ? "ablation" : scores[0].key;
+    at("score").value = state.score;
+    at("score").addEventListener("change", (event) => update({ score: event.target.value }));
+  } else {
+    views.pop();
+  }
+  followTable(
+    at("runs"),
+    (name) => update({ sort: { name, descending: state.sort?.name === name && !state.sort.descending } }),
+    (run) => update({ chosen: Number(run) }),
+  );
+  at("ends").addEventListener("click", (event) => {
+    const circle = event.target.closest("circle");
+    if (circle) update({ chosen: Number(circle.dataset.run) });
+  });
+  followTheme(() => draw(["theme"]));
+}
+
+start();
+draw(["size", ...Object.keys(state)]);
+followWidth(() => draw(["size"]));
+document.documentElement.dataset.ready = "true";

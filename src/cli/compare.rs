@@ -1,0 +1,128 @@
+//! `compare`: a few runs side by side.
+
+use std::path::PathBuf;
+
+use crate::comparison::{Comparison, Measure, Setting};
+use crate::error::Result;
+use crate::files::{check_output, write_atomically, write_output};
+use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
+use crate::terminal::{counted, fixed, print_json, say, table, thousands, warn};
+
+/// Compare runs: which keys differ, what came of it, and whether by more than noise between seeds.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Two to fifty runs, or folders and studies that hold them.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Puts runs together that agree in this key, as model.heads. [default: those that differ in nothing but run.seed]
+    #[arg(long, value_name = "KEY")]
+    by: Option<String>,
+    /// Writes pictures and a page into this folder; one that exists is replaced only if compare made it.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// By what losses are drawn in the picture; the page has all three.
+    #[arg(long, value_enum, default_value = "steps", requires = "out")]
+    along: Along,
+    /// The file format of the pictures.
+    #[arg(long, value_enum, default_value = "png", requires = "out")]
+    format: PictureFormat,
+    /// Prints JSON: the keys, the settings with their means and tests, and all runs with the scores of their heads.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    args.out.iter().try_for_each(|out| check_output(out, "compare"))?;
+    let (comparison, damaged) = Comparison::read(&args.runs, args.by.as_deref())?;
+    for error in damaged {
+        warn(&format!("warning: passed by: {error}"));
+    }
+    match args.json {
+        true => print_json(&comparison),
+        false => print(&comparison),
+    }
+    let Some(out) = args.out else { return Ok(()) };
+    let style = Style { format: args.format, ..Style::default() };
+    let made = write_output(&out, "compare", |folder| {
+        save_all(&comparison_pictures(&comparison, args.along), folder, &style)?;
+        write_atomically(&folder.join("report.html"), comparison_page(&comparison).as_bytes())
+    })?;
+    if !args.json {
+        made.iter().for_each(|path| say(&path.display().to_string()));
+    }
+    Ok(())
+}
+
+fn print(comparison: &Comparison) {
+    let Comparison { keys, settings, runs, sentences, measure } = comparison;
+    let differ = if keys.is_empty() { "nothing but the seed".to_string() } else { keys.join(", ") };
+    let of = counted(settings.len(), "setting");
+    say(&format!("{}, {of}: they differ in {differ}", counted(runs.len(), "run")));
+    say("");
+    let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
+    let mut rows = Vec::new();
+    for (number, setting) in (1..).zip(settings) {
+        let interval = |setting: &Setting| setting.measured(*measure)?.interval;
+        let known = |mean: &Option<crate::comparison::Mean>| nats(mean.map(|mean| mean.mean));
+        let interval = interval(setting).map(|ends| ends.map(|end| fixed(end, 4)).join(" to "));
+        rows.push([
+            number.to_string(),
+            setting.name(),
+            setting.runs.to_string(),
+            known(&setting.loss),
+            known(&setting.above_floor),
+            interval.unwrap_or_default(),
+        ]);
+    }
+    let interval = match measure {
+        Measure::Loss => "95 % interval of the loss",
+        Measure::AboveFloor => "95 % interval above the floor",
+    };
+    table(
+        &[
+            ("", true),
+            ("setting", false),
+            ("runs", true),
+            ("loss", true),
+            ("above floor", true),
+            (interval, true),
+        ],
+        &rows,
+    );
+    say("");
+    let rows: Vec<[String; 9]> = runs
+        .iter()
+        .map(|run| {
+            [
+                run.name.clone(),
+                (run.setting + 1).to_string(),
+                run.seed.to_string(),
+                nats(run.best_valid_loss),
+                nats(run.above_floor),
+                run.parameters.map_or_else(String::new, |count| thousands(count as f64)),
+                thousands(run.steps as f64),
+                run.tokens_per_second.map_or_else(String::new, thousands),
+                run.ended.replace('_', " "),
+            ]
+        })
+        .collect();
+    table(
+        &[
+            ("run", false),
+            ("setting", true),
+            ("seed", true),
+            ("loss", true),
+            ("above floor", true),
+            ("parameters", true),
+            ("steps", true),
+            ("tokens/s", true),
+            ("ended", false),
+        ],
+        &rows,
+    );
+    if !sentences.is_empty() {
+        say("");
+    }
+    sentences.iter().for_each(|sentence| say(sentence));
+}

@@ -1,0 +1,129 @@
+//! One of the runs that are compared: all that its folder says of it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::listing::{data, model};
+use crate::analysis::{Analysis, HeadScores};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
+
+/// A loss along a run, and what had been done until then.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Point {
+    /// Steps done.
+    pub step: usize,
+    /// Targets trained on.
+    pub tokens: u64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Mean loss in nats per token.
+    pub loss: f64,
+}
+
+/// A run among others. Losses are in nats per token; what is not known is none.
+#[derive(Debug, Clone, Serialize)]
+pub struct ComparedRun {
+    /// The name of its folder, or its path where two have the same name.
+    pub name: String,
+    /// The folder.
+    pub path: PathBuf,
+    /// The number of its setting.
+    pub setting: usize,
+    /// What it learned: a task, or the name of a file.
+    pub data: Option<String>,
+    /// The architecture, the number of its layers and their width.
+    pub model: Option<String>,
+    /// The seed.
+    pub seed: u64,
+    /// The lowest validation loss.
+    pub best_valid_loss: Option<f64>,
+    /// What the optimal predictor would lose.
+    pub floor: Option<f64>,
+    /// By how much the loss lies above that.
+    pub above_floor: Option<f64>,
+    /// Share of the validation targets that are predicted.
+    pub accuracy: Option<f64>,
+    /// Number of trained parameters.
+    pub parameters: Option<usize>,
+    /// Steps done.
+    pub steps: usize,
+    /// Targets trained on.
+    pub tokens: u64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Targets trained on in a second.
+    pub tokens_per_second: Option<f64>,
+    /// How it ended; "unfinished" while it has no summary.
+    pub ended: String,
+    /// The scores of its heads, `[layer][head]`; empty where they were not measured.
+    pub heads: Vec<Vec<HeadScores>>,
+    /// The validation loss along the run.
+    #[serde(skip)]
+    pub curve: Vec<Point>,
+    /// Every key with its value.
+    #[serde(skip)]
+    pub(super) config: Config,
+}
+
+impl ComparedRun {
+    /// Reads the run in a folder.
+    ///
+    /// # Errors
+    /// If it was not trained here, or its files cannot be understood.
+    pub fn read(path: &Path) -> Result<Self> {
+        let folder = RunFolder::at(path);
+        let config = Config::load(Some(&folder.config()), &[])?;
+        if folder.is_imported() {
+            return Err(Error::file(path, "was not trained here, so it has no curves to compare"));
+        }
+        let rows = read_metrics(&folder.metrics())?;
+        let summary = folder.summary().exists().then(|| Summary::read(&folder)).transpose()?;
+        let heads = Analysis::read(&folder.analysis())?.map_or_else(Vec::new, |analysis| analysis.heads);
+        let curve: Vec<Point> =
+            rows.iter().filter(|row| row.split == Split::Valid).map(Point::from).collect();
+        let losses = curve.iter().map(|point| point.loss).filter(|loss| loss.is_finite());
+        let known = summary.as_ref();
+        let best = match known {
+            Some(summary) => summary.best_valid_loss,
+            None => losses.min_by(f64::total_cmp),
+        };
+        let floor = known.and_then(|summary| summary.floor);
+        let last = rows.last();
+        let table = toml::Table::try_from(&config).unwrap_or_default();
+        Ok(Self {
+            name: folder.name(),
+            path: path.to_path_buf(),
+            setting: 0,
+            data: data(&table),
+            model: model(&table),
+            seed: config.run.seed,
+            best_valid_loss: best,
+            floor,
+            above_floor: best.zip(floor).map(|(best, floor)| best - floor),
+            accuracy: known.and_then(|summary| summary.accuracy),
+            parameters: known.map(|summary| summary.parameters),
+            steps: known.map_or(last.map_or(0, |row| row.step), |summary| summary.steps),
+            tokens: known.map_or(last.map_or(0, |row| row.tokens), |summary| summary.tokens),
+            seconds: known.map_or(last.map_or(0.0, |row| row.seconds), |summary| summary.seconds),
+            tokens_per_second: known.map(|summary| summary.tokens_per_second),
+            ended: known.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
+            heads,
+            curve,
+            config,
+        })
+    }
+}
+
+/// How a run ended, as its summary writes it.
+fn ended(ended: Ended) -> String {
+    serde_json::to_value(ended).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
+}
+
+impl From<&Row> for Point {
+    fn from(row: &Row) -> Self {
+        Self { step: row.step, tokens: row.tokens, seconds: row.seconds, loss: row.loss }
+    }
+}

@@ -1,0 +1,327 @@
+//! Where runs differ: what was set otherwise, what came of it, and whether that is more than noise between seeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::compared::ComparedRun;
+use super::listing::{is_run, runs_in};
+use super::statistics::{Mean, WelchTest, corrected};
+use crate::error::{Error, Result};
+use crate::terminal::{counted, fixed};
+
+/// No more runs than this are compared.
+const MOST: usize = 50;
+/// Differences with a larger probability than this come about by chance too often.
+const SIGNIFICANT: f64 = 0.05;
+/// The seed, in which runs of one setting may differ.
+const SEED: &str = "run.seed";
+/// Keys and sections that change nothing of what a run learns.
+const WITHOUT_EFFECT: [&str; 5] =
+    ["run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
+
+/// Runs side by side.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The keys in which runs differ, the seed apart.
+    pub keys: Vec<String>,
+    /// What settings are compared by: the loss above the floor, where all floors are known, or the loss.
+    pub measure: Measure,
+    /// Runs that differ in their seed alone, or agree in the key that was asked for: the best setting first.
+    pub settings: Vec<Setting>,
+    /// All runs: those of the best setting first, the best of each first.
+    pub runs: Vec<ComparedRun>,
+    /// What there is to say of them.
+    pub sentences: Vec<String>,
+}
+
+/// What settings are compared by, in nats per token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The lowest validation loss of a run.
+    Loss,
+    /// By how much that lies above the loss of the optimal predictor.
+    AboveFloor,
+}
+
+impl Measure {
+    /// What it measures, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::AboveFloor => "loss above the floor",
+        }
+    }
+
+    fn of(self, run: &ComparedRun) -> Option<f64> {
+        let value = match self {
+            Self::Loss => run.best_valid_loss,
+            Self::AboveFloor => run.above_floor,
+        };
+        value.filter(|value| value.is_finite())
+    }
+}
+
+/// Runs of one setting.
+#[derive(Debug, Clone, Serialize)]
+pub struct Setting {
+    /// The keys in which settings differ, with their values here.
+    pub values: BTreeMap<String, String>,
+    /// How many runs it has, those without a loss among them.
+    pub runs: usize,
+    /// The lowest validation losses of its runs.
+    pub loss: Option<Mean>,
+    /// The same above the floor.
+    pub above_floor: Option<Mean>,
+    /// Beside the best setting.
+    pub beside_best: Option<WelchTest>,
+    /// The probability of that test, corrected for the number of tests (Holm).
+    pub p_corrected: Option<f64>,
+}
+
+impl Setting {
+    /// Its keys and values, as `model.heads = 4`.
+    pub fn name(&self) -> String {
+        let values: Vec<_> = self.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        if values.is_empty() { "the one setting".to_string() } else { values.join(", ") }
+    }
+
+    /// What settings are compared by.
+    pub fn measured(&self, measure: Measure) -> Option<&Mean> {
+        match measure {
+            Measure::Loss => self.loss.as_ref(),
+            Measure::AboveFloor => self.above_floor.as_ref(),
+        }
+    }
+}
+
+impl Comparison {
+    /// Reads runs, or those in folders and studies, and puts them side by side; with them comes what is wrong with
+    /// those that were passed by. Settings are told apart by the key `by`, or else by all in which runs differ.
+    ///
+    /// # Errors
+    /// If fewer than two runs or more than 50 can be compared, one is named twice, or no run has the key.
+    pub fn read(folders: &[PathBuf], by: Option<&str>) -> Result<(Self, Vec<Error>)> {
+        let mut places = Vec::new();
+        for folder in folders {
+            places.extend(runs_of(folder)?);
+        }
+        if places.len() > MOST {
+            let problem = format!("these are {} runs: at most {MOST} are compared at once", places.len());
+            return Err(Error::Input(format!("{problem}; `tune` compares the trials of a study")));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = places.iter().find(|place| !seen.insert(whole(place))) {
+            let twice = twice.display();
+            return Err(Error::Input(format!("`{twice}` is named twice: a run is compared with others")));
+        }
+        let read: Vec<Result<ComparedRun>> =
+            places.par_iter().map(|place| ComparedRun::read(place)).collect();
+        let (mut runs, mut damaged) = (Vec::new(), Vec::new());
+        for run in read {
+            run.map_or_else(|error| damaged.push(error), |run| runs.push(run));
+        }
+        if runs.len() < 2 {
+            let found = counted(runs.len(), "run");
+            let why = damaged.first().map_or_else(String::new, |error| format!(" ({error})"));
+            return Err(Error::Input(format!(
+                "{found} can be compared here{why}: name two or more, as compare runs/a runs/b"
+            )));
+        }
+        Ok((Self::new(runs, by)?, damaged))
+    }
+
+    fn new(mut runs: Vec<ComparedRun>, by: Option<&str>) -> Result<Self> {
+        let values: Vec<BTreeMap<String, toml::Value>> = runs.iter().map(|run| run.config.values()).collect();
+        let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
+        let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
+        let has_effect = |key: &&&String| {
+            key.as_str() != SEED && !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other))
+        };
+        let keys: Vec<String> =
+            all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect();
+        if let Some(by) = by.filter(|by| !all.iter().any(|key| key == by)) {
+            return Err(Error::Input(format!(
+                "--by {by}: no run here has this key; they differ in {}",
+                listed(&keys)
+            )));
+        }
+        let told_apart = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
+        let shown = |value: Option<&toml::Value>| match value {
+            Some(toml::Value::String(text)) => text.clone(),
+            Some(value) => value.to_string().replace('\n', " ").trim().to_string(),
+            None => "nothing".to_string(),
+        };
+        let of_run: Vec<BTreeMap<String, String>> = values
+            .iter()
+            .map(|of| told_apart.iter().map(|key| (key.clone(), shown(of.get(key)))).collect())
+            .collect();
+
+        let all_floors = runs.iter().all(|run| run.floor.is_some());
+        let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
+        let mut groups: BTreeMap<&BTreeMap<String, String>, Vec<usize>> = BTreeMap::new();
+        of_run.iter().enumerate().for_each(|(run, values)| groups.entry(values).or_default().push(run));
+        let mean = |members: &[usize], value: &dyn Fn(&ComparedRun) -> Option<f64>| {
+            let values: Vec<f64> = members.iter().filter_map(|&run| value(&runs[run])).collect();
+            Mean::of(&values)
+        };
+        let mut settings: Vec<(Setting, Vec<usize>)> = groups
+            .into_iter()
+            .map(|(values, members)| {
+                let setting = Setting {
+                    values: values.clone(),
+                    runs: members.len(),
+                    loss: mean(&members, &|run| Measure::Loss.of(run)),
+                    above_floor: mean(&members, &|run| Measure::AboveFloor.of(run)),
+                    beside_best: None,
+                    p_corrected: None,
+                };
+                (setting, members)
+            })
+            .collect();
+        let key = |setting: &Setting| setting.measured(measure).map_or(f64::INFINITY, |mean| mean.mean);
+        settings.sort_by(|a, b| key(&a.0).total_cmp(&key(&b.0)));
+
+        // Without floors, losses on other data say nothing of each other.
+        let is_data = |key: &&String| key.starts_with("data.") && *key != "data.train_samples";
+        let is_comparable = measure == Measure::AboveFloor || !keys.iter().any(|key| is_data(&key));
+        for (number, (_, members)) in settings.iter_mut().enumerate() {
+            members.sort_by(|&a, &b| {
+                let value = |run: usize| measure.of(&runs[run]).unwrap_or(f64::INFINITY);
+                value(a).total_cmp(&value(b))
+            });
+            members.iter().for_each(|&run| runs[run].setting = number);
+        }
+        let order: Vec<usize> = settings.iter().flat_map(|(_, members)| members.clone()).collect();
+        let mut settings: Vec<Setting> = settings.into_iter().map(|(setting, _)| setting).collect();
+        let mut places = vec![0; runs.len()];
+        order.iter().enumerate().for_each(|(place, &run)| places[run] = place);
+        let mut numbered: Vec<(usize, ComparedRun)> = places.into_iter().zip(runs).collect();
+        numbered.sort_by_key(|(place, _)| *place);
+        let mut runs: Vec<ComparedRun> = numbered.into_iter().map(|(_, run)| run).collect();
+        tell_apart(&mut runs);
+        if is_comparable {
+            compare_with_best(&mut settings, measure);
+        }
+        let mut comparison = Self { keys, measure, settings, runs, sentences: Vec::new() };
+        comparison.sentences = comparison.in_words(by, is_comparable);
+        Ok(comparison)
+    }
+
+    /// What differs, and whether by more than noise.
+    fn in_words(&self, by: Option<&str>, is_comparable: bool) -> Vec<String> {
+        let mut sentences = Vec::new();
+        let others: Vec<String> = self.keys.iter().filter(|key| Some(key.as_str()) != by).cloned().collect();
+        if let (Some(by), false) = (by, others.is_empty()) {
+            sentences.push(format!(
+                "runs with the same {by} differ in {} too: what is due to {by} alone is not known",
+                listed(&others)
+            ));
+        }
+        for setting in &self.settings {
+            let lost = setting.runs - setting.loss.map_or(0, |mean| mean.count);
+            if lost > 0 {
+                let of = counted(setting.runs, "run");
+                sentences
+                    .push(format!("{}: {lost} of {of} has no finite loss and is left out", setting.name()));
+            }
+        }
+        let Some((best, rest)) = self.settings.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+            return sentences;
+        };
+        if !is_comparable {
+            sentences.push(
+                "the runs learned from different data whose floors are not known: their losses are not compared"
+                    .to_string(),
+            );
+            return sentences;
+        }
+        let single = self.settings.iter().filter(|setting| setting.runs == 1).count();
+        if single > 0 {
+            let which = if single == self.settings.len() { "every setting" } else { "some settings" };
+            sentences.push(format!(
+                "{which} has a single run: how much of a difference is noise between seeds is not known; train more \
+                 with other values of run.seed"
+            ));
+        }
+        let noise = if by.is_none() || others.is_empty() {
+            "noise between seeds"
+        } else {
+            "what runs differ by otherwise"
+        };
+        sentences.extend(rest.iter().filter_map(|setting| beside(best, setting, noise)));
+        if rest.iter().filter(|setting| setting.beside_best.is_some()).count() > 1 {
+            sentences.push("p is corrected for the number of comparisons (Holm)".to_string());
+        }
+        sentences
+    }
+}
+
+/// A setting beside the best one, and whether the difference is more than `noise`.
+fn beside(best: &Setting, setting: &Setting, noise: &str) -> Option<String> {
+    let (test, p) = (setting.beside_best?, setting.p_corrected?);
+    let [low, high] = test.interval.map(|end| fixed(end, 4));
+    let p_shown = if p < 1e-4 { "p < 0.0001".to_string() } else { format!("p = {p:.4}") };
+    let verdict = match p < SIGNIFICANT {
+        true => format!("more than {noise}"),
+        false => format!("no more than {noise}, as far as these runs can tell"),
+    };
+    Some(format!(
+        "{} beside {}: {} nats higher (95 % interval {low} to {high}; Welch's t-test, {p_shown}): {verdict}",
+        setting.name(),
+        best.name(),
+        fixed(test.difference, 4),
+    ))
+}
+
+/// Tests each setting beside the best one.
+fn compare_with_best(settings: &mut [Setting], measure: Measure) {
+    let Some((best, rest)) = settings.split_first_mut() else { return };
+    let Some(best) = best.measured(measure).copied() else { return };
+    for setting in rest.iter_mut() {
+        setting.beside_best = setting.measured(measure).and_then(|mean| WelchTest::new(&best, mean));
+    }
+    let p: Vec<f64> = rest.iter().filter_map(|setting| Some(setting.beside_best?.p)).collect();
+    let tested = rest.iter_mut().filter(|setting| setting.beside_best.is_some());
+    tested.zip(corrected(&p)).for_each(|(setting, p)| setting.p_corrected = Some(p));
+}
+
+/// A run, or those in a folder of runs or a study.
+fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
+    let trials = folder.join("trials");
+    match () {
+        () if trials.is_dir() => runs_in(&trials),
+        () if is_run(folder) => Ok(vec![folder.to_path_buf()]),
+        () => {
+            let runs = runs_in(folder)?;
+            let shown = folder.display();
+            match runs.is_empty() {
+                true => Err(Error::Input(format!("`{shown}` is no run and holds none: train makes them"))),
+                false => {
+                    runs.iter().map(|run| runs_of(run)).collect::<Result<Vec<_>>>().map(|runs| runs.concat())
+                }
+            }
+        }
+    }
+}
+
+fn whole(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Runs of the same name are called by their paths.
+fn tell_apart(runs: &mut [ComparedRun]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.path.display().to_string();
+        }
+    }
+}
+
+fn listed(keys: &[String]) -> String {
+    if keys.is_empty() { "nothing but the seed".to_string() } else { keys.join(", ") }
+}

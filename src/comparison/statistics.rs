@@ -1,0 +1,128 @@
+//! What changes with the seed alone, and what is more than that.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// How sure an interval is.
+const CONFIDENCE: f64 = 0.95;
+
+/// The mean of some values, and how far it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Mean {
+    /// How many there are.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation, of a sample; none of a single value.
+    pub deviation: Option<f64>,
+    /// Where the mean of ever more such values lies, with a confidence of 95 % (Student, 1908); none of a single
+    /// value.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Mean {
+    /// None of nothing.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len();
+        if count == 0 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (count > 1).then(|| (squares / (count - 1) as f64).sqrt());
+        let interval = deviation.and_then(|deviation| {
+            around(mean, deviation / (count as f64).sqrt(), (count - 1) as f64).map(|(interval, _)| interval)
+        });
+        Some(Self { count, mean, deviation, interval })
+    }
+}
+
+/// Whether two means differ by more than their values spread (Welch, 1947): their variances need not be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WelchTest {
+    /// The second mean less the first.
+    pub difference: f64,
+    /// Where the difference lies with a confidence of 95 %.
+    pub interval: [f64; 2],
+    /// The difference in standard errors.
+    pub t: f64,
+    /// Degrees of freedom, by Welch and Satterthwaite.
+    pub degrees: f64,
+    /// How often a difference as large would come about by chance alone, were there none.
+    pub p: f64,
+}
+
+impl WelchTest {
+    /// None where one of the means is of a single value, or nothing spreads at all.
+    pub fn new(first: &Mean, second: &Mean) -> Option<Self> {
+        let error = |mean: &Mean| Some(mean.deviation?.powi(2) / mean.count as f64);
+        let (a, b) = (error(first)?, error(second)?);
+        let difference = second.mean - first.mean;
+        let degrees =
+            (a + b).powi(2) / (a * a / (first.count - 1) as f64 + b * b / (second.count - 1) as f64);
+        let (interval, students) = around(difference, (a + b).sqrt(), degrees)?;
+        let t = difference / (a + b).sqrt();
+        Some(Self { difference, interval, t, degrees, p: 2.0 * students.sf(t.abs()) })
+    }
+}
+
+/// The interval around a value with this standard error, and the distribution that it follows.
+fn around(value: f64, error: f64, degrees: f64) -> Option<([f64; 2], StudentsT)> {
+    let students = StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees.is_finite())?;
+    let half = students.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
+    Some(([value - half, value + half], students))
+}
+
+/// The same probabilities as if each were the only one asked for: of several tests, one is significant by chance more
+/// often (Holm, 1979).
+pub fn corrected(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let (mut corrected, mut highest) = (vec![0.0; p.len()], 0f64);
+    for (rank, &index) in order.iter().enumerate() {
+        highest = highest.max(p[index] * (p.len() - rank) as f64).min(1.0);
+        corrected[index] = highest;
+    }
+    corrected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-6 * expected.abs().max(1.0), "{found} for {expected}");
+    }
+
+    /// By SciPy: `stats.t.interval`, `stats.ttest_ind(equal_var=False)` and its `confidence_interval()`.
+    #[test]
+    fn means_and_tests_are_those_of_scipy() {
+        let a = Mean::of(&[1.51, 1.49, 1.53, 1.50, 1.52]).unwrap();
+        let b = Mean::of(&[1.58, 1.51, 1.56]).unwrap();
+        close(a.mean, 1.51);
+        close(a.interval.unwrap()[0], 1.490_367_568);
+        let test = WelchTest::new(&a, &b).unwrap();
+        close(test.difference, 0.04);
+        close(test.t, 1.819_435_305);
+        close(test.degrees, 2.471_711_976);
+        close(test.p, 0.185_721_023);
+        close(test.interval[0], -0.039_235_478);
+        close(test.interval[1], 0.119_235_478);
+    }
+
+    #[test]
+    fn of_single_values_and_of_equal_ones_no_spread_is_made_up() {
+        let one = Mean::of(&[1.5]).unwrap();
+        assert_eq!((one.deviation, one.interval), (None, None));
+        let same = Mean::of(&[1.5, 1.5]).unwrap();
+        assert_eq!(WelchTest::new(&one, &same), None);
+        assert_eq!(WelchTest::new(&same, &same), None);
+        assert_eq!(Mean::of(&[]), None);
+    }
+
+    #[test]
+    fn of_several_tests_the_smallest_probability_is_corrected_most() {
+        assert_eq!(corrected(&[0.04, 0.01, 0.03]), [0.06, 0.03, 0.06]);
+        assert_eq!(corrected(&[0.6, 0.5]), [1.0, 1.0]);
+    }
+}

@@ -1,0 +1,155 @@
+//! `losses`: the validation loss of runs over each other, and below it where each ended, setting by setting.
+
+use super::{Along, color};
+use crate::comparison::{ComparedRun, Comparison, Mean, Measure, Setting};
+use crate::report::draw::color::{INK, pale};
+use crate::report::draw::{
+    Axis, HEADING, LABEL, LineChart, MARGIN, Mark, Picture, Range, Rect, Scale, Series, Text, WIDTH, legend,
+};
+use crate::report::series::{axis_of_losses, beside_floor};
+use crate::terminal::counted;
+
+const CURVES: f64 = 300.0;
+/// The height of a setting in the lower chart.
+const ROW: f64 = 26.0;
+/// Of so many settings names and rows are shown, the best ones.
+const MOST_ROWS: usize = 16;
+/// Names of settings in front of their rows are cut to this width.
+const NAME: f64 = 250.0;
+
+/// The picture.
+pub fn picture(comparison: &Comparison, along: Along) -> Picture {
+    let settings = &comparison.settings[..comparison.settings.len().min(MOST_ROWS)];
+    let is_above = comparison.measure == Measure::AboveFloor;
+    let lines = settings.len().min(super::COLORS.len() + 1);
+    let top = HEADING + 14.0 + 17.0 * lines as f64;
+    let rows = ROW * settings.len() as f64;
+    let height = top + CURVES + 84.0 + rows + 56.0;
+    let of = counted(comparison.settings.len(), "setting");
+    let title = format!("{}: validation loss", counted(comparison.runs.len(), "run"));
+    let mut picture = Picture::new("losses", height, &title, &format!("{of}; {}", note(comparison)));
+
+    let value = |run: &ComparedRun, loss: f64| beside_floor(loss, run.floor.filter(|_| is_above));
+    let losses =
+        comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |point| value(run, point.loss)));
+    let last = comparison
+        .runs
+        .iter()
+        .flat_map(|run| run.curve.last())
+        .map(|point| along.of(point))
+        .fold(1.0, f64::max);
+    let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
+    let x = Axis::new(along.title(), Range { start: 0.0, end: last }, scale);
+    let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
+    // The best is drawn last, above all others.
+    for run in comparison.runs.iter().rev() {
+        let curve = run.curve.iter().map(|point| (along.of(point), value(run, point.loss)));
+        let width = if run.setting == 0 { 2.25 } else { 1.5 };
+        chart.series.push(Series::new(
+            &name_of(comparison, run.setting),
+            color(run.setting),
+            Mark::Line(width),
+            curve,
+        ));
+    }
+    chart.draw(&mut picture);
+    // One a line: their names are long.
+    let mut named: Vec<&Series> = chart.series.iter().rev().collect();
+    let mut seen = Vec::new();
+    named.retain(|series| {
+        !seen.contains(&&series.name) && {
+            seen.push(&series.name);
+            true
+        }
+    });
+    for (line, series) in named.into_iter().enumerate() {
+        let name = Text::new(11.5).fit(&series.name, WIDTH - 2.0 * MARGIN - 100.0);
+        let series = Series { name, ..series.clone() };
+        legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
+    }
+    ends(
+        &mut picture,
+        comparison,
+        settings,
+        Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area },
+    );
+    picture
+}
+
+/// Where each run ended: a dot a run, a line over the interval of the mean, a stroke at the mean.
+fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
+    let measure = comparison.measure;
+    let value = |run: &ComparedRun| match measure {
+        Measure::Loss => run.best_valid_loss,
+        Measure::AboveFloor => run.above_floor,
+    };
+    let mean = |setting: &Setting| setting.measured(measure).copied();
+    let look = Text::new(LABEL);
+    let names: Vec<String> = settings.iter().map(|setting| look.fit(&setting.name(), NAME)).collect();
+    let widest = names.iter().map(|name| look.width(name)).fold(0.0, f64::max);
+    let left = MARGIN + widest + 12.0;
+    let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
+
+    let intervals = settings.iter().filter_map(|setting| mean(setting)?.interval).flatten();
+    let shown = comparison.runs.iter().filter(|run| run.setting < settings.len());
+    let all: Vec<f64> =
+        shown.clone().filter_map(value).chain(intervals).filter(|value| value.is_finite()).collect();
+    let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let range = if all.is_empty() {
+        Range { start: 0.0, end: 1.0 }
+    } else {
+        Range::new(low, high).padded(0.05, 0.05)
+    };
+    let x =
+        Axis::new(&format!("lowest validation {} (nats per token)", measure.name()), range, Scale::Linear);
+    let y = Axis {
+        has_words: false,
+        ..Axis::new("", Range { start: 0.0, end: settings.len() as f64 }, Scale::Linear)
+    };
+    let y = Axis { labels: Some(Vec::new()), ..y };
+    let mut chart = LineChart { area, x, y, series: Vec::new() };
+    let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;
+    for (number, setting) in settings.iter().enumerate() {
+        let at = height(number);
+        if let Some(Mean { interval: Some([low, high]), .. }) = mean(setting) {
+            chart.series.push(Series::new("", pale(color(number)), Mark::Line(7.0), [(low, at), (high, at)]));
+        }
+        if let Some(Mean { mean, .. }) = mean(setting) {
+            let stroke = [(mean, at - 0.32), (mean, at + 0.32)];
+            chart.series.push(Series::new("", INK, Mark::Line(1.5), stroke));
+        }
+    }
+    for run in shown {
+        let end = value(run).map(|value| (value, height(run.setting)));
+        chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), end));
+    }
+    picture.panel_name(
+        "Where runs end",
+        "a dot a run; the stroke is the mean of a setting, the bar its 95 % interval",
+        (MARGIN, area.top - 16.0),
+        WIDTH - 2.0 * MARGIN,
+    );
+    chart.draw(picture);
+    for (number, name) in names.iter().enumerate() {
+        let (_, y) = chart.place(0.0, height(number));
+        picture.text(name, (area.left - 8.0, y), &look.right());
+    }
+}
+
+/// The name of a run's setting in the legend.
+fn name_of(comparison: &Comparison, setting: usize) -> String {
+    match setting < super::COLORS.len() {
+        true => comparison.settings[setting].name(),
+        false => "the other settings".to_string(),
+    }
+}
+
+/// What stands below the title.
+fn note(comparison: &Comparison) -> String {
+    let by = comparison.measure.name();
+    let best = comparison.settings.first().and_then(|best| Some((best, best.measured(comparison.measure)?)));
+    best.map_or_else(String::new, |(best, mean)| {
+        format!("lowest {by} {:.4} nats: {}", mean.mean, best.name())
+    })
+}

@@ -1,0 +1,77 @@
+//! `runs` and `compare`: runs beside each other.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::seeing::{browse, said};
+use crate::{program, small_run, summary, text};
+
+#[test]
+fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_against_its_noise() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    for rate in ["0.01", "0.00001"] {
+        for seed in 1..=3 {
+            let sets = [format!("training.learning_rate={rate}"), format!("run.seed={seed}")];
+            let more = ["training.min_learning_rate=0", "training.steps=300", "training.validate_every=50"];
+            let more = more.into_iter().chain(["data.train_samples=4096", "analysis.circuit=false"]);
+            let sets: Vec<&str> = sets.iter().map(String::as_str).chain(more).collect();
+            small_run(folder, &sets, &format!("runs/{rate}-{seed}"));
+        }
+    }
+    let json = said(folder, &["compare", "runs", "--out", "side", "--json"]);
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["keys"], serde_json::json!(["training.learning_rate"]));
+    assert_eq!(found["measure"], "above_floor");
+    let settings = found["settings"].as_array().unwrap();
+    assert_eq!(settings.len(), 2);
+    assert_eq!(settings[0]["values"]["training.learning_rate"], "0.01");
+    let gaps = (1..=3).map(|seed| {
+        let summary = summary(&folder.join(format!("runs/0.01-{seed}")));
+        summary["best_valid_loss"].as_f64().unwrap() - summary["floor"].as_f64().unwrap()
+    });
+    let mean = gaps.sum::<f64>() / 3.0;
+    assert!((settings[0]["above_floor"]["mean"].as_f64().unwrap() - mean).abs() < 1e-9);
+    assert!(settings[1]["p_corrected"].as_f64().unwrap() < 0.05);
+    let sentences = found["sentences"].to_string();
+    assert!(
+        sentences.contains("training.learning_rate = 0.00001 beside")
+            && sentences.contains(": more than noise")
+    );
+    assert_eq!(found["runs"].as_array().unwrap().len(), 6);
+
+    for file in ["side/losses.png", "side/heads.png", "side/report.html"] {
+        assert!(folder.join(file).is_file(), "{file}");
+    }
+    fs::write(folder.join("expected.json"), &json).unwrap();
+    browse("compare.mjs", &[folder.join("side"), folder.join("expected.json")]);
+
+    // A damaged run is passed by with a line; the others are compared.
+    fs::write(folder.join("runs/0.01-1/metrics.csv"), "step\n").unwrap();
+    let output = program(folder).args(["compare", "runs"]).output().unwrap();
+    assert!(output.status.success());
+    let warned = text(&output.stderr);
+    assert!(
+        warned.starts_with("warning: passed by: ") && warned.contains("0.01-1/metrics.csv:1"),
+        "{warned}"
+    );
+    assert!(text(&output.stdout).starts_with("5 runs, 2 settings: they differ in training.learning_rate\n"));
+
+    for (arguments, expected) in [
+        (&["runs/0.01-2", "runs/0.01-2"][..], "is named twice"),
+        (&["runs/0.01-2"], "name two or more"),
+        (&["runs/0.01-2", "nothing"], "cannot list `nothing`"),
+        (&["runs", "--by", "model.hed"], "no run here has this key; they differ in training.learning_rate"),
+        (&["runs", "--out", "runs"], "was not made by `compare`"),
+    ] {
+        let output = program(folder).arg("compare").args(arguments).output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(
+            told.lines().filter(|line| line.starts_with("error: ")).count() == 1 && told.contains(expected),
+            "{told}"
+        );
+    }
+}

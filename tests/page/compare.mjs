@@ -1,0 +1,70 @@
+// Explores the page of a comparison as a reader would, and compares what it says with `compare --json`.
+//
+//     node tests/page/compare.mjs CHROMIUM FOLDER EXPECTED
+//
+// FOLDER is what `compare --out` wrote, EXPECTED the JSON. Rows are sorted and chosen, dots are clicked, the axis and the
+// score are changed, in light, dark and forced colours, printed, and at the width of a phone.
+
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { LOOKS, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+
+const [folder, expected] = process.argv.slice(3);
+const report = pathToFileURL(resolve(folder, "report.html")).href;
+const { runs, settings, sentences } = JSON.parse(readFileSync(expected, "utf8"));
+const { value, key } = page;
+const cells = (selector) => value(`Array.from(document.querySelectorAll(${JSON.stringify(selector)}), (cell) => cell.textContent)`);
+
+async function exploreSettings() {
+  same((await cells("#settings tbody tr")).length, settings.length, "settings");
+  same((await cells("#sentences li")).join(), sentences.join(), "what is said of them");
+}
+
+async function exploreRuns() {
+  same((await cells("#runs tbody th")).join(), runs.map((run) => run.name).join(), "runs, the best first");
+  await press(`#runs button[data-column="seed"]`);
+  const seeds = (await value(`Array.from(document.querySelectorAll("#runs tbody tr"), (row) => row.dataset.row)`)).map((row) => runs[row].seed);
+  check(seeds.every((seed, i) => i === 0 || seeds[i - 1] <= seed), `not sorted by seed: ${seeds}`);
+  const last = runs.length - 1;
+  await value(`document.querySelector('#runs tr[data-row="${last}"]').focus()`);
+  await key("Enter");
+  same((await dataset("reading")).run, String(last), "the run that enter on its row chooses");
+  check((await value(`document.getElementById("reading").textContent`)).includes(runs[last].name), "it is named");
+}
+
+async function exploreCharts() {
+  for (const x of ["tokens", "seconds", "step"]) {
+    await choose("x", x);
+    same((await cells("#curves path.curve")).length, runs.length, `curves by ${x}`);
+  }
+  const dots = await value(`Array.from(document.querySelectorAll("#ends circle"), (dot) => dot.dataset.run)`);
+  same(dots.length, runs.filter((run) => run.best_valid_loss !== null).length, "dots");
+  await press("#ends circle:last-of-type");
+  same((await dataset("reading")).run, dots.at(-1), "the run whose dot is clicked");
+}
+
+async function exploreHeads() {
+  for (const score of ["induction", "ablation"]) {
+    await choose("score", score);
+    const shown = await cells("#heads tbody tr:first-child td");
+    const heads = runs[0].heads.flat().map((head) => head[score]);
+    heads.forEach((head, i) => check(Math.abs(Number(shown[i].replace("−", "-")) - head) < 0.006, `${score} of head ${i}: ${shown[i]} for ${head}`));
+  }
+}
+
+async function exploreLooks() {
+  for (const look of Object.keys(LOOKS)) {
+    await emulate(look);
+    const lowest = await lowestContrast("#runs td, #runs th, #settings td, #reading", "color");
+    check(lowest >= 4.5, `text has a contrast of ${lowest} (${look})`);
+    await screenshot(`compare-${look}`);
+  }
+  await emulate("usual");
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true });
+  const over = await value(`document.documentElement.scrollWidth - innerWidth`);
+  check(over <= 0, `at 360 pixels the page is ${over} wider than the window`);
+  await screenshot("compare-phone");
+}
+
+await explore(report, [() => page.open(report), exploreSettings, exploreRuns, exploreCharts, exploreHeads, exploreLooks]);
