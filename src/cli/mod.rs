@@ -3,6 +3,7 @@
 mod backend;
 mod backends;
 mod compare;
+mod completions;
 mod config;
 mod data;
 mod evaluate;
@@ -12,6 +13,7 @@ mod generate;
 mod import;
 mod input;
 mod inspect;
+mod man;
 mod plot;
 mod report;
 mod runs;
@@ -31,7 +33,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 use serde_json::json;
 
 use crate::error::{Error, Result, panic_message};
-use crate::terminal::{check_written, print_json, print_text, say, warn, warn_json};
+use crate::terminal::{be_quiet, check_written, print_json, print_text, say, warn, warn_json};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -39,6 +41,9 @@ use crate::terminal::{check_written, print_json, print_text, say, warn, warn_jso
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Says nothing but results, warnings and errors: no progress, no notices.
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,15 +64,15 @@ enum Command {
     Export(export::Args),
     Import(import::Args),
     Backends(backends::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Runs the program: errors take one line on standard error, as JSON where that is asked for. Exit code 0:
 /// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
-    // A value below zero is a value: what it is for says whether it can be used.
-    let command = Cli::command().mut_subcommands(|command| command.allow_negative_numbers(true));
-    let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) if told.kind() == NO_COMMAND => {
             let _ = told.print();
@@ -79,6 +84,9 @@ pub fn main() -> ExitCode {
         }
         Err(error) => return end(&in_one_line(&error), 2),
     };
+    if cli.quiet {
+        be_quiet();
+    }
     // A panic that is caught says nothing; the place of one that comes through is told below.
     std::panic::set_hook(Box::new(|panic| {
         if let (Some(location), Ok(mut place)) = (panic.location(), PANICKED_AT.lock()) {
@@ -97,6 +105,12 @@ pub fn main() -> ExitCode {
         )))
     });
     done.unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
+}
+
+/// What can be typed.
+fn command() -> clap::Command {
+    // A value below zero is a value: what it is for says whether it can be used.
+    Cli::command().mut_subcommands(|command| command.allow_negative_numbers(true))
 }
 
 /// Where the last panic was.
@@ -161,6 +175,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain(args) => explain::run(args)?,
         Command::Export(args) => export::run(args)?,
         Command::Import(args) => import::run(args)?,
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args)?,
         // These can end otherwise without an error, and are told so by the exit code.
         Command::Train(args) => return train::run(args),
         Command::Tune(args) => return tune::run(args),

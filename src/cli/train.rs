@@ -81,6 +81,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+    if let Mode::New(target) = &mode
+        && let Some(twin) = target.finished_twin(&config)
+    {
+        warn(&format!(
+            "notice: `{}` is a finished run of the same config and seed: --set run.seed={} makes another",
+            twin.path().display(),
+            config.run.seed.wrapping_add(1)
+        ));
+    }
     if args.dry_run {
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);

@@ -24,6 +24,8 @@ const CLOSED_PIPE: i32 = 141;
 
 static KEEPS_WORKING: AtomicBool = AtomicBool::new(false);
 
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
 /// The first failure to write to standard output, while work goes on.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
@@ -32,8 +34,22 @@ pub fn say(line: &str) {
     write_out(&format!("{}\n", escape(line, &[])));
 }
 
-/// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped.
+/// From here on nothing is said but results, warnings and errors: no progress, no notices.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether nothing is to be said but results, warnings and errors.
+pub(super) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped. A line that
+/// begins with `notice: ` tells what is good to know, and is left out where the program is to [`be_quiet`].
 pub fn warn(line: &str) {
+    if is_quiet() && line.starts_with("notice: ") {
+        return;
+    }
     let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
 }
 

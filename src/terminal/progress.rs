@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::numbers::{beside_floor, clock, thousands};
-use super::output::{say, warn};
+use super::output::{is_quiet, say, warn};
 use crate::error::{Error, Result};
 
 /// The ways to show progress.
@@ -22,7 +22,8 @@ pub enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// What was asked for; else nothing beside JSON, a bar on a terminal, and plain lines elsewhere.
+    /// What was asked for; else nothing beside JSON and where the program is quiet, a bar on a terminal, and plain lines
+    /// elsewhere.
     ///
     /// # Errors
     /// If lines are asked for beside JSON, on the same standard output.
@@ -37,18 +38,26 @@ impl ProgressKind {
         }
     }
 
-    /// A bar on a terminal, plain lines elsewhere.
+    /// A bar on a terminal, plain lines elsewhere; nothing where the program is quiet.
     fn automatic() -> Self {
-        if std::io::stderr().is_terminal() { Self::Bar } else { Self::Plain }
+        match std::io::stderr().is_terminal() {
+            _ if is_quiet() => Self::None,
+            true => Self::Bar,
+            false => Self::Plain,
+        }
     }
 }
 
-/// A bar over `total` units on standard error, which is hidden unless one is asked for.
+/// A bar over `total` units on standard error, which is hidden unless one is asked for. It has colours on terminals that
+/// show them, and never where `NO_COLOR` says not to.
 pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
     let shown = kind == ProgressKind::Bar;
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(total as u64), target);
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    // By itself it would let CLICOLOR_FORCE win.
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let template = if is_plain { template.replace(":.cyan/dim", "") } else { template.to_string() };
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━╸─"))
 }
 

@@ -5,7 +5,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rayon::prelude::*;
+
 use super::run_folder::{LOCK, Lock, RunFolder};
+use super::stopping::Ended;
+use super::summary::Summary;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::{HiddenFolder, read_own, show_at, with_remedy};
 
@@ -47,6 +52,28 @@ impl RunPath {
             ))),
             RunPath::Folder(_) => Ok(()),
         }
+    }
+
+    /// A run beside the target that came to its end by the same config, but for the name.
+    pub fn finished_twin(&self, config: &Config) -> Option<RunFolder> {
+        let nameless = |config: &str| -> String {
+            config.lines().filter(|line| !line.starts_with("name = ")).collect::<Vec<_>>().join("\n")
+        };
+        let own = nameless(&config.to_toml());
+        let beside = self.candidate(1)?.parent()?.to_path_buf();
+        let beside = if beside == Path::new("") { PathBuf::from(".") } else { beside };
+        let entries = fs::read_dir(beside).ok()?.flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
+        paths.sort();
+        // There may be thousands: of most one small file is read.
+        let is_twin = |folder: &RunFolder| {
+            let config = read_own(&folder.config()).unwrap_or_default();
+            let is_same = String::from_utf8(config).is_ok_and(|config| nameless(&config) == own);
+            let has_ended =
+                |summary: Summary| matches!(summary.ended, Ended::Completed | Ended::EarlyStopped);
+            is_same && Summary::read(folder).is_ok_and(has_ended)
+        };
+        paths.into_par_iter().map(RunFolder::at).find_first(is_twin)
     }
 
     /// The place to try first, second and so on.

@@ -73,7 +73,7 @@ impl Runner {
         let io = |error| Error::io("lock", &path, error);
         let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
         if let Err(TryLockError::WouldBlock) = alive.try_lock() {
-            warn("waiting for the runs of the killed study, which end at their next rung");
+            warn("notice: waiting for the runs of the killed study, which end at their next rung");
             alive.lock().map_err(io)?;
         }
         Ok(Self { program, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })

@@ -3,6 +3,7 @@
 mod backends;
 mod bad_input;
 mod comparing;
+mod conveniences;
 mod documented;
 mod generate;
 mod killed;
