@@ -128,7 +128,7 @@ fn type_into(
     let text = texts[usize::from(source.is_some())..].join(" ");
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
     let input = serde_json::json!({
-        "text": text, "source": source, "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,
+        "text": text, "source": source, "source_tokens": inspected["source"], "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,
         "probabilities": probabilities, "has_tour": has_tour,
     });
     fs::write(folder.join("input.json"), input.to_string()).unwrap();

@@ -2,9 +2,10 @@
 //
 //     node tests/page/live.mjs CHROMIUM REPORT.html INPUT.json
 //
-// INPUT.json is `{text, source, tokens, texts, unknown, probabilities, has_tour}`: an input as it is typed, the source
-// that it answers or null, its ids, how the page shows them, a symbol that the vocabulary lacks, the program's probabilities of what follows the input, and
-// whether the analysis of the run names a mechanism. Ends like explore.mjs.
+// INPUT.json is `{text, source, source_tokens, tokens, texts, unknown, probabilities, has_tour}`: an input as it is
+// typed, the source that it answers with its ids, or null, its own ids, how the page shows them, a symbol that the
+// vocabulary lacks, the program's probabilities of what follows the input, and whether the analysis of the run found a
+// head to lead along. Ends like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -173,6 +174,28 @@ async function exploreExplanations() {
   check((await text("help")).includes("model.zeroHead(layer, head)"), "the help tells of window.model");
 }
 
+/** What scripts ask in the console. */
+async function exploreScripts() {
+  const given = wanted.source === null ? list(wanted.tokens) : `${list(wanted.source_tokens)}, ${list(wanted.tokens)}`;
+  const ask = `window.model.forward(${given})`;
+  const time = wanted.tokens.length;
+  const last = await value(`${ask}.then(({ probabilities }) => probabilities.at(-1))`);
+  check(last.every((p, id) => Math.abs(p - wanted.probabilities[id]) < 1e-4), "window.model gives the program's probabilities");
+  same(await value(`${ask}.then(({ logits, weights }) => [logits.length, weights.length, weights[0][0].length, weights[1][1][${time - 1}].length].join())`), [time, 2, time, time].join(), "and logits and weights by layer, head, query and key");
+  const sum = await value(`${ask}.then(({ weights }) => weights[1][0][1].reduce((sum, weight) => sum + weight, 0))`);
+  check(Math.abs(sum - 1) < 1e-5, `the weights of a query sum to ${sum}`);
+  const logits = () => value(`${ask}.then(({ logits }) => JSON.stringify(logits))`);
+  const plain = await logits();
+  await value("window.model.zeroHead(1, 0)");
+  check((await logits()) !== plain, "zeroHead leaves a head out");
+  await value("window.model.restore()");
+  same(await logits(), plain, "restore brings it back");
+  for (const [asked, told] of [["forward([999999])", "holds 999999 at 0"], ["forward()", "is empty"], ["zeroHead(0, 99)", "there is no layer 0 with a head 99"]]) {
+    const said = await value(`(async () => window.model.${asked})().then(() => "nothing", String)`);
+    check(said.includes(told), `${asked} is refused in words: ${said}`);
+  }
+}
+
 async function exploreTour() {
   same(await value(`!document.getElementById("tour-begin").hidden`), wanted.has_tour, "a tour where a mechanism is named");
   if (!wanted.has_tour) return;
@@ -205,5 +228,5 @@ async function exploreLooks() {
 
 await explore(report, [
   () => page.open(address),
-  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreTour, exploreLooks,
+  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreLooks,
 ]);

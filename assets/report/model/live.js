@@ -75,6 +75,18 @@ onmessage = ({ data: [number, question, given] }) => {
 
 const live = data.model ? new Live(data.model, bytes.slice(data.model.start), data.model.tokenizer) : null;
 
+const isBelow = (number, end) => Number.isInteger(number) && number >= 0 && number < end;
+
+/** A list of ids that the model can read; throws where it is none. */
+function readable(given, what) {
+  const ids = Array.from(given ?? []);
+  const { vocab } = live.config;
+  const wrong = ids.findIndex((id) => !isBelow(id, vocab));
+  const problem = ids.length === 0 ? "is empty" : wrong >= 0 ? `holds ${JSON.stringify(ids[wrong])} at ${wrong}` : null;
+  if (problem) throw new RangeError(`the ${what} ${problem}: give a list of ids from 0 to ${vocab - 1}`);
+  return ids;
+}
+
 /** What scripts can ask; the page's help describes it. */
 class ScriptedModel {
   constructor() {
@@ -83,9 +95,9 @@ class ScriptedModel {
 
   /** Of tokens, or of an encoder-decoder a source and an answer: plain arrays `[time][vocab]`, and `[layer][head][query][key]`. */
   async forward(...given) {
-    const source = live.config.encoder_decoder ? given[0] : null;
-    const tokens = given.at(-1);
-    const { logits, weights } = await live.forward([...tokens], { source: source && [...source], interventions: { heads: this.zeroed, frozen: [] } });
+    const source = live.config.encoder_decoder ? readable(given.shift(), "source") : null;
+    const tokens = readable(given[0], source ? "answer" : "input");
+    const { logits, weights } = await live.forward(tokens, { source, interventions: { heads: this.zeroed, frozen: [] } });
     const rows = (values, count) => Array.from({ length: count }, (_, row) => Array.from(values.subarray(row * values.length / count, (row + 1) * values.length / count)));
     const maps = (layers, count) => layers.map((heads) => heads.map((map) => rows(map, count)));
     const ofLogits = rows(logits, tokens.length);
@@ -98,6 +110,8 @@ class ScriptedModel {
 
   /** Switches a head of the decoder's own attention off. */
   zeroHead(layer, head) {
+    const { heads, layers } = live.config;
+    if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`there is no layer ${layer} with a head ${head}: layers go to ${layers - 1}, heads to ${heads - 1}`);
     this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
   }
 
