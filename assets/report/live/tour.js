@@ -14,10 +14,13 @@ const DOES = {
 const does = ({ kinds }) => kinds.map((kind) => DOES[kind]).filter(Boolean).join(" and ");
 const SIDES = { query: "queries", key: "keys", value: "values" };
 
-/** The head that the tour is about: an induction head where there is one, else the one worth most of a known kind. */
+/** A head whose absence raises the loss by less has nothing to show. */
+const LEAST_RISE = 0.01;
+
+/** The head that the tour is about: an induction head where there is one, else of a known kind, else in the last layer. */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, kinds }) => Number.isInteger(head) && kinds.length > 0);
-  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads[0] ?? null;
+  const heads = (data.circuit?.components ?? []).filter(({ head, loss_without: without }) => Number.isInteger(head) && without - data.circuit.loss >= LEAST_RISE);
+  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(does) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
 const off = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
@@ -58,17 +61,20 @@ function tourSteps(part, start, place) {
   const feeder = edge && data.circuit.components.find(({ layer, head }) => layer === edge.from[0] && head === edge.from[1]);
   const other = data.circuit.components.find((other) => other !== part);
   const nats = (value) => fixed(value, 2);
+  const stranger = tokenElement(live.tokenizer.token(place.stranger));
+  // What looks at its own place is exchanged itself.
+  const asked = place.key === place.query ? stranger.cloneNode(true) : token(place.query);
   const all = `Over the validation sequences of the analysis the loss rises from ${nats(data.circuit.loss)} to ${nats(part.loss_without)} nats without it.`;
   return [
     { input: plain, show: look, target: "chips", say: isInduction
       ? [token(place.query), ` at ${place.query} comes again: it stood at ${place.key - 1}, and `, token(place.key), ` followed it. The model expects `, token(place.query + 1), ` to follow again: probability ${fixed(place.now, 2)}.`]
       : ["After ", token(place.query), ` at ${place.query} truly follows `, token(place.query + 1), `. The model gives it a probability of ${fixed(place.now, 2)}. How does it know?`] },
-    { input: plain, show: look, target: "explorer", say: [`Look where ${name} looks: it ${does(part)}. In the row of `, token(place.query), ` at ${place.query} it puts a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
+    { input: plain, show: look, target: "explorer", say: [`Look where ${name} looks: ${does(part) ? `it ${does(part)}` : "it is of no known kind"}. In the row of `, token(place.query), ` at ${place.query} it puts a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
     { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is switched off. The probability of `, token(place.query + 1), ` after position ${place.query} goes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
     edge
       ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Without this path the loss rises from ${nats(data.circuit.loss)} to ${nats(edge.loss_without)}.`] }
       : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: without it the loss rises to ${nats(other.loss_without)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
-    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, tokenElement(live.tokenizer.token(place.stranger)), ". After ", token(place.query), ` at ${place.query} the model now expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Exchange another token, switch off other heads, or draw another sequence.`] },
+    { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, stranger, ". After ", asked, ` at ${place.query} the model ${place.expected === place.target ? "still" : "now"} expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Exchange another token, switch off other heads, or draw another sequence.`] },
   ];
 }
 
