@@ -197,7 +197,7 @@ function drawSummary() {
   const diverged = loss.diverged === null ? "" : `The run diverged at step ${whole(loss.diverged)}. `;
   at("weights-note").replaceChildren(`${diverged}What follows shows ${weights}.`);
   at("config").append(data.config);
-  at("precision").append("Weights are kept in a byte each, to 0.004 or better, other numbers with seven digits. Colours of a sequence's maps have one scale.");
+  at("precision").append("Attention weights are kept in a byte each, to 0.004 or better, other numbers with seven digits. Colours of a sequence's maps have one scale.");
 }
 
 if (maps().bin > 0) {

@@ -4,7 +4,8 @@
 //
 // EXPECTED is a JSON file with a list of runs: `page`, the path of the report; `tokens` and `source` (or null); `logits`
 // [time * vocab] and `maps`, by kind [layer][head][query][key], of them; `texts`, each with its ids; and `greedy`, the
-// tokens that follow the first of `tokens` where the likeliest is taken each time.
+// tokens that follow the first of `tokens` where the likeliest is taken each time. Weights in half precision have eleven
+// bits: there logits and maps are close to the program's, and near ties may be broken otherwise.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -30,7 +31,7 @@ function opened(path) {
   const tokenizer = part("/** The tokens of a run's vocabulary. */", "// The model of the page, which computes in a worker");
   const { Model } = new Function(`"use strict"; ${engine}\nreturn engine();`)();
   const Tokenizer = new Function(`"use strict"; ${tokenizer}\nreturn Tokenizer;`)();
-  return [new Model(data.model, bytes.slice(data.model.start)), new Tokenizer(data.model.tokenizer)];
+  return [new Model(data.model, bytes.slice(data.model.start)), new Tokenizer(data.model.tokenizer), data.model.precision];
 }
 
 /** Both lists of numbers lie within `most`, relative to the largest. */
@@ -45,12 +46,13 @@ function close(found, wanted, most, what) {
 const likeliest = (logits) => logits.reduce((best, logit, id) => (logit > logits[best] ? id : best), 0);
 
 for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(readFileSync(expected, "utf8"))) {
-  const [model, tokenizer] = opened(page);
+  const [model, tokenizer, precision] = opened(page);
+  const most = precision === "f32" ? 1e-5 : 2e-3;
   const answer = model.forward(tokens, { source });
-  close(answer.logits, logits, 1e-5, `${page}: logits`);
+  close(answer.logits, logits, most, `${page}: logits`);
   for (const [kind, layers] of Object.entries(maps)) {
     layers.forEach((heads, layer) => heads.forEach((map, head) =>
-      close(answer.weights[kind][layer][head], map.flat(), 1e-5, `${page}: ${kind} map of layer ${layer}, head ${head}`)));
+      close(answer.weights[kind][layer][head], map.flat(), most, `${page}: ${kind} map of layer ${layer}, head ${head}`)));
   }
   const written = [tokens[0]];
   const writer = model.write(written, { source });
@@ -59,7 +61,7 @@ for (const { page, tokens, source, logits, maps, texts, greedy } of JSON.parse(r
     written.push(likeliest(next));
     next = writer.append(written.at(-1));
   }
-  assert.deepEqual(written.slice(1), greedy, `${page}: greedy tokens`);
+  if (precision === "f32") assert.deepEqual(written.slice(1), greedy, `${page}: greedy tokens`);
   for (const [text, ids] of texts) {
     const found = tokenizer.encode(text);
     assert.deepEqual(found.map(({ id }) => id), ids, `${page}: ${text}`);

@@ -6,6 +6,7 @@ async function startLive() {
   at("model-missing").replaceChildren(data.model_missing ?? "");
   if (!live) return;
   at("help").hidden = false;
+  at("model-precision").hidden = data.model.precision === "f32";
   let isFirst = true;
   startTry();
   startGenerate();

@@ -51,12 +51,13 @@ impl Live {
         let precision = if parameters > MOST_IN_F32 { DType::F16 } else { DType::F32 };
         let (mut numbers, mut tensors) = (Vec::new(), Vec::new());
         for tensor in weights.tensors()? {
-            let data = tensor.read()?;
+            let data = tensor.read()?.convert_dtype(precision);
+            // Half precision ends at 65,504.
             if data.iter::<f32>().any(|number| !number.is_finite()) {
                 let problem = "This page does not hold the model itself: its weights are not finite.";
                 return Ok(Err(problem.to_string()));
             }
-            numbers.extend_from_slice(data.convert_dtype(precision).as_bytes());
+            numbers.extend_from_slice(data.as_bytes());
             tensors.push(tensor);
         }
         Ok(Ok(Self {
