@@ -92,6 +92,7 @@ function differenceTop(shown = maps()) {
         most = Math.max(most, Math.abs(shown.weight(layer, head, query, key) - shown.was(layer, head, query, key)));
       }));
     }
+    shown.isSame = most === 0;
     shown.differenceTop = roundUp(most);
   }
   return shown.differenceTop;

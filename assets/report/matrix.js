@@ -6,6 +6,8 @@ const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-seri
 const LINE = 13;
 const LINED = 10;
 let layout = null;
+/** The width there is for the map, noted whenever it changes: to ask for it while tokens change lays the page out anew. */
+let stageWidth = 0;
 
 /** Where the cells lie, in CSS pixels: it follows from the width there is and from the labels. */
 function matrixLayout(canvas) {
@@ -16,7 +18,7 @@ function matrixLayout(canvas) {
   const [down, across] = [labels(queries), labels(keys)];
   const widest = (texts) => Math.max(...texts.map((text) => pen.measureText(text).width));
   const left = widest(down) + 28;
-  const room = Math.min(at("stage").clientWidth, 640) - left - 2;
+  const room = Math.min(stageWidth || at("stage").clientWidth, 640) - left - 2;
   const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
   const [width, height] = [cell * keys.length, cell * queries.length];
   // Every label where there is room, else every second, fifth, tenth...
@@ -119,7 +121,7 @@ function drawBar() {
   const top = isDifferent ? differenceTop() : scaleTop();
   at("bar-bottom").replaceChildren(isDifferent ? `−${significant(top)}` : "0");
   at("bar-top").replaceChildren(isDifferent ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
-  at("bar-of").replaceChildren(isDifferent ? "change of the weight" : "attention weight");
+  at("bar-of").replaceChildren(!isDifferent ? "attention weight" : maps().isSame ? "change of the weight: no weight of any head changed" : "change of the weight");
 }
 
 /** A weight as text: what a byte can tell. */
@@ -155,6 +157,7 @@ function barRow(label, share, text, attributes = {}) {
 }
 
 function startMatrix() {
+  new ResizeObserver(() => { stageWidth = at("stage").clientWidth; }).observe(at("stage"));
   const canvas = at("matrix");
   const point = (event) => {
     const { x, y } = offset(event, canvas);

@@ -55,13 +55,19 @@ const isChanged = () => input.heads.length > 0 || input.frozen.length > 0 || inp
 
 /** Why the model does not read the input, or what is to be known of its answer, in the program's words. */
 function remark() {
-  const [tokens, { context, ends_with_context: ends }] = [readTokens(), live.config];
-  const longer = `the input of ${tokens.length} tokens is longer than the context of ${context} that the model was trained on`;
-  if (tokens.length === 0) return { refused: true, text: "the input is empty: give at least one token to look at" };
-  if (live.config.encoder_decoder && !(input.source?.length > 0)) return { refused: true, text: "an encoder-decoder answers a source: give it one" };
-  if (context !== null && tokens.length > context && ends) return { refused: true, text: `${longer}, where its learned positions end: shorten it` };
-  if (tokens.length > MOST_TOKENS) return { refused: true, text: `this page reads at most ${MOST_TOKENS} tokens, and these are ${tokens.length}: shorten the input` };
-  if (context !== null && tokens.length > context) return { refused: false, text: `${longer}: its positions carry on there, but it never saw such` };
+  const [tokens, { context, source_context, ends_with_context: ends }] = [readTokens(), live.config];
+  const refused = (text) => ({ refused: true, text });
+  if (tokens.length === 0) return refused("the input is empty: give at least one token to look at");
+  if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder answers a source: give it one");
+  const sides = [["input", tokens.length, context], ["source", input.source?.length ?? 0, source_context]];
+  const [longest] = sides.filter(([, time, context]) => context !== null && time > context);
+  const longer = longest && `the ${longest[0]} of ${longest[1]} tokens is longer than the context of ${longest[2]} that the model was trained on`;
+  if (longer && ends) return refused(`${longer}, where its learned positions end: shorten it`);
+  for (const [what, time, context] of sides) {
+    const most = Math.max(context ?? 0, MOST_TOKENS);
+    if (time > most) return refused(`this page reads at most ${most} tokens, and these are ${time}: shorten the ${what}`);
+  }
+  if (longer) return { refused: false, text: `${longer}: its positions carry on there, but it never saw such` };
   if (input.first > 0) return { refused: false, text: `the context of ${context} tokens was full: the last ${tokens.length} are read, the ${input.first} before are forgotten` };
   return { refused: false, text: "" };
 }

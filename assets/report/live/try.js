@@ -134,10 +134,9 @@ function startTry() {
     const tokens = input.tokens.slice(0, Number(at("exchange").dataset.place) + 1);
     change({ tokens, before: null, ...keptPlaces(tokens) });
   });
-  at("draw-another").hidden = data.starts.length === 0;
+  at("draw-another").hidden = data.starts.length < 2;
   at("draw-another").addEventListener("click", () => {
-    const others = Math.max(data.starts.length - 1, 1);
-    startFrom((Math.max(drawn, 0) + 1 + Math.floor(Math.random() * others)) % data.starts.length);
+    startFrom((Math.max(drawn, 0) + 1 + Math.floor(Math.random() * (data.starts.length - 1))) % data.starts.length);
   });
   inputViews.push(drawChips);
   answerViews.push(drawInputLoss);
