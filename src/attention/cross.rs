@@ -20,10 +20,10 @@ use crate::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct Memory<B: Backend> {
     /// `[batch, key_time, heads * d_head]`.
-    key: Tensor<B, 3>,
+    pub(crate) key: Tensor<B, 3>,
     /// As `key`.
-    value: Tensor<B, 3>,
-    mask: Mask<B>,
+    pub(crate) value: Tensor<B, 3>,
+    pub(crate) mask: Mask<B>,
 }
 
 impl<B: ops::Backend> SplitHeads<B> {

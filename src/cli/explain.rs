@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
+use crate::model::Architecture;
 use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say};
@@ -52,6 +53,10 @@ pub fn run(args: Args) -> Result<()> {
         check_output(&out, "explain")?;
     }
     let explanation = match is_given {
+        true if config.model.architecture == Architecture::EncoderDecoder => {
+            let problem = "an encoder-decoder is explained on its validation set: give no text or tokens";
+            return Err(Error::Input(problem.into()));
+        }
         true => {
             let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
             backend::run(&device, Explain(&folder, &config, &Subject::Given(sample(&tokens)?)))?

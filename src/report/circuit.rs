@@ -115,14 +115,17 @@ impl Matrix<'_> {
     }
 }
 
-/// The parts of the circuit, a row for each layer that has some, and the paths between its heads.
+/// The parts of the circuit, a row for each layer that has some, one more for its cross-attention, and the paths between its heads.
 fn circuit(run: &str, found: &Explanation) -> Picture {
-    let mut layers: Vec<usize> = found.components.iter().map(|part| part.layer).collect();
-    layers.sort_unstable();
-    layers.dedup();
+    // The cross-attention reads what the heads of its layer write, and the feed-forward layer stands behind it.
+    let has_cross = |layer: usize| found.components.iter().any(|part| part.cross && part.layer == layer);
+    let level = |part: &Component| (part.layer, part.cross || (part.feed_forward && has_cross(part.layer)));
+    let mut levels: Vec<(usize, bool)> = found.components.iter().map(level).collect();
+    levels.sort_unstable();
+    levels.dedup();
     let pitch = BOX.1 + BETWEEN;
     let top = HEADING + 40.0;
-    let height = top + 24.0 + layers.len() as f64 * pitch - BETWEEN + MARGIN;
+    let height = top + 24.0 + levels.len() as f64 * pitch - BETWEEN + MARGIN;
     let note = format!(
         "{} of {} are enough for {:.0} % of the gain; in each how much the loss rises without it; lines say who feeds \
          whom, the thicker the more is lost without the path",
@@ -132,29 +135,29 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     );
     let mut picture = Picture::new("circuit", height, &format!("{run}: circuit"), &note);
     let gain = found.baseline - found.loss;
-    let row = |layer: usize| {
-        let mut parts: Vec<&Component> = found.components.iter().filter(|part| part.layer == layer).collect();
+    let row = |at: (usize, bool)| {
+        let mut parts: Vec<&Component> = found.components.iter().filter(|part| level(part) == at).collect();
         // The feed-forward layer stands behind its heads.
-        parts.sort_by_key(|part| part.head.unwrap_or(usize::MAX));
+        parts.sort_by_key(|part| (part.feed_forward, part.head));
         parts
     };
-    let most = layers.iter().map(|&layer| row(layer).len()).max().unwrap_or(1) as f64;
+    let most = levels.iter().map(|&at| row(at).len()).max().unwrap_or(1) as f64;
     let across = (WIDTH - 2.0 * MARGIN - 60.0) / most;
     let width = BOX.0.min(across - 12.0);
-    let area = |layer: usize, place: usize| {
-        let level = layers.iter().position(|&it| it == layer).unwrap_or(0);
+    let area = |at: (usize, bool), place: usize| {
+        let level = levels.iter().position(|&it| it == at).unwrap_or(0);
         let left = MARGIN + 60.0 + (place as f64 + 0.5) * across - width / 2.0;
-        Rect { left, top: top + 24.0 + (layers.len() - 1 - level) as f64 * pitch, width, height: BOX.1 }
+        Rect { left, top: top + 24.0 + (levels.len() - 1 - level) as f64 * pitch, width, height: BOX.1 }
     };
-    let of_head = |[layer, head]: [usize; 2]| {
-        let place = row(layer).iter().position(|part| part.head == Some(head));
-        area(layer, place.unwrap_or(0))
+    let of_head = |[layer, head]: [usize; 2], cross: bool| {
+        let place = row((layer, cross)).iter().position(|part| part.head == Some(head));
+        area((layer, cross), place.unwrap_or(0))
     };
     let inputs =
         [(Input::Query, "queries", BLUE), (Input::Key, "keys", VERMILION), (Input::Value, "values", GREEN)];
     for (place, (input, _, color)) in inputs.into_iter().enumerate() {
         for edge in found.edges.iter().filter(|edge| edge.input == input) {
-            let (from, to) = (of_head(edge.from), of_head(edge.to));
+            let (from, to) = (of_head(edge.from, edge.from_cross), of_head(edge.to, edge.to_cross));
             let beside = (place as f64 - 1.0) * width / 4.0;
             let start: Place = (from.center().0 + beside, from.top);
             let end: Place = (to.center().0 + beside, to.bottom());
@@ -163,13 +166,14 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
             picture.dot(end, 3.0 + 2.0 * share, color);
         }
     }
-    for &layer in &layers {
-        for (place, part) in row(layer).into_iter().enumerate() {
-            let area = area(layer, place);
+    for &at in &levels {
+        for (place, part) in row(at).into_iter().enumerate() {
+            let area = area(at, place);
             let share = ((part.loss_without - found.loss) / gain).clamp(0.0, 1.0);
             picture.rect(area, mix(BACKGROUND, pale(BLUE), 0.2 + 0.8 * share));
             picture.frame(area, MUTED, 1.0);
-            let name = part.head.map_or("feed-forward".to_string(), |head| format!("head {head}"));
+            let of = if part.cross { "cross " } else { "" };
+            let name = part.head.map_or("feed-forward".to_string(), |head| format!("{of}head {head}"));
             let kinds: Vec<String> = part.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect();
             let rise = format!("{} nats without it", signed(part.loss_without - found.loss, 2));
             let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
@@ -178,8 +182,8 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
                 picture.text(&look.fit(text, width - 8.0), place, &look.centered());
             }
         }
-        let place = (MARGIN, area(layer, 0).center().1);
-        picture.text(&format!("layer {layer}"), place, &Text::new(12.0).color(MUTED));
+        let place = (MARGIN, area(at, 0).center().1);
+        picture.text(&format!("layer {}", at.0), place, &Text::new(12.0).color(MUTED));
     }
     let mut left = MARGIN;
     for (_, name, color) in inputs {

@@ -371,16 +371,36 @@ fn explain_names_a_circuit_of_a_run_and_writes_it_down() {
 }
 
 #[test]
+fn explain_names_the_heads_of_an_encoder_decoder_that_read_its_source() {
+    let place = TempDir::new().unwrap();
+    let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "data.vocab=5", "data.length=8"];
+    let more = ["training.steps=300", "training.learning_rate=0.01", "data.train_samples=4096"];
+    small_run(place.path(), &[&sets[..], &more].concat(), "run");
+    let found = fs::read(place.path().join("run/circuit.json")).expect("train explains it");
+    let found: Value = serde_json::from_slice(&found).unwrap();
+    assert_eq!(found["cross_heads"], 4, "two layers of two heads");
+    let components = found["components"].as_array().unwrap();
+    assert!(components.iter().any(|part| part["cross"] == true), "{}", found["sentences"]);
+    let parts: Vec<&str> =
+        found["attribution"].as_array().unwrap().iter().map(|it| it["part"].as_str().unwrap()).collect();
+    assert!(parts.contains(&"layer 1 cross-attention head 0"), "{parts:?}");
+    assert!(place.path().join("run/plots/circuit.png").is_file());
+}
+
+#[test]
 fn what_cannot_be_explained_is_named_in_one_line() {
     let place = TempDir::new().unwrap();
     small_run(place.path(), &["training.steps=2"], "run");
     small_run(place.path(), &["training.steps=2", "model.norm=post"], "post");
     small_run(place.path(), &["training.steps=2", "model.architecture=one_layer"], "one");
+    let reverse = ["training.steps=2", "model.architecture=encoder_decoder", "data.task=reverse"];
+    small_run(place.path(), &reverse, "reverse");
     let long = "1 ".repeat(40);
     for (arguments, named) in [
         (&["explain", "run"][..], "there is no gain to explain"),
         (&["explain", "post"], "post-norm"),
         (&["explain", "one"], "one-layer decoder"),
+        (&["explain", "reverse", "--tokens", "3 1"], "explained on its validation set"),
         (&["explain", "run", "--tokens", "3"], "at least two"),
         (&["explain", "run", "--tokens", &long], "39 tokens is longer"),
         (&["explain", "run", "--tokens", "3 99"], "vocabulary"),

@@ -19,7 +19,7 @@ const LEAST_RISE = 0.01;
 
 /** The head that the tour is about: an induction head where there is one, else of a known kind, else in the last layer. */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, loss_without: without }) => Number.isInteger(head) && without - data.circuit.loss >= LEAST_RISE);
+  const heads = (data.circuit?.components ?? []).filter(({ head, cross, loss_without: without }) => Number.isInteger(head) && !cross && without - data.circuit.loss >= LEAST_RISE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(does) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
@@ -57,9 +57,9 @@ function tourSteps(part, start, place) {
   const plain = { tokens, source, first: 0, before: null, heads: [], frozen: [] };
   const isInduction = part.kinds.includes("induction");
   const look = { kind: "decoder", layer: part.layer, head: part.head, query: place.query, key: place.key, position: place.query, view: "matrix", difference: false };
-  const edge = data.circuit.edges.find(({ to }) => to[0] === part.layer && to[1] === part.head);
-  const feeder = edge && data.circuit.components.find(({ layer, head }) => layer === edge.from[0] && head === edge.from[1]);
-  const other = data.circuit.components.find((other) => other !== part);
+  const edge = data.circuit.edges.find(({ to, from_cross, to_cross }) => to[0] === part.layer && to[1] === part.head && !from_cross && !to_cross);
+  const feeder = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
+  const other = data.circuit.components.find((other) => other !== part && !other.cross);
   const nats = (value) => fixed(value, 2);
   const stranger = tokenElement(live.tokenizer.token(place.stranger));
   // What looks at its own place is exchanged itself.

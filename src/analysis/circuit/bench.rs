@@ -7,17 +7,32 @@ use super::weights::Input;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::view::floats;
-use crate::evaluation::DeviceBatch;
+use crate::attention::Memory;
+use crate::data::Role;
+use crate::evaluation::{DeviceBatch, Mean};
 use crate::model::Decoder;
 use crate::ops;
 
 /// Up to so many parts are left out one by one; of more, several at once as long as that keeps enough.
 const ONE_BY_ONE: usize = 16;
 
+/// The parts of a decoder that write into its stream, in its order.
+pub(super) fn parts<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+    let layers = model.blocks.iter().enumerate();
+    layers.flat_map(|(layer, block)| {
+        let heads = block.attention.heads;
+        let cross = if block.cross_attention.is_some() { heads } else { 0 };
+        let heads = (0..heads).map(move |head| Site::Head(layer, head));
+        heads.chain((0..cross).map(move |head| Site::Cross(layer, head))).chain([Site::FeedForward(layer)])
+    })
+}
+
 /// A decoder on the sequences that it is explained on.
 pub(super) struct Bench<'a, B: ops::Backend> {
     pub model: &'a Decoder<B>,
     pub batch: DeviceBatch<B>,
+    /// What its cross-attention reads, one a block; empty without an encoder.
+    memories: Vec<Memory<B>>,
     /// What it does there.
     pub whole: Activations<B>,
     /// What its heads and feed-forward layers write in the mean.
@@ -29,18 +44,15 @@ pub(super) struct Bench<'a, B: ops::Backend> {
 impl<'a, B: ops::Backend> Bench<'a, B> {
     pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
-        let whole = run(model, batch.inputs.tokens.clone(), &Interventions::default())?;
+        let memories = model.project_memory(batch.inputs.source.clone(), None)?;
+        let whole = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
         let counts = match &batch.hidden {
             Some(hidden) => hidden.clone().bool_not().float(),
             None => batch.targets.ones_like().float(),
         };
-        let mut bench = Self { model, batch, whole, means: Vec::new(), counts: counts.unsqueeze_dim(2) };
-        for (layer, block) in model.blocks.iter().enumerate() {
-            let heads = (0..block.attention.heads).map(|head| Site::Head(layer, head));
-            for site in heads.chain([Site::FeedForward(layer)]) {
-                bench.means.push((site, bench.mean(bench.whole.at(site))));
-            }
-        }
+        let counts = counts.unsqueeze_dim(2);
+        let mut bench = Self { model, batch, memories, whole, means: Vec::new(), counts };
+        bench.means = parts(model).map(|site| (site, bench.mean(bench.whole.at(site)))).collect();
         Ok(bench)
     }
 
@@ -61,8 +73,12 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
         scores.losses.into_data().iter::<f64>().sum::<f64>() / self.batch.tokens.max(1) as f64
     }
 
+    fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
+        run(self.model, self.batch.inputs.tokens.clone(), &self.memories, interventions)
+    }
+
     pub fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
-        Ok(self.loss_of(run(self.model, self.batch.inputs.tokens.clone(), interventions)?))
+        Ok(self.loss_of(self.run(interventions)?))
     }
 
     /// The loss with the means of these parts in their places.
@@ -109,20 +125,22 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
 
     /// What the model does where `from` is its mean, but for all other heads: what reaches a later head so comes by the
     /// stream and the feed-forward layers alone, as Wang et al. (2022) patch paths.
-    pub fn without_alone(&self, from: [usize; 2]) -> Result<Activations<B>> {
-        let heads = self.means.iter().map(|(site, _)| *site).filter(|site| matches!(site, Site::Head(..)));
+    pub fn without_alone(&self, from: Site) -> Result<Activations<B>> {
+        let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
+        let heads = self.means.iter().map(|(site, _)| *site).filter(is_head);
         let frozen = |it: Interventions<B>, site| it.replace(site, self.whole.at(site));
-        let from = Site::Head(from[0], from[1]);
         let interventions = heads.fold(Interventions::default(), frozen).replace(from, self.mean_of(from));
-        run(self.model, self.batch.inputs.tokens.clone(), &interventions)
+        self.run(&interventions)
     }
 
-    /// The loss where `to` has some of its inputs as in another pass.
-    pub fn loss_with_inputs(&self, to: [usize; 2], inputs: &[Input], other: &Activations<B>) -> Result<f64> {
-        let site = |input: &Input| match input {
-            Input::Query => Site::Query(to[0], to[1]),
-            Input::Key => Site::Key(to[0], to[1]),
-            Input::Value => Site::Value(to[0], to[1]),
+    /// The loss where the head `to` has some of its inputs as in another pass.
+    pub fn loss_with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
+        let site = |input: &Input| match (to, input) {
+            (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
+            (Site::Head(layer, head), Input::Query) => Site::Query(layer, head),
+            (Site::Head(layer, head), Input::Key) => Site::Key(layer, head),
+            (Site::Head(layer, head), Input::Value) => Site::Value(layer, head),
+            _ => unreachable!("paths lead from head to head"),
         };
         let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
         self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
@@ -130,8 +148,8 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
 
     /// How far the weights of a head differ from their mean over the sequences: half the sum over the keys of the
     /// absolute differences, in the mean over the queries. None of one sequence.
-    pub fn unevenness(&self, [layer, head]: [usize; 2]) -> Option<f64> {
-        let pattern = self.whole.at(Site::Pattern(layer, head));
+    pub fn unevenness(&self, pattern: Site) -> Option<f64> {
+        let pattern = self.whole.at(pattern);
         let [batch, _, _] = pattern.dims();
         let far = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.counts.clone() / 2.0;
         let far = f64::from(floats(far.sum())[0]) / f64::from(floats(self.counts.clone().sum())[0]);
@@ -157,5 +175,24 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
         }
         let most = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
         (most[0] > 3.0 * most[1]).then_some(most[0] / queries)
+    }
+
+    /// How much a head of the cross-attention looks at the first token of the source, and at tokens like the one that is
+    /// to be predicted: both weights in the mean over the targets that count.
+    pub fn looks_at(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
+        let pattern = self.whole.at(Site::CrossPattern(layer, head));
+        let [_, time, keys] = pattern.dims();
+        let pattern = floats(pattern);
+        let (mut first, mut next) = (Mean::default(), Mean::default());
+        for (sample, map) in samples.iter().zip(pattern.chunks(time * keys)) {
+            let source = sample.source.as_deref().unwrap_or_default();
+            let queries = map.chunks(keys).zip(&sample.targets).zip(&sample.roles);
+            for ((row, target), _) in queries.filter(|(_, role)| **role != Role::Padding) {
+                first.add(f64::from(row[0]));
+                let like = source.iter().zip(row).filter(|(token, _)| *token == target);
+                next.add(like.map(|(_, &weight)| f64::from(weight)).sum());
+            }
+        }
+        [first, next].map(|mean| mean.value().unwrap_or(0.0))
     }
 }

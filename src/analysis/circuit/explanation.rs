@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::Bench;
-use super::kind::{Kind, kinds};
+use super::bench::{Bench, parts};
+use super::kind::{Kind, cross_kinds, kinds};
 use super::lens::{Attribution, Lens, attribute};
 use super::pass::{Site, explained};
 use super::patching::{Pair, Patching};
@@ -43,6 +43,9 @@ pub struct Component {
     /// The head; none for a feed-forward layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
+    /// Whether the head is one of the cross-attention.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cross: bool,
     /// Whether it is the feed-forward layer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub feed_forward: bool,
@@ -59,6 +62,12 @@ pub struct Edge {
     pub from: [usize; 2],
     /// Layer and head that read.
     pub to: [usize; 2],
+    /// Whether the head that writes is one of the cross-attention.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_cross: bool,
+    /// Whether the head that reads is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_cross: bool,
     /// By which input.
     pub input: Input,
     /// How strongly the weights of the two compose there.
@@ -108,23 +117,43 @@ pub struct Explanation {
     pub weights: Vec<Vec<HeadWeights>>,
     /// What random weights of the same shapes say.
     pub random_weights: HeadWeights,
+    /// How many heads of the cross-attention there are.
+    #[serde(default)]
+    pub cross_heads: usize,
     /// The first sequence.
     pub inputs: Vec<u32>,
     /// Its targets.
     pub next: Vec<u32>,
 }
 
+impl Component {
+    /// The head; none of a feed-forward layer.
+    fn at(&self) -> Option<Site> {
+        let head = self.head?;
+        Some(if self.cross { Site::Cross(self.layer, head) } else { Site::Head(self.layer, head) })
+    }
+}
+
+/// The layer of a head, whether it is one of the cross-attention, which comes behind the others, and its number.
+fn place(head: Site) -> (usize, bool, usize) {
+    match head {
+        Site::Head(layer, head) => (layer, false, head),
+        Site::Cross(layer, head) => (layer, true, head),
+        _ => unreachable!("paths lead from head to head"),
+    }
+}
+
 impl Explanation {
     /// How many heads and feed-forward layers the model has.
     pub fn parts(&self) -> usize {
-        self.weights.iter().map(|heads| heads.len() + 1).sum()
+        self.cross_heads + self.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()
     }
 }
 
 /// The sequences of a set that a model is explained on: as many as can be afforded, at least two where there are.
 pub fn affordable<B: ops::Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<Sample> {
     use burn::module::Module;
-    let parts: usize = model.blocks.iter().map(|block| block.attention.heads + 1).sum();
+    let parts = parts(model).count();
     // A part is left out four times, and a weight multiplied and added once a token.
     let tokens = OPERATIONS / (8 * parts * model.num_params()).max(1);
     Sample::first(set, (tokens.min(MOST_TOKENS) / set.time().max(1)).max(2))
@@ -215,33 +244,60 @@ pub fn explain<B: ops::Backend>(
                 let at = [layer, head];
                 let separator = bench.separator(at, samples);
                 let copies = weights[layer][head].copying >= COPYING;
-                let kinds = kinds(&scores[layer][head], separator, bench.unevenness(at), copies);
-                Component { layer, head: Some(head), feed_forward: false, kinds, loss_without }
+                let uneven = bench.unevenness(Site::Pattern(layer, head));
+                let kinds = kinds(&scores[layer][head], separator, uneven, copies);
+                Component { layer, head: Some(head), cross: false, feed_forward: false, kinds, loss_without }
+            }
+            Site::Cross(layer, head) => {
+                let looks = bench.looks_at([layer, head], samples);
+                let kinds = cross_kinds(looks, bench.unevenness(Site::CrossPattern(layer, head)));
+                Component { layer, head: Some(head), cross: true, feed_forward: false, kinds, loss_without }
             }
             Site::FeedForward(layer) => {
-                Component { layer, head: None, feed_forward: true, kinds: Vec::new(), loss_without }
+                let kinds = Vec::new();
+                Component { layer, head: None, cross: false, feed_forward: true, kinds, loss_without }
             }
             _ => unreachable!("parts are heads and feed-forward layers"),
         })
         .collect();
 
-    let heads = components.iter().filter_map(|part| Some([part.layer, part.head?]));
-    let heads: Vec<[usize; 2]> = heads.take(MOST_HEADS).collect();
+    let heads = components.iter().filter_map(Component::at);
+    let heads: Vec<Site> = heads.take(MOST_HEADS).collect();
+    let cross = HeadMatrices::cross(model);
+    let matrices_of = |site: Site| match place(site) {
+        (layer, false, head) => &matrices[layer][head],
+        (layer, true, head) => &cross[layer][head],
+    };
     let least = loss + LEAST_EDGE * gain;
     let chance = matrices[0][0].random_composition();
     let mut edges = Vec::new();
     for &from in &heads {
         let without = bench.without_alone(from)?;
-        for &to in heads.iter().filter(|to| from[0] < to[0]) {
-            let inputs = [Input::Query, Input::Key, Input::Value];
-            if bench.loss_with_inputs(to, &inputs, &without)? < least {
+        let (from_layer, from_cross, from_head) = place(from);
+        for &to in heads.iter().filter(|to| (from_layer, from_cross) < (place(**to).0, place(**to).1)) {
+            let (to_layer, to_cross, to_head) = place(to);
+            let all = [Input::Query, Input::Key, Input::Value];
+            // Keys and values of the cross-attention are the encoder's.
+            let inputs = if to_cross { &all[..1] } else { &all };
+            if bench.loss_with_inputs(to, inputs, &without)? < least {
                 continue;
             }
-            for input in inputs {
+            for &input in inputs {
                 let loss_without = bench.loss_with_inputs(to, &[input], &without)?;
-                let composition = matrices[to[0]][to[1]].composition(&matrices[from[0]][from[1]], input);
+                let composition = matrices_of(to).composition(matrices_of(from), input);
                 if loss_without >= least {
-                    edges.push(Edge { from, to, input, composition, random: chance, loss_without });
+                    let (from, to) = ([from_layer, from_head], [to_layer, to_head]);
+                    let random = chance;
+                    edges.push(Edge {
+                        from,
+                        to,
+                        from_cross,
+                        to_cross,
+                        input,
+                        composition,
+                        random,
+                        loss_without,
+                    });
                 }
             }
         }
@@ -250,6 +306,8 @@ pub fn explain<B: ops::Backend>(
 
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
     let pairs = match task {
+        // What an encoder-decoder answers stands in its source.
+        _ if model.encoder.is_some() => Vec::new(),
         Some(task) => Pair::of_task(task, samples),
         None => Pair::by_exchange(model, samples, device)?,
     };
@@ -270,6 +328,7 @@ pub fn explain<B: ops::Backend>(
         patching: Patching::new(model, &pairs, device)?,
         weights,
         random_weights,
+        cross_heads: cross.iter().map(Vec::len).sum(),
         inputs: samples[0].inputs.clone(),
         next: samples[0].targets.clone(),
     };

@@ -25,6 +25,8 @@ pub enum Kind {
     FirstToken,
     /// Looks at one token of the vocabulary wherever it stands.
     Separator,
+    /// Looks at tokens of the source like the one that comes next, in cross-attention.
+    NextToken,
     /// Looks by position, whatever the tokens.
     Positional,
     /// Makes the tokens that it looks at likelier.
@@ -41,6 +43,7 @@ impl Kind {
             Kind::Itself => "itself",
             Kind::FirstToken => "first_token",
             Kind::Separator => "separator",
+            Kind::NextToken => "next_token",
             Kind::Positional => "positional",
             Kind::Copying => "copying",
         }
@@ -65,6 +68,17 @@ pub(super) fn kinds(
         (Kind::Separator, separator.is_some_and(|weight| weight >= KIND)),
         (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
         (Kind::Copying, copies),
+    ];
+    of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
+}
+
+/// What a head of the cross-attention does, by its weights on the first token of the source and on tokens like the next
+/// one, and how far its weights differ between sequences.
+pub(super) fn cross_kinds([first, next]: [f64; 2], uneven: Option<f64>) -> Vec<Kind> {
+    let of_kind = [
+        (Kind::FirstToken, first >= KIND),
+        (Kind::NextToken, next >= KIND),
+        (Kind::Positional, uneven.is_some_and(|far| far <= POSITIONAL)),
     ];
     of_kind.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
 }

@@ -13,6 +13,7 @@
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use super::bench;
 use super::pass::{Activations, LayerActivations, Site};
 use super::tuned::Translator;
 use crate::analysis::view::floats;
@@ -130,12 +131,10 @@ pub fn contributions<B: ops::Backend>(
         }
     }
     let mut parts = vec![(Some(Site::Embedding), along(pass.embedded.clone(), &direction))];
-    for (layer, block) in model.blocks.iter().enumerate() {
-        let sites = (0..block.attention.heads).map(|head| Site::Head(layer, head));
-        for site in sites.chain([Site::FeedForward(layer)]) {
-            parts.push((Some(site), along(pass.at(site), &direction)));
-        }
-        if let Some(bias) = &block.attention.output.bias {
+    parts.extend(bench::parts(model).map(|site| (Some(site), along(pass.at(site), &direction))));
+    for block in &model.blocks {
+        let outputs = [Some(&block.attention.output), block.cross_attention.as_ref().map(|it| &it.output)];
+        for bias in outputs.into_iter().flatten().filter_map(|output| output.bias.as_ref()) {
             add(along(bias.val().unsqueeze(), &direction));
         }
     }
@@ -201,7 +200,7 @@ mod tests {
         for model in models() {
             let model = explained(&model).unwrap();
             let DeviceBatch { inputs, targets, .. } = DeviceBatch::<B>::new(&batch(), &Default::default());
-            let pass = run(model, inputs.tokens, &Interventions::default()).unwrap();
+            let pass = run(model, inputs.tokens, &[], &Interventions::default()).unwrap();
             let mut logits = pass.logits.clone();
             if model.softcap > 0.0 {
                 let tanh = logits / model.softcap;
@@ -226,7 +225,7 @@ mod tests {
         for model in models() {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let decoder = explained(&model).unwrap();
-            let pass = run(decoder, on_device.inputs.tokens.clone(), &Interventions::default()).unwrap();
+            let pass = run(decoder, on_device.inputs.tokens.clone(), &[], &Interventions::default()).unwrap();
             let lens = Lens::new(decoder, &pass, &on_device, &[]);
             let whole = evaluate(&model, std::iter::once(batch()), &Default::default());
             assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));

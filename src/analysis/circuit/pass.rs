@@ -8,8 +8,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
+use crate::attention::Memory;
 use crate::model::{Decoder, Model, NormPlacement};
 use crate::ops::{self, Mask, Projections, repeat_heads, split_heads};
 use crate::position::contributions;
@@ -32,7 +34,13 @@ pub enum Site {
     Pattern(usize, usize),
     /// What it writes, without the bias of the output projection, `[batch, time, d_model]`.
     Head(usize, usize),
-    /// What a feed-forward layer writes, likewise; as a reader, its input.
+    /// What a head of the cross-attention writes, likewise.
+    Cross(usize, usize),
+    /// Its queries, `[batch, time, d_head]`; as a reader, what they are made of. Keys and values are the encoder's.
+    CrossQuery(usize, usize),
+    /// Its attention weights, `[batch, time, source_time]`.
+    CrossPattern(usize, usize),
+    /// What a feed-forward layer writes, `[batch, time, d_model]`; as a reader, its input.
     FeedForward(usize),
     /// The stream behind the last block, which only reads: what the logits are made of.
     Logits,
@@ -48,6 +56,11 @@ impl fmt::Display for Site {
             Site::Value(layer, head) => write!(f, "values of layer {layer} head {head}"),
             Site::Pattern(layer, head) => write!(f, "attention of layer {layer} head {head}"),
             Site::Head(layer, head) => write!(f, "layer {layer} head {head}"),
+            Site::Cross(layer, head) => write!(f, "layer {layer} cross-attention head {head}"),
+            Site::CrossQuery(layer, head) => {
+                write!(f, "queries of layer {layer} cross-attention head {head}")
+            }
+            Site::CrossPattern(layer, head) => write!(f, "cross-attention of layer {layer} head {head}"),
             Site::FeedForward(layer) => write!(f, "layer {layer} feed-forward"),
             Site::Logits => write!(f, "logits"),
         }
@@ -108,6 +121,31 @@ impl<B: Backend> Interventions<B> {
     }
 }
 
+impl<B: Backend> Interventions<B> {
+    /// What heads write, each through its rows of the output projection, `[batch, heads, time, d_model]`, and the sum of
+    /// all with its bias. What paths start from is kept as `written`.
+    fn write(
+        &self,
+        site: impl Fn(usize) -> Site,
+        pattern: &Tensor<B, 4>,
+        value: &Tensor<B, 4>,
+        output: &Linear<B>,
+        written: &mut HashMap<Site, Tensor<B, 3>>,
+    ) -> (Tensor<B, 4>, Tensor<B, 3>) {
+        let ([d_inner, d_model], [_, heads, ..]) = (output.weight.dims(), pattern.dims());
+        let weight = output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
+        let context = pattern.clone().matmul(value.clone()); // [batch, heads, time, d_head]
+        let outputs = self.apply_to_heads(&site, context.matmul(weight));
+        for (head, site) in (0..heads).map(|head| (head, site(head))) {
+            if self.paths.iter().any(|(from, ..)| *from == site) {
+                written.insert(site, outputs.clone().narrow(1, head, 1).squeeze_dim(1));
+            }
+        }
+        let sum = outputs.clone().sum_dim(1).squeeze_dim::<3>(1);
+        (outputs, output.bias.as_ref().map_or(sum.clone(), |bias| sum + bias.val().unsqueeze()))
+    }
+}
+
 /// `heads` `[batch, heads, rows, columns]` with one of them replaced by `new`.
 fn put_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
     let [batch, _, rows, columns] = heads.dims();
@@ -143,10 +181,23 @@ pub struct LayerActivations<B: Backend> {
     pub pattern: Tensor<B, 4>,
     /// `[batch, heads, time, d_model]`.
     pub heads: Tensor<B, 4>,
+    /// The cross-attention, in an encoder-decoder.
+    pub cross: Option<CrossActivations<B>>,
     /// The stream between attention and feed-forward layer.
     pub between: Tensor<B, 3>,
     /// What the feed-forward layer writes.
     pub feed_forward: Tensor<B, 3>,
+}
+
+/// What a pass made in one cross-attention.
+#[derive(Debug, Clone)]
+pub struct CrossActivations<B: Backend> {
+    /// `[batch, heads, time, d_head]`.
+    pub query: Tensor<B, 4>,
+    /// `[batch, heads, time, source_time]`.
+    pub pattern: Tensor<B, 4>,
+    /// `[batch, heads, time, d_model]`.
+    pub heads: Tensor<B, 4>,
 }
 
 impl<B: Backend> Activations<B> {
@@ -156,6 +207,7 @@ impl<B: Backend> Activations<B> {
     /// Where the model has no such layer or head.
     pub fn at(&self, site: Site) -> Tensor<B, 3> {
         let head = |heads: &Tensor<B, 4>, head| heads.clone().narrow(1, head, 1).squeeze_dim(1);
+        let cross = |layer: usize| self.layers[layer].cross.as_ref().expect("the block reads an encoder");
         match site {
             Site::Embedding => self.embedded.clone(),
             Site::Stream(layer) => self.layers[layer].before.clone(),
@@ -164,6 +216,9 @@ impl<B: Backend> Activations<B> {
             Site::Value(layer, at) => head(&self.layers[layer].value, at),
             Site::Pattern(layer, at) => head(&self.layers[layer].pattern, at),
             Site::Head(layer, at) => head(&self.layers[layer].heads, at),
+            Site::Cross(layer, at) => head(&cross(layer).heads, at),
+            Site::CrossQuery(layer, at) => head(&cross(layer).query, at),
+            Site::CrossPattern(layer, at) => head(&cross(layer).pattern, at),
             Site::FeedForward(layer) => self.layers[layer].feed_forward.clone(),
             Site::Logits => self.stream.clone(),
         }
@@ -185,9 +240,6 @@ impl<B: Backend> Activations<B> {
 pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
         Model::OneLayer(_) => "a one-layer decoder has no residual stream",
-        Model::Decoder(Decoder { encoder: Some(_), .. }) => {
-            "an encoder-decoder also reads what its encoder wrote"
-        }
         Model::Decoder(model) if model.blocks.iter().any(|block| block.placement == NormPlacement::Post) => {
             "the norms of a post-norm decoder stand in its residual stream, which then is no sum"
         }
@@ -196,7 +248,8 @@ pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     Err(Error::Input(format!("{problem}: explain takes pre-norm decoders, and `inspect` shows all heads")))
 }
 
-/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`]. A pass without interventions makes the
+/// Passes `tokens` `[batch, time]` through a decoder that is [`explained`], whose cross-attention, where it has one,
+/// reads `memories`, one a block, as [`Decoder::project_memory`] makes them. A pass without interventions makes the
 /// logits of [`Model::forward`], up to rounding.
 ///
 /// # Errors
@@ -204,6 +257,7 @@ pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
 pub fn run<B: ops::Backend>(
     model: &Decoder<B>,
     tokens: Tensor<B, 2, Int>,
+    memories: &[Memory<B>],
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
     let [_, time] = tokens.dims();
@@ -212,7 +266,6 @@ pub fn run<B: ops::Backend>(
 
     // What paths start from.
     let mut written = HashMap::from([(Site::Embedding, embedded.clone())]);
-    let starts_path = |site: &Site| interventions.paths.iter().any(|(from, ..)| from == site);
     let mut layers = Vec::with_capacity(model.blocks.len());
     let mut x = embedded.clone(); // [batch, time, d_model]
     for (layer, block) in model.blocks.iter().enumerate() {
@@ -242,17 +295,36 @@ pub fn run<B: ops::Backend>(
         let mut maps = Vec::with_capacity(1);
         ops::attention(Projections::Separate(parts.map(join_heads)), options, Some(&mut maps));
         let pattern = interventions.apply_to_heads(|head| Site::Pattern(layer, head), maps.remove(0));
-        let [d_inner, d_model] = attention.output.weight.dims();
-        let weight = attention.output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
-        let context = pattern.clone().matmul(value.clone()); // [batch, heads, time, d_head]
-        let outputs = context.matmul(weight); // [batch, heads, time, d_model]
-        let outputs = interventions.apply_to_heads(|head| Site::Head(layer, head), outputs);
-        for head in (0..heads).filter(|&head| starts_path(&Site::Head(layer, head))) {
-            written.insert(Site::Head(layer, head), outputs.clone().narrow(1, head, 1).squeeze_dim(1));
-        }
-        x = x + outputs.clone().sum_dim(1).squeeze_dim(1);
-        if let Some(bias) = &attention.output.bias {
-            x = x + bias.val().unsqueeze();
+        let site = |head| Site::Head(layer, head);
+        let (outputs, sum) = interventions.write(site, &pattern, &value, &attention.output, &mut written);
+        x = x + sum;
+
+        let mut cross = None;
+        if let (Some(norm), Some(attention), Some(memory)) =
+            (&block.cross_attention_norm, &block.cross_attention, memories.get(layer))
+        {
+            let project = |x| split_heads(ops::linear(&attention.query, norm.forward(x)), heads);
+            let mut query = project(x.clone());
+            for head in 0..heads {
+                if let Some(x) = interventions.read(Site::CrossQuery(layer, head), &x, &written) {
+                    query = put_head(query, head, project(x).narrow(1, head, 1).squeeze_dim(1));
+                }
+            }
+            let query = interventions.apply_to_heads(|head| Site::CrossQuery(layer, head), query);
+            let parts = [join_heads(query.clone()), memory.key.clone(), memory.value.clone()];
+            let mut maps = Vec::with_capacity(1);
+            ops::attention(
+                Projections::Separate(parts),
+                attention.options(memory.mask.clone()),
+                Some(&mut maps),
+            );
+            let pattern =
+                interventions.apply_to_heads(|head| Site::CrossPattern(layer, head), maps.remove(0));
+            let value = split_heads(memory.value.clone(), heads);
+            let site = |head| Site::Cross(layer, head);
+            let (outputs, sum) = interventions.write(site, &pattern, &value, &attention.output, &mut written);
+            x = x + sum;
+            cross = Some(CrossActivations { query, pattern, heads: outputs });
         }
 
         let between = x.clone();
@@ -269,6 +341,7 @@ pub fn run<B: ops::Backend>(
             value,
             pattern,
             heads: outputs,
+            cross,
             between,
             feed_forward,
         });
@@ -288,7 +361,7 @@ fn join_heads<B: Backend>(part: Tensor<B, 4>) -> Tensor<B, 3> {
 mod tests {
     use super::*;
     use crate::analysis::ablation::without_head;
-    use crate::model::{Inputs, ModelConfig, Sizes};
+    use crate::model::{Inputs, ModelConfig, Sizes, Source};
     use crate::ops::{Activation, NormKind};
     use crate::position::PositionScheme;
     use burn::tensor::Tolerance;
@@ -322,7 +395,7 @@ mod tests {
     }
 
     fn pass(model: &Model<B>, tokens: &Tensor<B, 2, Int>, interventions: Interventions<B>) -> Activations<B> {
-        run(explained(model).unwrap(), tokens.clone(), &interventions).unwrap()
+        run(explained(model).unwrap(), tokens.clone(), &[], &interventions).unwrap()
     }
 
     fn sites(model: &Model<B>) -> Vec<Site> {
@@ -353,6 +426,42 @@ mod tests {
             let expected = model.forward(Inputs::tokens(tokens.clone())).unwrap();
             near(pass(&model, &tokens, Interventions::default()).logits, expected);
         }
+    }
+
+    #[test]
+    fn a_pass_over_an_encoder_decoder_makes_its_logits_and_its_cross_attention_is_a_sum_of_heads() {
+        let device = Default::default();
+        let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
+        let config = ModelConfig {
+            architecture: crate::model::Architecture::EncoderDecoder,
+            d_model: 20,
+            heads: 5,
+            ..ModelConfig::default()
+        };
+        let model: Model<B> = config.init(sizes, &device).unwrap();
+        let [tokens, other] = tokens();
+        let padding = Tensor::from_data([[false, false, false, false, true], [false; 5]], &device);
+        let source = Source { tokens: other.narrow(1, 0, 5), padding };
+        let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
+        let expected = model.forward(inputs).unwrap();
+        let decoder = explained(&model).unwrap();
+        let memories = decoder.project_memory(Some(source), None).unwrap();
+        let pass = |it: Interventions<B>| run(decoder, tokens.clone(), &memories, &it).unwrap();
+        let whole = pass(Interventions::default());
+        near(whole.logits.clone(), expected);
+        let hidden = whole.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();
+        assert_eq!(hidden, 0.0, "what is padding is not looked at");
+        // All heads at zero leave what the bias of the output projection writes.
+        let zero = Tensor::zeros([1, 1, 20], &device);
+        let none =
+            (0..5).fold(Interventions::default(), |it, head| it.replace(Site::Cross(1, head), zero.clone()));
+        let without = pass(none);
+        let heads = whole.layers[1].cross.as_ref().unwrap().heads.clone().sum_dim(1).squeeze_dim::<3>(1);
+        near(without.layers[1].between.clone() + heads, whole.layers[1].between.clone());
+        // A path into the queries alone, by all that they read.
+        let changed = pass(Interventions::default().replace(Site::Head(0, 1), zero.clone()));
+        let by_path = Interventions::default().reroute(Site::Head(0, 1), Site::CrossQuery(0, 3), zero);
+        near(pass(by_path).at(Site::CrossQuery(0, 3)), changed.at(Site::CrossQuery(0, 3)));
     }
 
     #[test]
@@ -419,6 +528,7 @@ mod tests {
                     | Site::FeedForward(_)
                     | Site::Logits => true,
                     Site::Embedding | Site::Stream(_) | Site::Pattern(..) | Site::Head(..) => false,
+                    Site::Cross(..) | Site::CrossQuery(..) | Site::CrossPattern(..) => false,
                 };
                 let paths = sites(&model)
                     .into_iter()
@@ -452,7 +562,7 @@ mod tests {
 
     #[test]
     fn models_without_a_stream_that_is_a_sum_are_named() {
-        use crate::model::Architecture::{EncoderDecoder, OneLayer};
+        use crate::model::Architecture::OneLayer;
         let refused = |config: ModelConfig| {
             let sizes = Sizes { vocab: 13, context: 7, source_context: Some(5) };
             let model = config.init::<B>(sizes, &Default::default()).unwrap();
@@ -460,7 +570,6 @@ mod tests {
         };
         let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
         assert!(refused(of(OneLayer)).starts_with("a one-layer decoder"));
-        assert!(refused(of(EncoderDecoder)).starts_with("an encoder-decoder"));
         let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
         assert!(refused(post).starts_with("the norms of a post-norm decoder"));
     }

@@ -80,7 +80,8 @@ impl Pair {
         let (corrupted, places): (Vec<_>, Vec<_>) = exchanged.into_iter().unzip();
         let scores = |samples: &[Sample]| {
             let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
-            let scores = log_softmax(run(model, batch.inputs.tokens, &Interventions::default())?.logits, 2);
+            let scores =
+                log_softmax(run(model, batch.inputs.tokens, &[], &Interventions::default())?.logits, 2);
             let [_, time, vocab] = scores.dims();
             Ok((floats(scores), time, vocab))
         };
@@ -151,7 +152,7 @@ impl Patching {
         }
         let recovered = |site: Site| -> Result<f64> {
             let patched = Interventions::default().replace(site, bench.clean.at(site));
-            let patched = bench.differences(&run(model, bench.tokens.clone(), &patched)?);
+            let patched = bench.differences(&run(model, bench.tokens.clone(), &[], &patched)?);
             Ok((mean(&patched) - mean(&corrupted)) / fall)
         };
         let layers = || model.blocks.iter().enumerate();
@@ -197,7 +198,7 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
             let ids: Vec<i64> = pairs.iter().flat_map(padded).collect();
             Tensor::<B, 2, Int>::from_data(TensorData::new(ids, [pairs.len(), time]), device)
         };
-        let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &Interventions::default());
+        let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &[], &Interventions::default());
         let [clean, tokens] = [ids(|pair| &pair.clean), ids(|pair| &pair.corrupted)];
         Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
     }
@@ -240,7 +241,7 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
                 });
                 let patched = Interventions::default().replace(site, Tensor::cat(patched.collect(), 0));
                 let tokens = self.tokens.clone().repeat_dim(0, starts.len());
-                let pass = run(self.model, tokens, &patched)?;
+                let pass = run(self.model, tokens, &[], &patched)?;
                 for (&start, difference) in starts.iter().zip(self.differences(&pass)) {
                     of_depth[start..(start + together).min(time)]
                         .fill((difference - least) / (whole - least));

@@ -1,6 +1,6 @@
 //! An explanation in words.
 
-use super::explanation::Explanation;
+use super::explanation::{Component, Explanation};
 use super::kind::Kind;
 use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
@@ -24,6 +24,28 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         nats(*loss),
         nats(*baseline),
     )];
+    let paths = |part: &Component| {
+        let at = (part.layer, part.head, part.cross);
+        let into = edges.iter().filter(move |edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at);
+        into.map(|edge| {
+            let (by, letter) = match edge.input {
+                Input::Query => ("queries", "Q"),
+                Input::Key => ("keys", "K"),
+                Input::Value => ("values", "V"),
+            };
+            format!(
+                "It reads layer {} {}head {} by its {by} ({letter}-composition {}, random weights {}): without this path \
+                 {}.",
+                edge.from[0],
+                if edge.from_cross { "cross-attention " } else { "" },
+                edge.from[1],
+                fixed(edge.composition, 2),
+                fixed(edge.random, 2),
+                rises(edge.loss_without),
+            )
+        })
+        .collect::<Vec<_>>()
+    };
     for part in components {
         let Some(head) = part.head else {
             let layer = part.layer;
@@ -34,6 +56,16 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
             continue;
         };
         let (layer, scores) = (part.layer, &scores[part.layer][head]);
+        if part.cross {
+            let does: Vec<&str> = part.kinds.iter().map(in_the_source).collect();
+            let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
+            sentences.push(format!(
+                "Layer {layer} cross-attention head {head} {does}; without it {}.",
+                rises(part.loss_without)
+            ));
+            sentences.extend(paths(part));
+            continue;
+        }
         let weight = |score: Score| score.text(scores[score].unwrap_or_default());
         let does = part.kinds.iter().map(|kind| match kind {
             Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
@@ -46,6 +78,8 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
             Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
             Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
             Kind::Separator => "looks at one token wherever it stands".to_string(),
+            // Of the cross-attention alone.
+            Kind::NextToken => in_the_source(kind).to_string(),
             Kind::Positional => {
                 format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
             }
@@ -58,21 +92,7 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         let does = does.collect::<Vec<_>>();
         let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
         sentences.push(format!("Layer {layer} head {head} {does}; without it {}.", rises(part.loss_without)));
-        for edge in edges.iter().filter(|edge| edge.to == [layer, head]) {
-            let (by, letter) = match edge.input {
-                Input::Query => ("queries", "Q"),
-                Input::Key => ("keys", "K"),
-                Input::Value => ("values", "V"),
-            };
-            sentences.push(format!(
-                "It reads layer {} head {} by its {by} ({letter}-composition {}, random weights {}): without this path {}.",
-                edge.from[0],
-                edge.from[1],
-                fixed(edge.composition, 2),
-                fixed(edge.random, 2),
-                rises(edge.loss_without),
-            ));
-        }
+        sentences.extend(paths(part));
     }
     if let Some(patching) = &explanation.patching {
         let heads = patching.heads.iter().enumerate().flat_map(|(layer, heads)| {
@@ -92,4 +112,13 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         }
     }
     sentences
+}
+
+/// What a head of the cross-attention does.
+fn in_the_source(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::FirstToken => "rests on the first token of the source",
+        Kind::NextToken => "looks in the source at the token that comes next",
+        _ => "looks in the source by position alone",
+    }
 }

@@ -62,7 +62,9 @@ impl<B: ops::Backend> Translator<B> {
             let places: Vec<i64> = counted.map(|(place, _)| place as i64).collect();
             tokens += places.len();
             let places = Tensor::<B, 1, Int>::from_data(places.as_slice(), device);
-            let pass = run(model, DeviceBatch::new(&batch, device).inputs.tokens, &Interventions::default())?;
+            let inputs = DeviceBatch::new(&batch, device).inputs;
+            let memories = model.project_memory(inputs.source, None)?;
+            let pass = run(model, inputs.tokens, &memories, &Interventions::default())?;
             let streams = pass.layers.iter().map(|layer| &layer.before).chain([&pass.stream]);
             let rows = |stream: &Tensor<B, 3>| stream.clone().flatten::<2>(0, 1).select(0, places.clone());
             kept.push(streams.map(rows).collect::<Vec<_>>());

@@ -87,6 +87,26 @@ impl<B: ops::Backend> HeadMatrices<B> {
         model.blocks.iter().map(of_layer).collect()
     }
 
+    /// Those of each head of the cross-attention, `[layer][head]`; empty without one.
+    pub fn cross(model: &Decoder<B>) -> Vec<Vec<Self>> {
+        let last = model.norm.as_ref().map(|norm| norm.kind);
+        let of_layer = |block: &Block<B>| {
+            let attention = block.cross_attention.as_ref()?;
+            let query = folded(block.cross_attention_norm.as_ref(), attention.query.weight.val());
+            let [key, value] = [&attention.key, &attention.value].map(|it| it.weight.val());
+            let width = query.dims()[1] / attention.heads;
+            let head = |head: usize| {
+                let of = |part: &Tensor<B, 2>| part.clone().narrow(1, head * width, width);
+                let output = attention.output.weight.val().narrow(0, head * width, width);
+                let output =
+                    if last == Some(NormKind::Layer) { output.clone() - output.mean_dim(1) } else { output };
+                Self { query: of(&query), key: of(&key), value: of(&value), output }
+            };
+            Some((0..attention.heads).map(head).collect())
+        };
+        model.blocks.iter().filter_map(of_layer).collect()
+    }
+
     /// Entries drawn evenly from -1 to 1, in the shapes of this head.
     fn random_like(&self, draw: u64) -> Self {
         let mut random = generator(0, Purpose::Expectation, [draw, 0]);

@@ -110,7 +110,7 @@ impl<B: ops::Backend> SplitHeads<B> {
         Ok((ops::linear_residual(&self.output, &self.dropout, context, None), maps.remove(0)))
     }
 
-    pub(in crate::attention) fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
+    pub(crate) fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
         AttentionOptions {
             heads: self.heads,
             key_value_heads: self.heads,
