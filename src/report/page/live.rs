@@ -138,3 +138,44 @@ fn started(samples: &[Sample]) -> Vec<Value> {
     });
     fits.map(|sample| json!({"tokens": sample.inputs, "source": sample.source})).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+
+    use super::*;
+    use crate::model::{ModelConfig, Sizes};
+
+    /// The model of a page whose file holds these numbers, by a config with blocks of this width.
+    fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<Live, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let model = ModelConfig { d_model, heads: 1, layers: 2, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 7, context: 5, source_context: None };
+        let data = TensorData::new(numbers.clone(), [numbers.len()]);
+        let tensor = LazyTensor::held("head.bias".to_string(), data);
+        native::write(&path, &[tensor], native::entry(&Description { model, sizes })).unwrap();
+        Live::new(&WeightsFile::open(path).unwrap(), &Vocabulary::integers(7, &[]), &[]).unwrap()
+    }
+
+    #[test]
+    fn weights_are_kept_in_single_precision_in_half_or_not_at_all_by_their_number() {
+        let small = live(8, vec![1.0, -0.1]).unwrap();
+        assert_eq!((&small.description["precision"], small.numbers.len()), (&json!("f32"), 8));
+        // 24 d_model^2 parameters and a few more.
+        let half = live(256, vec![1.0, -0.1]).unwrap();
+        assert_eq!(half.description["precision"], "f16");
+        assert_eq!(half.numbers, [0x00, 0x3c, 0x66, 0xae]);
+        let problem = live(512, vec![1.0]).unwrap_err();
+        assert!(problem.contains("parameters, and pages hold 6,000,000 at most"), "{problem}");
+    }
+
+    #[test]
+    fn weights_that_are_no_finite_numbers_are_left_out_and_the_page_says_so() {
+        for (d_model, number) in [(8, f32::NAN), (8, f32::NEG_INFINITY), (256, 1e5)] {
+            let problem = live(d_model, vec![1.0, number]).unwrap_err();
+            assert!(problem.contains("its weights are not finite"), "{number}: {problem}");
+        }
+        assert!(live(8, vec![1e5]).is_ok(), "single precision holds it");
+    }
+}
