@@ -14,7 +14,9 @@ use crate::report::Style;
 use crate::terminal::{
     Bytes, ProgressKind, beside_floor, clock, counted, keep_working_unread, print_json, say, thousands, warn,
 };
-use crate::training::{Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch};
+use crate::training::{
+    Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, write_events,
+};
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -105,14 +107,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         if let Error::Diverged { kept, .. } = error
             && let Some(folder) = kept.parent()
         {
-            draw_or_warn(&RunFolder::at(folder), &device);
+            draw_or_warn(&RunFolder::at(folder), &config, &device);
         }
     })?;
     let ended = outcome.summary.ended;
     // A run that only pauses is drawn when it ends.
     let (circuit, plots) = match ended {
         Ended::Paused => Default::default(),
-        _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &device)),
+        _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &config, &device)),
     };
     print(&outcome, &circuit, &plots, args.json);
     Ok(match (ended, signal.load(Ordering::Relaxed)) {
@@ -156,9 +158,13 @@ fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String
 }
 
 /// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
-fn draw_or_warn(folder: &RunFolder, device: &Device) -> Vec<PathBuf> {
+fn draw_or_warn(folder: &RunFolder, config: &Config, device: &Device) -> Vec<PathBuf> {
     let drawn = run_data(folder, device).and_then(|run| {
         let plots = run.draw(&folder.plots(), &Style::default())?;
+        // Before the page, with which the run is done: a kill in between is mended by --resume.
+        if config.training.tensorboard {
+            write_events(folder, folder.events())?;
+        }
         write_atomically(&folder.report(), run.page.html().as_bytes())?;
         Ok(plots)
     });

@@ -78,6 +78,8 @@ pub struct TrainingConfig {
     pub checkpoint_every: usize,
     /// Steps between rows of the training loss in `metrics.csv`. 10: a smooth curve, a small file.
     pub log_every: usize,
+    /// Whether the run writes an event file for TensorBoard: curves while they grow, at the end config and pictures.
+    pub tensorboard: bool,
     /// Validations without improvement after which the run stops. 0: never.
     pub patience: usize,
     /// The smallest change of the monitored metric that counts as an improvement.
@@ -169,6 +171,7 @@ impl Default for TrainingConfig {
             validate_at: Vec::new(),
             checkpoint_every: 0,
             log_every: 10,
+            tensorboard: false,
             patience: 0,
             min_delta: 0.0,
             monitor: Monitor::ValidLoss,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, digits, read_own};
 
@@ -59,6 +60,8 @@ pub struct History {
     pub hash: Sha256,
     /// All rows since the run's start.
     pub rows: Vec<Row>,
+    /// The file that shows them to TensorBoard, where that is asked for.
+    pub events: Option<EventFile>,
 }
 
 impl History {
@@ -89,7 +92,7 @@ impl History {
             return Err(Error::file(path, FOREIGN));
         }
         let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
-        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)? })
+        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)?, events: None })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
@@ -107,7 +110,7 @@ impl History {
         self.bytes += line.len() as u64;
         self.hash.update(&line);
         self.rows.push(row);
-        Ok(())
+        self.events.as_mut().map_or(Ok(()), |events| events.push(&self.rows))
     }
 
     /// What brings every row so far to the disk, on any thread.

@@ -14,6 +14,7 @@
 //! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
 //! | `checkpoint` | what it resumes from |
 //! | `history`, `summary` | `metrics.csv` and `summary.json` |
+//! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | what a run would take; a training that leaves no run |
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ mod start;
 mod step;
 mod stopping;
 mod summary;
+mod tensorboard;
 
 pub use checkpoint::{
     Best, State, data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights,
@@ -55,3 +57,4 @@ pub use start::{dataset, dataset_of, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::{Hashes, Summary};
+pub use tensorboard::{EVENTS, write_events};

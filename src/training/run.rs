@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use burn::train::{Learner, LearningComponentsMarker};
 
@@ -17,6 +17,7 @@ use super::start::{trainee_of, warnings};
 use super::step::{StepOutput, Trainee};
 use super::stopping::Ended;
 use super::summary::Summary;
+use super::tensorboard::EventFile;
 use crate::analysis::{HeadHistory, Sample, Snapshots, watched};
 use crate::backend::{Device, DeviceWatch};
 use crate::config::{Config, TrainingConfig};
@@ -152,6 +153,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         heads.cut()?;
         snapshots.cut()?;
         history.cut()?;
+        if training.tensorboard {
+            history.events = Some(EventFile::open(folder.events(), &history.rows, SystemTime::now())?);
+        }
 
         let warnings = warnings(config, &dataset, total);
         if state.step == 0 {

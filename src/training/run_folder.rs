@@ -7,6 +7,7 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use super::tensorboard::EVENTS;
 use crate::error::{Error, Result};
 use crate::weights::companions;
 
@@ -79,6 +80,11 @@ impl RunFolder {
     /// `metrics.csv`: the course of the run.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.csv")
+    }
+
+    /// `events.out.tfevents`: the same for TensorBoard, where `training.tensorboard` asks for it.
+    pub fn events(&self) -> PathBuf {
+        self.path.join(EVENTS)
     }
 
     /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.

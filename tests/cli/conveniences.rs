@@ -98,7 +98,7 @@ fn colours_are_for_terminals_and_never_where_no_color_is_set() {
     small_run(place.path(), &["training.steps=2"], "run");
     let is_coloured =
         |said: &str| said.contains("\x1b[36m") || said.contains("\x1b[1m") || said.contains("\x1b[4m");
-    let sets = SMALL.iter().map(|set| format!(" --set {set}")).collect::<String>();
+    let sets = SMALL.iter().map(|set| format!(" --set '{set}'")).collect::<String>();
     let training = &format!("train --backend ndarray --set training.steps=3{sets}");
     let Some(shown) = on_terminal(&place, training, &[]) else {
         return eprintln!("notice: no colours were looked at, which takes a terminal by `script`");

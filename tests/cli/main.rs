@@ -13,6 +13,7 @@ mod resume;
 mod run_folder;
 mod seeing;
 mod tasks;
+mod tensorboard;
 mod terminal;
 mod tuning;
 mod weights;

@@ -1,0 +1,151 @@
+//! One record of an event file: an `Event` in the notation of Protocol Buffers, in the framing of TFRecord.
+//!
+//! A record is the length of what it holds (eight bytes, little-endian), the checksum of these, what it holds, and the
+//! checksum of that. A checksum is CRC-32C (RFC 3720), rotated by fifteen bits, plus a constant. Of an event a few fields
+//! are ever written, whose numbers stand in TensorFlow's `event.proto`, `summary.proto`, `tensor.proto`.
+
+use crc::{CRC_32_ISCSI, Crc};
+
+const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
+
+/// What a tag's value is.
+#[derive(Debug)]
+pub(super) enum Value<'a> {
+    /// A point of a curve.
+    Scalar(f32),
+    /// A text in Markdown.
+    Text(&'a str),
+    /// The file of a PNG.
+    Png(&'a [u8]),
+}
+
+/// The event that opens a file.
+pub(super) fn opening(time: f64) -> Vec<u8> {
+    [double(1, time), bytes(3, b"brain.Event:2")].concat()
+}
+
+/// The event of values at a step, written at a time in seconds since 1970.
+pub(super) fn event(time: f64, step: u64, values: &[(&str, Value)]) -> Vec<u8> {
+    let values =
+        values.iter().map(|(tag, value)| bytes(1, &[bytes(1, tag.as_bytes()), field(value)].concat()));
+    [double(1, time), number(2, step), bytes(5, &values.collect::<Vec<_>>().concat())].concat()
+}
+
+/// The bytes of an event behind its time, which comes first.
+pub(super) fn timeless(event: &[u8]) -> &[u8] {
+    event.get(9..).unwrap_or_default()
+}
+
+/// Whether an event is of this step, and its first value has this tag.
+pub(super) fn begins_with(event: &[u8], step: u64, tag: &str) -> bool {
+    let tag = bytes(1, tag.as_bytes());
+    let Some(rest) = timeless(event).strip_prefix(&number(2, step)[..]) else { return false };
+    // Behind the keys and lengths of two messages, eleven bytes each at most.
+    rest.windows(tag.len()).take(22).any(|window| window == tag)
+}
+
+fn field(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Scalar(scalar) => [key(2, 5), scalar.to_le_bytes().to_vec()].concat(),
+        Value::Text(text) => {
+            // A tensor of one string (7), shown by the plugin "text".
+            let plugin = bytes(9, &bytes(1, &bytes(1, b"text")));
+            [bytes(8, &[number(1, 7), bytes(8, text.as_bytes())].concat()), plugin].concat()
+        }
+        Value::Png(png) => {
+            // Width and height stand in the first chunk; 3: red, green and blue.
+            let size = |at: usize| {
+                png.get(at..at + 4)
+                    .map_or(0, |size| size.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
+            };
+            bytes(4, &[number(1, size(20)), number(2, size(16)), number(3, 3), bytes(4, png)].concat())
+        }
+    }
+}
+
+fn key(field: u64, kind: u64) -> Vec<u8> {
+    varint(field << 3 | kind)
+}
+
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [key(field, 0), varint(value)].concat()
+}
+
+fn double(field: u64, value: f64) -> Vec<u8> {
+    [key(field, 1), value.to_le_bytes().to_vec()].concat()
+}
+
+fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
+    [key(field, 2), varint(value.len() as u64), value.to_vec()].concat()
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut written = Vec::new();
+    while value >= 0x80 {
+        written.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    written.push(value as u8);
+    written
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    CRC.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+/// An event as it stands in a file.
+pub(super) fn record(event: &[u8]) -> Vec<u8> {
+    let length = (event.len() as u64).to_le_bytes();
+    [&length[..], &checksum(&length), event, &checksum(event)].concat()
+}
+
+/// The events of the records at the beginning of a file that are whole, each with where its record ends.
+pub(super) fn events(file: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (length, rest) = file.get(at..)?.split_first_chunk::<8>()?;
+        let (sum, rest) = rest.split_first_chunk::<4>()?;
+        let size = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (event, rest) = rest.split_at_checked(size)?;
+        let is_whole = *sum == checksum(length) && rest.starts_with(&checksum(event));
+        at += 16 + size;
+        is_whole.then_some((event, at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_framed_and_summed_as_the_format_says() {
+        // RFC 3720, B.4: the CRC of thirty-two zeros is 0x8a9136aa.
+        assert_eq!(CRC.checksum(&[0; 32]), 0x8a91_36aa);
+        let written = record(&[0; 32]);
+        assert_eq!(written.len(), 8 + 4 + 32 + 4);
+        assert_eq!(written[..8], [32, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(written[44..], 0x0fd7_fffa_u32.to_le_bytes());
+        assert_eq!(varint(300), [0xac, 0x02]);
+        let event = event(1.5, 300, &[("loss", Value::Scalar(0.25))]);
+        // Field 1 a double, field 2 a varint, field 5 a message of a message with field 1 a text and field 2 a float.
+        let values = [0x2a, 13, 0x0a, 11, 0x0a, 4, b'l', b'o', b's', b's', 0x15, 0, 0, 0x80, 0x3e];
+        assert_eq!(event, [&[0x09], &1.5_f64.to_le_bytes()[..], &[0x10, 0xac, 0x02], &values].concat());
+        assert!(begins_with(&event, 300, "loss"));
+        assert!(!begins_with(&event, 300, "los") && !begins_with(&event, 301, "loss"));
+    }
+
+    #[test]
+    fn whole_records_are_read_up_to_the_first_that_is_not() {
+        let [first, second] = [1, 2].map(|step| record(&event(0.0, step, &[("a", Value::Text("b"))])));
+        let file = [first.clone(), second].concat();
+        let ends = |file: &[u8]| events(file).map(|(_, end)| end).collect::<Vec<_>>();
+        assert_eq!(ends(&file), [first.len(), file.len()]);
+        for cut in first.len()..file.len() {
+            assert_eq!(ends(&file[..cut]), [first.len()], "cut at {cut}");
+            let mut flipped = file.clone();
+            flipped[cut] ^= 1;
+            assert_eq!(ends(&flipped), [first.len()], "flipped at {cut}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The event file of a run, which TensorBoard reads: its curves while they grow, and at its end its config and its
+//! pictures.
+//!
+//! One event stands for one row of `metrics.csv`, in the same order, and says nothing else than the row but when it was
+//! written. So a run that goes on keeps the events of the rows that it keeps, cuts what is behind them, and writes those
+//! that are missing: no step stands there twice, and none is left out, whenever the run was killed. The file is never
+//! replaced by another, which a TensorBoard that has it open would not see.
+
+mod event;
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+#[cfg(test)]
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use self::event::{Value, begins_with, event, events, opening, record, timeless};
+use super::history::{Row, Split, read as read_metrics};
+use super::run_folder::RunFolder;
+use crate::error::{Error, Result};
+use crate::files::{Text, read_own};
+
+/// The name of an event file: what TensorBoard looks for.
+pub const EVENTS: &str = "events.out.tfevents";
+
+/// The first value of the event that shows config and pictures.
+const CONFIG: &str = "config";
+
+/// The open event file of a run.
+#[derive(Debug)]
+pub struct EventFile {
+    path: PathBuf,
+    file: File,
+    /// Where the last row's event ends.
+    rows_end: u64,
+}
+
+impl EventFile {
+    /// Makes the file hold `rows`, the last of which was written at the time `now`. Of what it holds the events of
+    /// these rows are kept as they are.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn open(path: PathBuf, rows: &[Row], now: SystemTime) -> Result<Self> {
+        let held = if path.exists() { read_own(&path)? } else { Vec::new() };
+        let (mut end, mut rows_end, mut known) = (0, 0, 0);
+        for (index, (found, after)) in events(&held).enumerate() {
+            let is_row = known < rows.len() && timeless(found) == timeless(&scalars(rows, known, 0.0));
+            let is_shown = known > 0 && begins_with(found, rows[known - 1].step as u64, CONFIG);
+            let is_opening = index == 0 && timeless(found) == timeless(&opening(0.0));
+            known += usize::from(is_row);
+            match is_row || is_opening {
+                true => rows_end = after,
+                false if is_shown => {}
+                false => break,
+            }
+            end = after;
+        }
+        let io = |error| Error::io("write", &path, error);
+        let mut file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+        file.set_len(end as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(io)?;
+        let mut opened = Self { path, file, rows_end: rows_end as u64 };
+        let now = seconds(now);
+        if end == 0 {
+            opened.write_row(&opening(now))?;
+        }
+        let last = rows.last().map_or(0.0, |row| row.seconds);
+        (known..rows.len()).try_for_each(|index| {
+            opened.write_row(&scalars(rows, index, now - (last - rows[index].seconds)))
+        })?;
+        Ok(opened)
+    }
+
+    /// Appends the last of `rows`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn push(&mut self, rows: &[Row]) -> Result<()> {
+        self.write_row(&scalars(rows, rows.len() - 1, seconds(SystemTime::now())))
+    }
+
+    /// Shows config and pictures (the names and bytes of PNGs) at a step: in the place of what is shown there already.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    fn show(&mut self, step: usize, config: &str, pictures: &[(String, Vec<u8>)]) -> Result<()> {
+        let io = |error| Error::io("write", &self.path, error);
+        self.file.set_len(self.rows_end).and_then(|()| self.file.seek(SeekFrom::End(0))).map_err(io)?;
+        // Four spaces make a line one of code, in Markdown.
+        let config: String = config.lines().map(|line| format!("    {line}\n")).collect();
+        let pictures = pictures.iter().map(|(tag, png)| (tag.as_str(), Value::Png(png)));
+        let values: Vec<_> = [(CONFIG, Value::Text(&config))].into_iter().chain(pictures).collect();
+        self.write(&event(seconds(SystemTime::now()), step as u64, &values))
+    }
+
+    fn write_row(&mut self, event: &[u8]) -> Result<()> {
+        self.write(event)?;
+        self.rows_end = self.file.stream_position().map_err(|error| Error::io("write", &self.path, error))?;
+        Ok(())
+    }
+
+    fn write(&mut self, event: &[u8]) -> Result<()> {
+        self.file.write_all(&record(event)).map_err(|error| Error::io("write", &self.path, error))
+    }
+}
+
+/// Writes all that the run in `folder` holds for TensorBoard into the event file at `path`, or what is missing there.
+///
+/// # Errors
+/// If the run has no curves, or a file cannot be read or written.
+pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
+    if folder.is_imported() {
+        let run = folder.path().display();
+        return Err(Error::Input(format!("the run `{run}` was not trained here, so it has no curves")));
+    }
+    let rows = read_metrics(&folder.metrics())?;
+    let metrics = folder.metrics();
+    let written = fs::metadata(&metrics).and_then(|data| data.modified());
+    let written = written.map_err(|error| Error::io("read", &metrics, error))?;
+    let config = Text::open(folder.config())?.whole()?;
+    let mut pictures = Vec::new();
+    for entry in fs::read_dir(folder.plots()).into_iter().flatten().flatten() {
+        let picture = entry.path();
+        if picture.extension().is_some_and(|extension| extension == "png") {
+            let name = picture.file_stem().unwrap_or_default().to_string_lossy();
+            pictures.push((format!("plots/{name}"), read_own(&picture)?));
+        }
+    }
+    pictures.sort();
+    let last = rows.last().map_or(0, |row| row.step);
+    EventFile::open(path, &rows, written)?.show(last, &config, &pictures)
+}
+
+/// The event of a row, with the speed since the one of its kind before.
+fn scalars(rows: &[Row], index: usize, time: f64) -> Vec<u8> {
+    let row = &rows[index];
+    let value = |tag, value: f64| (tag, Value::Scalar(value as f32));
+    let values = match row.split {
+        Split::Valid => vec![value("loss/valid", row.loss), value("accuracy/valid", row.accuracy)],
+        Split::Train => {
+            let before = rows[..index].iter().rev().find(|before| before.split == Split::Train);
+            let (tokens, since) = before.map_or((0, 0.0), |before| (before.tokens, before.seconds));
+            let speed = row.tokens.saturating_sub(tokens) as f64 / (row.seconds - since).max(1e-9);
+            let values = [
+                Some(value("loss/train", row.loss)),
+                Some(value("accuracy/train", row.accuracy)),
+                Some(value("learning_rate", row.learning_rate)),
+                row.gradient_norm.map(|norm| value("gradient_norm", norm)),
+                row.clip_rate.map(|rate| value("clip_rate", rate)),
+                Some(value("tokens_per_second", speed)),
+            ];
+            values.into_iter().flatten().collect()
+        }
+    };
+    event(time, row.step as u64, &values)
+}
+
+/// A time in seconds since 1970.
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// The steps of the events in a file, in their order, each with whether it shows config and pictures.
+#[cfg(test)]
+fn steps(path: &Path) -> Vec<(u64, bool)> {
+    let held = fs::read(path).unwrap();
+    let known = |found: &[u8]| {
+        let step = (0..1_000).find(|&step| {
+            [CONFIG, "loss/train", "loss/valid"].iter().any(|tag| begins_with(found, step, tag))
+        });
+        step.map(|step| (step, begins_with(found, step, CONFIG)))
+    };
+    events(&held).filter_map(|(found, _)| known(found)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step: usize, split: Split) -> Row {
+        let tokens = 7 * step as u64;
+        let (gradient_norm, clip_rate) = (Some(0.5), None);
+        let (loss, accuracy, learning_rate, seconds) = (1.0 / step as f64, 0.25, 0.001, 0.1 * step as f64);
+        Row {
+            step,
+            epoch: 1,
+            split,
+            loss,
+            accuracy,
+            learning_rate,
+            gradient_norm,
+            tokens,
+            seconds,
+            clip_rate,
+        }
+    }
+
+    #[test]
+    fn each_row_stands_once_wherever_a_run_was_killed_and_went_on() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(EVENTS);
+        let rows: Vec<Row> =
+            (1..=5).flat_map(|step| [row(step, Split::Train), row(step, Split::Valid)]).collect();
+        let now = SystemTime::now();
+        let mut file = EventFile::open(path.clone(), &[], now).unwrap();
+        for known in 1..=rows.len() {
+            file.push(&rows[..known]).unwrap();
+        }
+        drop(file);
+        let whole = fs::read(&path).unwrap();
+        let expected: Vec<_> = rows.iter().map(|row| (row.step as u64, false)).collect();
+        assert_eq!(steps(&path), expected);
+        // Killed with any number of bytes written, and gone on from the checkpoint after step 3, with six rows.
+        for bytes in (0..whole.len()).step_by(7) {
+            fs::write(&path, &whole[..bytes]).unwrap();
+            let mut file = EventFile::open(path.clone(), &rows[..6], now).unwrap();
+            assert_eq!(steps(&path), expected[..6], "{bytes}");
+            let kept = fs::read(&path).unwrap();
+            let same = kept.iter().zip(&whole).take_while(|(kept, written)| kept == written).count();
+            assert!(
+                same >= bytes.min(kept.len()).saturating_sub(300),
+                "{bytes}: what was whole is kept to the bit"
+            );
+            for known in 7..=rows.len() {
+                file.push(&rows[..known]).unwrap();
+            }
+            assert_eq!(steps(&path), expected);
+        }
+        // A row that has become another is not kept, nor what stood behind it.
+        let mut other = rows.clone();
+        other[3].loss = 9.0;
+        EventFile::open(path.clone(), &other[..5], now).unwrap();
+        assert_eq!(steps(&path), expected[..5]);
+        // Nor is a file of something else.
+        fs::write(&path, "no events").unwrap();
+        EventFile::open(path.clone(), &rows, now).unwrap();
+        assert_eq!(steps(&path), expected);
+    }
+
+    #[test]
+    fn pictures_are_shown_once_at_a_step_and_stay_when_the_run_goes_on() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(EVENTS);
+        let rows: Vec<Row> = (1..=4).map(|step| row(step, Split::Train)).collect();
+        let open = |known: usize| EventFile::open(path.clone(), &rows[..known], SystemTime::now()).unwrap();
+        let pictures = [("plots/loss".to_string(), vec![0; 100])];
+        // Shown twice: the run was killed while it was drawn.
+        for _ in 0..2 {
+            open(2).show(2, "[run]\nname = \"a\"", &pictures).unwrap();
+        }
+        assert_eq!(steps(&path), [(1, false), (2, false), (2, true)]);
+        open(2).push(&rows[..3]).unwrap();
+        open(4).show(4, "[run]", &pictures).unwrap();
+        let all = [(1, false), (2, false), (2, true), (3, false), (4, false), (4, true)];
+        assert_eq!(steps(&path), all);
+        open(3);
+        assert_eq!(steps(&path), all[..4], "pictures of weights that the run went back from are gone");
+    }
+}

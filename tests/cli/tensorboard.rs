@@ -1,0 +1,96 @@
+//! What a run shows to TensorBoard: every step once, whatever became of the run on its way.
+#![cfg(unix)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::generate::run;
+use crate::{SMALL, program, resume, small_run, text};
+
+const EVENTS: &str = "events.out.tfevents";
+
+/// The events of a file that is whole, without their checksums and the times at which they were written.
+fn events(path: &Path) -> Vec<Vec<u8>> {
+    let file = fs::read(path).unwrap();
+    let (mut rest, mut found) = (&file[..], Vec::new());
+    while let Some((length, behind)) = rest.split_first_chunk::<8>() {
+        let size = u64::from_le_bytes(*length) as usize;
+        found.push(behind[4 + 9..4 + size].to_vec());
+        rest = &behind[4 + size + 4..];
+    }
+    found
+}
+
+/// Lets TensorBoard read the events in a folder; where Python has none, that is left out.
+fn compare_with_tensorboard(run: &Path, events: &Path) {
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/events.py");
+    match Command::new(&python).arg(script).args([run, events]).output() {
+        Ok(output) if output.status.code() != Some(77) => {
+            assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        }
+        _ => eprintln!("notice: not read by TensorBoard, which `{python}` does not have"),
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_and_resumed_shows_each_step_once() {
+    let place = TempDir::new().unwrap();
+    let sets = [&SMALL[..], &["training.tensorboard=true", "training.steps=600"]].concat();
+    let more = ["training.validate_every=40", "training.checkpoint_every=15"];
+    let mut command = program(place.path());
+    command.args(["train", "--backend", "ndarray", "--run", "run"]);
+    for set in sets.iter().chain(&more) {
+        command.args(["--set", set]);
+    }
+    let path = place.path().join("run");
+    let size = || fs::metadata(path.join(EVENTS)).map_or(0, |file| file.len());
+    for part in 0..2 {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let before = size();
+        // The file grows while the run trains.
+        while size() < before + 3_000 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        child.kill().unwrap();
+        assert!(!child.wait().unwrap().success(), "part {part} was killed");
+        command = resume(place.path(), "run");
+    }
+    assert!(resume(place.path(), "run").status().unwrap().success());
+
+    let exported = run(place.path(), &["export", "run", "--format", "tensorboard"]);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    let export = path.join("export/tensorboard");
+    assert_eq!(text(&exported.stdout).trim(), format!("run/export/tensorboard/{EVENTS}"));
+    let shown = events(&path.join(EVENTS));
+    let rows = fs::read_to_string(path.join("metrics.csv")).unwrap().lines().count() - 1;
+    assert_eq!(shown.len(), 1 + rows + 1, "the opening, the rows, config and pictures");
+    assert!(shown == events(&export.join(EVENTS)), "what grew is what the metrics say");
+    compare_with_tensorboard(&path, &path);
+    compare_with_tensorboard(&path, &export);
+}
+
+#[test]
+fn a_run_without_curves_or_a_checkpoint_has_none_to_export() {
+    let place = TempDir::new().unwrap();
+    let path = small_run(place.path(), &["training.steps=2"], "run");
+    assert!(!path.join(EVENTS).exists(), "it is written where it is asked for");
+    let import = ["import", "run/model.safetensors", "--format", "native", "--run", "imported"];
+    assert!(run(place.path(), &import).status.success());
+    for (arguments, named) in [
+        (&["export", "imported", "--format", "tensorboard"][..], "was not trained here, so it has no curves"),
+        (
+            &["export", "run", "--format", "tensorboard", "--checkpoint", "2"],
+            "--checkpoint: the curves are of the",
+        ),
+    ] {
+        let output = run(place.path(), arguments);
+        let told = text(&output.stderr);
+        assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{arguments:?}: {told}");
+        assert!(told.contains(named), "{told}");
+    }
+}
