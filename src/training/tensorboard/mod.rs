@@ -10,8 +10,6 @@ mod event;
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-#[cfg(test)]
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -161,22 +159,23 @@ fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// The steps of the events in a file, in their order, each with whether it shows config and pictures.
-#[cfg(test)]
-fn steps(path: &Path) -> Vec<(u64, bool)> {
-    let held = fs::read(path).unwrap();
-    let known = |found: &[u8]| {
-        let step = (0..1_000).find(|&step| {
-            [CONFIG, "loss/train", "loss/valid"].iter().any(|tag| begins_with(found, step, tag))
-        });
-        step.map(|step| (step, begins_with(found, step, CONFIG)))
-    };
-    events(&held).filter_map(|(found, _)| known(found)).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    /// The steps of the events in a file, in their order, each with whether it shows config and pictures.
+    fn steps(path: &Path) -> Vec<(u64, bool)> {
+        let held = fs::read(path).unwrap();
+        let known = |found: &[u8]| {
+            let step = (0..1_000).find(|&step| {
+                [CONFIG, "loss/train", "loss/valid"].iter().any(|tag| begins_with(found, step, tag))
+            });
+            step.map(|step| (step, begins_with(found, step, CONFIG)))
+        };
+        events(&held).filter_map(|(found, _)| known(found)).collect()
+    }
 
     fn row(step: usize, split: Split) -> Row {
         let tokens = 7 * step as u64;
