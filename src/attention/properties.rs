@@ -76,7 +76,7 @@ fn split(width: usize, heads: usize) -> SplitHeads<B> {
 fn scores(scheme: PositionScheme, shape: &Shape) -> ScorePosition<B> {
     let Shape { heads, d_head, time, .. } = *shape;
     let rotation = ModelConfig::default().rotation();
-    let widths = Widths { d_model: heads * d_head, heads, d_head, rotation };
+    let widths = Widths { d_model: heads * d_head, heads, d_head, rotation, largest_position: 2048 };
     let position: Option<Position<B>> = scheme.init(widths, time, Direction::Causal, &Default::default());
     position.map_or(ScorePosition::None, |position| position.scores(shape.time, shape.time))
 }

@@ -1,6 +1,9 @@
 //! `evaluate`: exact loss, perplexity and accuracy of a run's best weights over a whole split.
 
+mod lengths;
+
 use std::f64::consts::LN_2;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -10,7 +13,7 @@ use crate::backend::{Job, MemoryEstimate};
 use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
-use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
+use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::ops;
 use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, warn};
 use crate::training::{RunFolder, Split, check_precision, data_fingerprint, dataset_of};
@@ -28,6 +31,13 @@ pub struct Args {
     /// Takes the weights of the checkpoint at this step. [default: the best weights]
     #[arg(long, value_name = "STEP")]
     checkpoint: Option<usize>,
+    /// Evaluates at these lengths, too, as 64,128,256: with windows side by side, and with windows an eighth of the length
+    /// apart, of which the last eighth of the targets counts.
+    #[arg(long, value_name = "LENGTHS", value_delimiter = ',')]
+    length: Vec<usize>,
+    /// Draws the losses at all lengths as lengths.png into this folder.
+    #[arg(long, value_name = "DIR", requires = "length")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON, with the loss and its floor at each position of the sequence.
@@ -47,6 +57,9 @@ struct Report {
     gap: Option<f64>,
     /// The floor at each position; empty where it is not known.
     floor_by_position: Vec<f64>,
+    /// By both protocols at each length that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lengths: Vec<AtLength>,
 }
 
 /// Runs the command.
@@ -59,6 +72,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let dataset = dataset_of(config, folder)?;
     let weights = input::weights(folder, args.checkpoint)?;
+    let at_lengths = lengths::Sets::load(&args.length, args.split, &run, &dataset, &weights)?;
     if config.data == made_with.data {
         warn_of_change(folder, &dataset);
     }
@@ -72,7 +86,8 @@ pub fn run(args: Args) -> Result<()> {
     if is_set(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }
-    let evaluation = run.compute(Evaluate(&args, &run, weights, &dataset, loader))?;
+    let trained = at_lengths.trained;
+    let (evaluation, lengths) = run.compute(Evaluate(&args, &run, weights, &dataset, loader, at_lengths))?;
     let report = Report {
         split: args.split,
         bits: evaluation.loss / LN_2,
@@ -81,12 +96,16 @@ pub fn run(args: Args) -> Result<()> {
         gap: floor.map(|floor| evaluation.loss - floor),
         floor_by_position,
         evaluation,
+        lengths,
     };
     match args.json {
         true => print_json(&report),
-        false => print(folder, &report),
+        false => print(folder, &report, trained),
     }
-    Ok(())
+    match &args.out {
+        Some(out) => lengths::draw(folder, &report.lengths, trained, out, args.json),
+        None => Ok(()),
+    }
 }
 
 /// What is said of weights that are scored on what they may never have seen.
@@ -107,13 +126,13 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
 }
 
 /// What some weights score on the batches of a loader, which are of the run's data.
-struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, Loader);
+struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, Loader, lengths::Sets);
 
 impl Job for Evaluate<'_> {
-    type Output = Evaluation;
+    type Output = (Evaluation, Vec<AtLength>);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Evaluation> {
-        let Self(args, Run { config, device: on, .. }, weights, dataset, loader) = self;
+    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let Self(args, Run { config, device: on, .. }, weights, dataset, loader, lengths) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
         let mut batches = loader.in_order().peekable();
@@ -123,16 +142,20 @@ impl Job for Evaluate<'_> {
             input::check_length(&description, first.time, source_time)?;
             model.check(&DeviceBatch::new(first, &device).inputs)?;
         }
-        let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
-        let counted = batches.zip(1..).map(|(batch, number)| {
-            pieces.done(number);
-            batch
-        });
-        Ok(evaluate(&model, counted, &device))
+        lengths.check(config, dataset, on)?;
+        let evaluation = {
+            let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
+            let counted = batches.zip(1..).map(|(batch, number)| {
+                pieces.done(number);
+                batch
+            });
+            evaluate(&model, counted, &device)
+        };
+        Ok((evaluation, lengths.evaluate(&model, args.json, &device)))
     }
 }
 
-fn print(folder: &RunFolder, report: &Report) {
+fn print(folder: &RunFolder, report: &Report, trained: usize) {
     let Report { evaluation, .. } = report;
     let split = match report.split {
         Split::Valid => "validation",
@@ -152,4 +175,5 @@ fn print(folder: &RunFolder, report: &Report) {
         let targets = counted(evaluation.determined_tokens as usize, "determined target");
         say(&format!("  determined  {:.2} % of {targets} right, {loss:.6} nats", accuracy * 100.0));
     }
+    lengths::print(&report.lengths, trained);
 }

@@ -51,6 +51,11 @@ impl Config {
                 "model.norm_epsilon" if !has_blocks && !model.qk_norm => BLOCKS,
                 "model.feed_forward" if model.d_inner > 0 => "`model.d_inner` = 0",
                 "model.rope_theta" | "model.rope_scaling" if !is_rotary => "`model.position` = \"rotary\"",
+                "model.largest_position"
+                    if !has_blocks || model.position != PositionScheme::RandomSinusoidal =>
+                {
+                    "`model.position` = \"random_sinusoidal\""
+                }
                 "model.rope_factor" if !is_rotary || model.rope_scaling == RopeScaling::None => {
                     "rotary positions with a `model.rope_scaling`"
                 }

@@ -93,6 +93,32 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
     }
 }
 
+/// The data of `loaded`, which `config` and `seed` made, in sequences of another length: a stream in other windows,
+/// a task drawn [anew](DataConfig::at_length). Where there is not so much, or the task has no sequences of this
+/// length, they are [shorter](Sequences::time).
+///
+/// # Errors
+/// Where each sequence has the length that it has in a file, and as [`check`].
+pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: usize) -> Result<Dataset> {
+    if config.source == Source::Sequences {
+        return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
+    }
+    let cut = |set: &Sequences| {
+        set.in_windows_of(length).ok_or_else(|| {
+            let problem = "each sequence of this table has a length of its own, and no other";
+            Error::Input(problem.to_string())
+        })
+    };
+    let (train, valid) = (cut(&loaded.train)?, cut(&loaded.valid)?);
+    Ok(Dataset {
+        vocabulary: loaded.vocabulary.clone(),
+        train,
+        valid,
+        floor: None,
+        floor_by_position: Vec::new(),
+    })
+}
+
 /// As [`load`], for an encoder-decoder: a source, and an answer that starts with the end token and
 /// closes with it. Sources have 1 to `data.length` tokens.
 ///

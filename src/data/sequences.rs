@@ -84,6 +84,12 @@ impl Sequences {
         Err(Error::file(&config.path, problem))
     }
 
+    /// The same part of a stream in windows of another length; none where each row is a sample.
+    pub fn in_windows_of(&self, length: usize) -> Option<Self> {
+        let windows = self.windows.as_ref()?;
+        Some(Self::windows(self.targets.clone(), windows.part.clone(), length))
+    }
+
     /// Samples an epoch. A stream has as many as windows side by side cover it.
     #[expect(clippy::len_without_is_empty, reason = "a split is never empty")]
     pub fn len(&self) -> usize {

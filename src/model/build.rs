@@ -42,6 +42,13 @@ impl ModelConfig {
         if self.architecture == Architecture::EncoderDecoder && sizes.source_context.unwrap_or(0) == 0 {
             return Err(Error::Shape("an encoder-decoder needs sources of at least one token".to_string()));
         }
+        let longest = sizes.context.max(sizes.source_context.unwrap_or(0));
+        let has_positions = self.architecture != Architecture::OneLayer;
+        let most = self.position.most_places(longest, self.largest_position);
+        if has_positions && most.is_some_and(|most| longest > most) {
+            let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
+            return Err(Error::key("model.largest_position", self.largest_position, problem));
+        }
         let parameters = self.parameters(sizes);
         if parameters > MOST_PARAMETERS {
             let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
@@ -92,7 +99,13 @@ impl ModelConfig {
             NormPlacement::Post => None,
         };
         let d_head = self.head_width();
-        let widths = Widths { d_model: self.d_model, heads: self.heads, d_head, rotation: self.rotation() };
+        let widths = Widths {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_head,
+            rotation: self.rotation(),
+            largest_position: self.largest_position,
+        };
         let position = |context, direction| self.position.init(widths, context, direction, device);
         let encoder = || -> Result<Encoder<B>> {
             let position = position(sizes.source_context.unwrap_or(0), Direction::Both);

@@ -48,6 +48,9 @@ pub struct ModelConfig {
     pub position: PositionScheme,
     /// Base of the frequencies of rotary positions. 10000: the paper's. Llama 3 has 500000, for long texts.
     pub rope_theta: f64,
+    /// With "random_sinusoidal": how many places positions are drawn from, at least as many as the longest sequence has
+    /// tokens. 2048, the paper's.
+    pub largest_position: usize,
     /// How rotary positions are slowed down, for texts longer than those of training.
     pub rope_scaling: RopeScaling,
     /// By how much they are slowed down. 1: not at all.
@@ -113,6 +116,7 @@ impl Default for ModelConfig {
             qk_norm: false,
             position: PositionScheme::default(),
             rope_theta: 10_000.0,
+            largest_position: 2048,
             rope_scaling: RopeScaling::default(),
             rope_factor: 1.0,
             rope_low_frequency_factor: 1.0,
@@ -183,6 +187,13 @@ impl ModelConfig {
             if value > most {
                 return Err(Error::key(key, value, format!("is too large: at most {most}")));
             }
+        }
+        if self.largest_position == 0 || self.largest_position > 1 << 20 {
+            return Err(Error::key(
+                "model.largest_position",
+                self.largest_position,
+                "must be from 1 to 1048576",
+            ));
         }
         for (key, value, most) in
             [("model.d_head", self.d_head, 65_536), ("model.d_inner", self.d_inner, 64 * 65_536)]

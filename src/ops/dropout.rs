@@ -31,7 +31,7 @@ pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
 
 /// A seed for a mask that is drawn once more for the gradient, which the backend's generator could not do. No two
 /// are alike, for a splitmix64 generator's are not (Steele et al., 2014).
-pub(super) fn next_seed() -> u64 {
+pub(crate) fn next_seed() -> u64 {
     let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     SEED.set(seed);
     let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -37,6 +37,7 @@ pub use activation::Activation;
 pub use attention::{AttentionOptions, Projections, ScorePosition, attention, rotate};
 pub(crate) use attention::{repeat_heads, split_heads};
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
+pub(crate) use dropout::next_seed;
 pub use dropout::{dropout, seed};
 pub use embedding::embedding;
 pub use feed_forward::feed_forward;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`Learned`] | the embedding | ends: an error |
 //! | [`Sinusoidal`] | the embedding | goes on |
+//! | [`RandomSinusoidal`] | the embedding | goes on to a largest place, which training has seen |
 //! | [`Rotary`] | queries and keys | goes on |
 //! | [`Alibi`] | the scores | goes on, as it was made for |
 //! | [`Relative`] | the scores | goes on, all far distances alike |
@@ -13,12 +14,14 @@
 
 pub mod alibi;
 mod learned;
+mod random_sinusoidal;
 pub mod relative;
 mod rotary;
 mod sinusoidal;
 
 pub use alibi::Alibi;
 pub use learned::Learned;
+pub use random_sinusoidal::{RandomSinusoidal, evaluation_table};
 pub use relative::Relative;
 pub use rotary::{RopeScaling, Rotary, Rotation};
 pub use sinusoidal::{Sinusoidal, sinusoids};
@@ -41,12 +44,21 @@ pub enum PositionScheme {
     Learned,
     /// Fixed sines and cosines, added to the embedding.
     Sinusoidal,
+    /// Those of places that are drawn, in training anew for each batch, from all up to `model.largest_position`.
+    RandomSinusoidal,
     /// Queries and keys turned by an angle that grows with the position.
     Rotary,
     /// Scores lowered in proportion to the distance.
     Alibi,
     /// A learned number for each head and range of distances, added to the scores.
     Relative,
+}
+
+impl std::fmt::Display for PositionScheme {
+    /// The name in a config.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// What the schemes need to know of a model.
@@ -60,6 +72,8 @@ pub struct Widths {
     pub d_head: usize,
     /// How fast rotary positions turn.
     pub rotation: Rotation,
+    /// How many places random positions are drawn from.
+    pub largest_position: usize,
 }
 
 /// Which way attention looks.
@@ -78,6 +92,8 @@ pub enum Position<B: Backend> {
     Learned(Learned<B>),
     /// Fixed sines and cosines.
     Sinusoidal(Sinusoidal<B>),
+    /// Fixed sines and cosines of places that are drawn.
+    RandomSinusoidal(RandomSinusoidal<B>),
     /// Queries and keys turned by their position.
     Rotary(Rotary<B>),
     /// Scores lowered in proportion to the distance.
@@ -88,12 +104,27 @@ pub enum Position<B: Backend> {
 
 impl PositionScheme {
     /// Every scheme.
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::Learned, Self::Sinusoidal, Self::Rotary, Self::Alibi, Self::Relative];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Learned,
+        Self::Sinusoidal,
+        Self::RandomSinusoidal,
+        Self::Rotary,
+        Self::Alibi,
+        Self::Relative,
+    ];
 
     /// Whether the positions end with the context of training: no sequence can be longer then.
     pub fn ends_with_context(self) -> bool {
         self == Self::Learned
+    }
+
+    /// How many places a model has that was trained on sequences up to `context`; none where they do not end.
+    pub fn most_places(self, context: usize, largest_position: usize) -> Option<usize> {
+        match self {
+            Self::RandomSinusoidal => Some(largest_position),
+            _ => self.ends_with_context().then_some(context),
+        }
     }
 
     /// Whether the scheme works with heads of this width.
@@ -117,11 +148,15 @@ impl PositionScheme {
         direction: Direction,
         device: &B::Device,
     ) -> Option<Position<B>> {
-        let Widths { d_model, heads, d_head, rotation } = attention;
+        let Widths { d_model, heads, d_head, rotation, largest_position } = attention;
         Some(match self {
             PositionScheme::None => return None,
             PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
             PositionScheme::Sinusoidal => Position::Sinusoidal(Sinusoidal::new(context, d_model, device)),
+            PositionScheme::RandomSinusoidal => {
+                let random = RandomSinusoidal::new(context, largest_position, d_model, device);
+                Position::RandomSinusoidal(random)
+            }
             PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_head, rotation, device)),
             PositionScheme::Alibi => Position::Alibi(Alibi::new(heads, direction, device)),
             PositionScheme::Relative => Position::Relative(Relative::new(heads, direction, device)),
@@ -153,6 +188,7 @@ impl<B: Backend> Position<B> {
     pub fn check(&self, time: usize) -> Result<()> {
         match self {
             Position::Learned(learned) => learned.embedding(0, time).map(drop),
+            Position::RandomSinusoidal(random) => random.check(time),
             Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
                 Ok(())
             }
@@ -168,6 +204,7 @@ impl<B: Backend> Position<B> {
         match self {
             Position::Learned(learned) => learned.embedding(start, time).map(Some),
             Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.embedding(start, time))),
+            Position::RandomSinusoidal(random) => random.embedding(start, time).map(Some),
             Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
         }
     }
@@ -175,7 +212,9 @@ impl<B: Backend> Position<B> {
     /// What the scheme does to the scores of the last `query_time` of `key_time` places.
     pub fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
         match self {
-            Position::Learned(_) | Position::Sinusoidal(_) => ScorePosition::None,
+            Position::Learned(_) | Position::Sinusoidal(_) | Position::RandomSinusoidal(_) => {
+                ScorePosition::None
+            }
             Position::Rotary(rotary) => rotary.scores(key_time),
             Position::Alibi(alibi) => ScorePosition::Bias(alibi.bias(query_time, key_time)),
             Position::Relative(relative) => ScorePosition::Bias(relative.bias(query_time, key_time)),
@@ -194,12 +233,13 @@ mod tests {
         for scheme in [
             PositionScheme::Learned,
             PositionScheme::Sinusoidal,
+            PositionScheme::RandomSinusoidal,
             PositionScheme::Rotary,
             PositionScheme::Alibi,
             PositionScheme::Relative,
         ] {
             let rotation = ModelConfig::default().rotation();
-            let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation };
+            let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation, largest_position: 31 };
             let position = scheme.init::<NdArray>(widths, 5, Direction::Causal, &Default::default()).unwrap();
             assert!(position.embedding(0, 5).is_ok());
             position.scores(7, 7).check(3, 4, 7, 7).unwrap();

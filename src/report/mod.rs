@@ -15,6 +15,7 @@
 //! | `prediction`, `generated` | predicted tokens after true ones; a continuation that runs free |
 //! | `circuit`, `logit_lens`, `attribution`, `patching` | what `explain` found, by [`circuit_pictures`] |
 //! | `positions` | the loss at each position of the sequence, and its floor |
+//! | `lengths` | the loss beyond the trained length, by [`lengths_picture`] and [`length_multiples`] |
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
 //! | [`rate_finder`] | a sweep over learning rates |
@@ -41,6 +42,7 @@ mod generated;
 mod gradients;
 mod head_scores;
 mod heads;
+mod lengths;
 mod loss;
 mod page;
 mod patching;
@@ -54,6 +56,7 @@ mod study;
 pub use circuit::pictures as circuit_pictures;
 pub use comparison::{Along, comparison_page, comparison_pictures};
 pub use draw::{Picture, PictureFormat, Style};
+pub use lengths::{Curves, LengthPanel, lengths_picture, multiples as length_multiples};
 pub use loss::LossCurve;
 pub use page::Page;
 pub use reading::{Reading, Target, TokenProbability};

@@ -14,7 +14,7 @@ use super::seeing::{browse, installed};
 use super::{generate::json, small_run, text};
 
 /// The models that are tried: between them every architecture, position, norm, activation and switch.
-const MODELS: [(&str, &[&str]); 9] = [
+const MODELS: [(&str, &[&str]); 10] = [
     ("learned", &["model.head_bias=true", "model.embedding_norm=true"]),
     (
         "llama",
@@ -58,6 +58,7 @@ const MODELS: [(&str, &[&str]); 9] = [
     ("sinusoidal", &["model.position=sinusoidal", "model.activation=gelu_tanh", "model.embedding_norm=true"]),
     // Beyond a million parameters, which the page keeps in half precision.
     ("half", &["model.d_model=256", "model.position=rotary"]),
+    ("random", &["model.position=random_sinusoidal", "model.largest_position=100"]),
     ("one-layer", &["model.architecture=one_layer", "model.qk_norm=true"]),
     ("none", &["model.position=none", "model.activation=silu", "model.query_key_value_bias=false"]),
     (

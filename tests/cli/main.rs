@@ -7,6 +7,7 @@ mod conveniences;
 mod documented;
 mod generate;
 mod killed;
+mod lengths;
 mod live;
 mod own_data;
 mod resume;

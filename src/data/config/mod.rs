@@ -134,6 +134,36 @@ impl DataConfig {
         (all as f64 * (1.0 - self.valid_fraction)) as usize
     }
 
+    /// The shortest and the longest period of `repeat`.
+    pub(super) fn periods(&self) -> [usize; 2] {
+        match self.period {
+            Periods::Auto => [self.length.div_ceil(4), self.length.div_ceil(2)],
+            Periods::Of(periods) => periods,
+        }
+    }
+
+    /// The gap of `copy_gap`.
+    pub(super) fn copied_gap(&self) -> usize {
+        self.gap.or((3 * self.length / 4).max(1))
+    }
+
+    /// The same data in sequences of up to `length` targets. Periods and gaps stay what they are at
+    /// `data.length`, where `"auto"` chose them, so that nothing but the length differs; `addition` gets as many digits
+    /// as there is room for.
+    pub fn at_length(&self, length: usize) -> Self {
+        DataConfig {
+            period: Periods::Of(self.periods()),
+            gap: Count::Of(self.copied_gap()),
+            // Two numbers, their signs, and a sum with one digit more.
+            digits: match self.task {
+                Task::Addition => length.saturating_sub(2) / 3,
+                _ => self.digits,
+            },
+            length,
+            ..self.clone()
+        }
+    }
+
     /// The symbols of a task, without separators.
     pub(crate) fn symbols(&self) -> usize {
         self.vocab.or(16)

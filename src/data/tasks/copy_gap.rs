@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 /// When the gap is zero or longer than the sequence.
 pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
     let (vocab, length) = (config.symbols(), config.length);
-    let gap = config.gap.or((3 * length / 4).max(1));
+    let gap = config.copied_gap();
     if !(1..=length).contains(&gap) {
         let problem = format!("must be from 1 to `data.length` = {length}");
         return Err(Error::key("data.gap", gap, problem));

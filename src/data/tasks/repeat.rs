@@ -32,7 +32,7 @@
 use rand::RngExt;
 
 use super::{SequenceTask, corrupt_period};
-use crate::data::config::{DataConfig, Periods};
+use crate::data::config::DataConfig;
 use crate::data::seed::{ChaCha8Rng, Purpose, generator};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
@@ -55,10 +55,7 @@ impl Repeat {
     /// # Errors
     /// When the periods are not in ascending order, zero, or longer than the sequence.
     pub fn new(config: &DataConfig) -> Result<Self> {
-        let [shortest, longest] = match config.period {
-            Periods::Auto => [config.length.div_ceil(4), config.length.div_ceil(2)],
-            Periods::Of(periods) => periods,
-        };
+        let [shortest, longest] = config.periods();
         let (vocab, length) = (config.symbols(), config.length);
         let problem = match () {
             () if shortest == 0 => "must start at 1 or above".to_string(),
@@ -165,7 +162,7 @@ impl SequenceTask for Repeat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::config::Count;
+    use crate::data::config::{Count, Periods};
     use crate::data::tasks::enumeration::{agrees, all_sequences};
     use crate::data::{Batch, Loader, Order, Role, load};
 

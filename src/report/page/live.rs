@@ -1,13 +1,15 @@
 //! The model itself within its page, which computes with it: its numbers, what they describe, and its vocabulary.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
 use crate::data::Vocabulary;
 use crate::error::Result;
+use crate::model::Architecture;
+use crate::position::{PositionScheme, evaluation_table};
 use crate::terminal::thousands;
-use crate::weights::file::{LazyTensor, WeightsFile};
+use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
 
 /// So many parameters are kept in single precision.
@@ -39,7 +41,7 @@ impl Live {
         vocabulary: &Vocabulary,
         starts: &[Sample],
     ) -> Result<Result<Self, String>> {
-        let description = native::description(weights)?;
+        let mut description = native::description(weights)?;
         let parameters = description.model.parameters(description.sizes);
         if parameters > MOST {
             return Ok(Err(format!(
@@ -58,7 +60,26 @@ impl Live {
                 return Ok(Err(problem.to_string()));
             }
             numbers.extend_from_slice(data.as_bytes());
-            tensors.push(tensor);
+            tensors.push((tensor.name.clone(), tensor.shape.clone()));
+        }
+        let Description { model, sizes } = &mut description;
+        if model.position == PositionScheme::RandomSinusoidal && model.architecture != Architecture::OneLayer
+        {
+            if starts.iter().any(|start| start.inputs.len() > sizes.context) {
+                let problem =
+                    "This page does not hold the model itself: beyond its context it draws other places.";
+                return Ok(Err(problem.to_string()));
+            }
+            // Within the context they are as fixed as those that were learned.
+            model.position = PositionScheme::Learned;
+            let stacks =
+                [("position.weight", Some(sizes.context)), ("encoder.position.weight", sizes.source_context)];
+            for (name, context) in stacks.into_iter().filter_map(|(name, context)| Some((name, context?))) {
+                let table = evaluation_table(context, model.largest_position, model.d_model);
+                let shape = [context, model.d_model];
+                numbers.extend_from_slice(TensorData::new(table, shape).convert_dtype(precision).as_bytes());
+                tensors.push((name.to_string(), shape.to_vec()));
+            }
         }
         Ok(Ok(Self {
             description: described(&description, &tensors, precision, vocabulary),
@@ -71,7 +92,7 @@ impl Live {
 /// What the numbers are.
 fn described(
     Description { model, sizes }: &Description,
-    tensors: &[LazyTensor],
+    tensors: &[(String, Vec<usize>)],
     precision: DType,
     vocabulary: &Vocabulary,
 ) -> Value {
@@ -79,8 +100,7 @@ fn described(
     config["d_head"] = json!(model.head_width());
     config["key_value_heads"] =
         json!(if model.key_value_heads == 0 { model.heads } else { model.key_value_heads });
-    let tensors: Vec<_> =
-        tensors.iter().map(|tensor| json!({"name": tensor.name, "shape": tensor.shape})).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect();
     let precision = if precision == DType::F32 { "f32" } else { "f16" };
     json!({
         "config": config, "sizes": sizes, "tensors": tensors, "precision": precision,

@@ -129,6 +129,7 @@ impl Family {
             rope_low_frequency_factor: _,
             rope_high_frequency_factor: _,
             rope_original_context: _,
+            largest_position: _,
             norm: _,
             norm_kind: _,
             norm_epsilon: _,

@@ -3,6 +3,10 @@
 //! What `train` reports at a validation and what `evaluate` reports afterwards is made here, so
 //! the two cannot differ.
 
+mod by_length;
+
+pub use by_length::{AtLength, Protocol, at_length};
+
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -142,14 +146,18 @@ pub fn evaluate<B: ops::Backend>(
 ) -> Evaluation {
     let mut tally = Tally::default();
     for batch in batches {
-        let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(&batch, device);
-        let logits = model.forward(inputs).expect("the model is built for the sizes of its data");
-        let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
-        let losses: Vec<f32> = losses.into_data().iter().collect();
-        let likeliest: Vec<i64> = likeliest.into_data().iter().collect();
+        let (losses, likeliest) = scores(model, &batch, device);
         tally.add(&batch, &losses, &likeliest);
     }
     tally.evaluation()
+}
+
+/// The loss of each target in nats, and the likeliest token at its place, both `[rows, time]` row-major.
+fn scores<B: ops::Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
+    let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
+    let logits = model.forward(inputs).expect("the model is built for the sizes of its data");
+    let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);
+    (losses.into_data().iter().collect(), likeliest.into_data().iter().collect())
 }
 
 #[cfg(test)]

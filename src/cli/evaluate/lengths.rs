@@ -1,0 +1,175 @@
+//! `evaluate --length`: how good the weights are at lengths that training may never have seen.
+
+use std::path::Path;
+
+use super::super::input::Run;
+use crate::backend::{Device, MemoryEstimate};
+use crate::config::Config;
+use crate::data::{DataConfig, Dataset, Sequences, Source, load_at_length};
+use crate::error::{Error, Result};
+use crate::evaluation::{AtLength, Protocol, at_length};
+use crate::model::{Architecture, Model, Sizes};
+use crate::ops;
+use crate::report::{Style, lengths_picture, save_all};
+use crate::terminal::{PieceProgress, counted, say};
+use crate::training::{RunFolder, Split};
+use crate::weights::{file::WeightsFile, native};
+
+/// The split at each length that was asked for, with the floor at each position.
+pub struct Sets {
+    sets: Vec<(Sequences, Vec<f64>)>,
+    /// The longest sequence in training.
+    pub trained: usize,
+    /// Batches are as large as those of the run, in tokens, or one window.
+    most_tokens: usize,
+}
+
+impl Sets {
+    /// Draws or cuts them. `dataset` is what the run's own length makes of its data.
+    ///
+    /// # Errors
+    /// If a length is none that the model can read, or that the data has.
+    pub fn load(
+        lengths: &[usize],
+        split: Split,
+        Run { config, .. }: &Run,
+        dataset: &Dataset,
+        weights: &WeightsFile,
+    ) -> Result<Self> {
+        let native::Description { model, sizes } = native::description(weights)?;
+        let error = |length: usize, problem: &str| Error::Input(format!("--length {length}: {problem}"));
+        for (index, &length) in lengths.iter().enumerate() {
+            match model.architecture {
+                Architecture::EncoderDecoder => {
+                    let problem = "an encoder-decoder reads a source of its own length; this is for decoders";
+                    return Err(error(length, problem));
+                }
+                _ if length < 2 => return Err(error(length, "must be 2 or above")),
+                _ if index > 0 && length <= lengths[index - 1] => {
+                    return Err(error(
+                        length,
+                        "lengths are named once each, the shortest first, as 64,128,256",
+                    ));
+                }
+                Architecture::OneLayer => {}
+                Architecture::Decoder => {
+                    let most = model.position.most_places(sizes.context, model.largest_position);
+                    if let Some(most) = most.filter(|&most| length > most) {
+                        let positions = model.position;
+                        let problem = format!(
+                            "the model has {positions} positions, which end with place {most}: name no longer one, or \
+                             train with another `model.position`"
+                        );
+                        return Err(error(length, &problem));
+                    }
+                }
+            }
+        }
+        // The training set is not drawn where it is not asked for.
+        let data = match split {
+            Split::Valid => DataConfig { train_samples: 1, ..config.data.clone() },
+            Split::Train => config.data.clone(),
+        };
+        let load = |&length: &usize| {
+            let named = |error: Error| Error::Input(format!("--length {length}: {error}"));
+            let loaded = load_at_length(&data, config.run.seed, dataset, length).map_err(named)?;
+            let (set, floor) = match split {
+                Split::Valid => (loaded.valid, loaded.floor_by_position),
+                Split::Train => (loaded.train, Vec::new()),
+            };
+            match (set.time(), data.source) {
+                (time, _) if time == length => Ok((set, floor)),
+                (time, Source::Sequences) => {
+                    let problem =
+                        format!("the longest sequences of `{}` within it have {time} targets", data.task);
+                    Err(error(length, &problem))
+                }
+                (time, _) => {
+                    let targets = counted(time, "target");
+                    let problem = format!("the split has {targets}: name no longer one, or give more data");
+                    Err(error(length, &problem))
+                }
+            }
+        };
+        Ok(Self {
+            sets: lengths.iter().map(load).collect::<Result<_>>()?,
+            trained: sizes.context,
+            most_tokens: config.training.batch_size * dataset.valid.time(),
+        })
+    }
+
+    /// Whether a device has room for the tensors of the longest windows.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub fn check(&self, config: &Config, dataset: &Dataset, device: &Device) -> Result<()> {
+        let Some((longest, _)) = self.sets.last() else { return Ok(()) };
+        let rows = (self.most_tokens / longest.time()).max(1);
+        let sizes = Sizes { context: longest.time(), ..config.sizes(dataset) };
+        let memory = MemoryEstimate { rows, ..MemoryEstimate::of(config, dataset, device) };
+        memory.check_tensors(config, sizes, device)
+    }
+
+    /// Scores a model at each.
+    pub fn evaluate<B: ops::Backend>(
+        &self,
+        model: &Model<B>,
+        json: bool,
+        device: &B::Device,
+    ) -> Vec<AtLength> {
+        let pieces = PieceProgress::new(json, self.sets.len(), "lengths");
+        let scored = self.sets.iter().zip(1..).flat_map(|((set, floor), number)| {
+            let scored = at_length(model, set, floor, self.most_tokens, device);
+            pieces.done(number);
+            scored
+        });
+        scored.collect()
+    }
+}
+
+/// A table of all lengths by both protocols.
+pub fn print(lengths: &[AtLength], trained: usize) {
+    if lengths.is_empty() {
+        return;
+    }
+    say(&format!("  by length, of which training saw {trained} at most"));
+    for (protocol, what) in [
+        (Protocol::Windows, "windows side by side, all targets"),
+        (
+            Protocol::Sliding,
+            "sliding: windows an eighth of the length apart, the last eighth of the targets of each",
+        ),
+    ] {
+        say(&format!("  {what}"));
+        say("    length      loss     floor       gap  accuracy  determined");
+        for at in lengths.iter().filter(|at| at.protocol == protocol) {
+            let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4}"));
+            let share =
+                |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{:.2} %", value * 100.0));
+            let AtLength { length, loss, floor, gap, accuracy, determined_accuracy, .. } = at;
+            let mark = if *length == trained { " (trained)" } else { "" };
+            say(&format!(
+                "    {length:>6} {:>9} {:>9} {:>9} {:>9} {:>11}{mark}",
+                number(Some(*loss)),
+                number(*floor),
+                number(*gap),
+                share(Some(*accuracy)),
+                share(*determined_accuracy),
+            ));
+        }
+    }
+}
+
+/// Draws the table, and says where.
+///
+/// # Errors
+/// If the picture cannot be written.
+pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
+    let picture = lengths_picture(&folder.name(), lengths, trained);
+    for path in save_all(&[picture], out, &Style::default())? {
+        if !json {
+            say(&path.display().to_string());
+        }
+    }
+    Ok(())
+}

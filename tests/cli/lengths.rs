@@ -1,0 +1,110 @@
+//! Runs beyond the length that they were trained on.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::generate::{json, run};
+use crate::{small_run, text};
+
+/// The one line with which the program refuses.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+    said
+}
+
+fn of_protocol<'a>(evaluated: &'a Value, protocol: &str) -> Vec<&'a Value> {
+    evaluated["lengths"].as_array().unwrap().iter().filter(|at| at["protocol"] == protocol).collect()
+}
+
+#[test]
+fn a_task_is_evaluated_at_each_length_beside_its_floor_there() {
+    let place = TempDir::new().unwrap();
+    let folder = small_run(place.path(), &["training.steps=9", "model.position=alibi"], "run");
+    let before: Vec<_> =
+        walkdir::WalkDir::new(&folder).into_iter().map(|entry| entry.unwrap().into_path()).collect();
+    let evaluated =
+        json(place.path(), &["evaluate", "run", "--length", "8,12,96", "--out", "made", "--json"]);
+    let [windows, sliding] = ["windows", "sliding"].map(|protocol| of_protocol(&evaluated, protocol));
+    for (all, strides) in [(&windows, [8, 12, 96]), (&sliding, [1, 1, 12])] {
+        assert_eq!(all.iter().map(|at| at["length"].as_u64().unwrap()).collect::<Vec<_>>(), [8, 12, 96]);
+        assert_eq!(all.iter().map(|at| at["stride"].as_u64().unwrap()).collect::<Vec<_>>(), strides);
+        for (at, stride) in all.iter().zip(strides) {
+            assert_eq!(at["tokens"], 32 * stride);
+            let [loss, floor, gap] = ["loss", "floor", "gap"].map(|key| at[key].as_f64().unwrap());
+            assert!((loss - floor - gap).abs() < 1e-12, "{at}");
+        }
+    }
+    // At the length of training they are the validation set.
+    let near = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-6;
+    assert!(near(&windows[1]["loss"], &evaluated["loss"]) && near(&windows[1]["floor"], &evaluated["floor"]));
+    let last = evaluated["loss_by_position"].as_array().unwrap().last().unwrap();
+    assert!(near(&sliding[1]["loss"], last), "{last} {}", sliding[1]);
+    // Motifs of 7 or 8 tokens come again, so that nearly all of a long sequence is known.
+    assert!(windows[2]["floor"].as_f64() < windows[1]["floor"].as_f64());
+    assert!(near(&sliding[2]["floor"], &Value::from(0.0)));
+    assert!(fs::metadata(place.path().join("made/lengths.png")).unwrap().len() > 1_000);
+    let after: Vec<_> =
+        walkdir::WalkDir::new(&folder).into_iter().map(|entry| entry.unwrap().into_path()).collect();
+    assert_eq!(before, after, "nothing is written into the run");
+}
+
+#[test]
+fn a_text_is_cut_into_windows_of_each_length() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("words.txt"), "to be or not to be, that is the question. ".repeat(40))
+        .unwrap();
+    let text = ["data.source=text", "data.path=words.txt", "model.position=rotary", "training.steps=9"];
+    small_run(place.path(), &text, "run");
+    let evaluated = json(place.path(), &["evaluate", "run", "--length", "12,64", "--json"]);
+    let [windows, sliding] = ["windows", "sliding"].map(|protocol| of_protocol(&evaluated, protocol));
+    assert!((windows[0]["loss"].as_f64().unwrap() - evaluated["loss"].as_f64().unwrap()).abs() < 1e-6);
+    assert_eq!(windows[1]["tokens"], evaluated["tokens"]);
+    assert_eq!((&windows[0]["floor"], &windows[0]["gap"]), (&Value::Null, &Value::Null));
+    // The last eighth of windows an eighth apart: every target but those too near to the beginning and the end.
+    let targets = evaluated["tokens"].as_u64().unwrap();
+    assert_eq!(sliding[1]["tokens"].as_u64().unwrap(), (targets - 64) / 8 * 8 + 8);
+    let said = refused(place.path(), &["evaluate", "run", "--length", "64,1024"]);
+    assert!(said.contains("--length 1024: the split has 167 targets"), "{said}");
+    fs::write(place.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
+    small_run(place.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "lines");
+    let said = refused(place.path(), &["evaluate", "lines", "--length", "2"]);
+    assert!(said.contains("--length 2: each sequence of this table has a length of its own"), "{said}");
+}
+
+#[test]
+fn lengths_that_cannot_be_are_refused_with_the_reason() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=1"], "run");
+    for (lengths, part) in [
+        ("1", "--length 1: must be 2 or above"),
+        ("12,8", "--length 8: lengths are named once each, the shortest first"),
+        ("8,8", "--length 8: lengths are named once each"),
+        ("12,13", "--length 13: the model has learned positions, which end with place 12"),
+        ("4", "--length 4: `data.period` = [7, 8] must end at or below"),
+        ("many", "'many'"),
+    ] {
+        let said = refused(place.path(), &["evaluate", "run", "--length", lengths]);
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(refused(place.path(), &["evaluate", "run", "--out", "made"]).contains("--length"));
+    let sort = ["data.task=sort", "model.position=alibi", "training.steps=1"];
+    small_run(place.path(), &sort, "sort");
+    let said = refused(place.path(), &["evaluate", "sort", "--length", "12,25"]);
+    assert!(
+        said.contains("--length 25: the longest sequences of `sort` within it have 24 targets"),
+        "{said}"
+    );
+    small_run(place.path(), &[&sort[..], &["model.architecture=encoder_decoder"]].concat(), "pairs");
+    let said = refused(place.path(), &["evaluate", "pairs", "--length", "12"]);
+    assert!(said.contains("an encoder-decoder"), "{said}");
+    let random = ["model.position=random_sinusoidal", "model.largest_position=40", "training.steps=1"];
+    small_run(place.path(), &random, "random");
+    json(place.path(), &["evaluate", "random", "--length", "40", "--json"]);
+    let said = refused(place.path(), &["evaluate", "random", "--length", "41"]);
+    assert!(said.contains("random_sinusoidal positions, which end with place 40"), "{said}");
+}
