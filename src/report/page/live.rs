@@ -161,10 +161,9 @@ fn started(samples: &[Sample]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
-
     use super::*;
     use crate::model::{ModelConfig, Sizes};
+    use crate::weights::file::LazyTensor;
 
     /// The model of a page whose file holds these numbers, by a config with blocks of this width.
     fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<Live, String> {
