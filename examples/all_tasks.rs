@@ -19,9 +19,7 @@ use causal_attention::{Error, Result};
 
 const EXPERIMENT: &str = r#"
 [data]
-vocab = 16
 length = 32
-period = [4, 8]
 valid_samples = 1024
 
 [model]
@@ -76,6 +74,10 @@ fn all() -> Result<()> {
             format!("data.train_samples={samples}"),
             format!("model.position={position}"),
         ];
+        // `addition` has a vocabulary of its own, and `repeat` alone a period.
+        let sized = (task != "addition").then(|| "data.vocab=16".to_string());
+        let periodic = (task == "repeat").then(|| "data.period=[4, 8]".to_string());
+        let overrides: Vec<String> = overrides.into_iter().chain(sized).chain(periodic).collect();
         let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
         let Outcome { summary, folder, .. } = train(&config, RunPath::Folder(folder.path().join(&task)))?;
         let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
@@ -93,7 +95,9 @@ fn all() -> Result<()> {
             missed.push(task);
         }
     }
-    say("\n| task | circuit | share of the gain | parts |\n|---|---|---|---|");
+    say("");
+    say("| task | circuit | share of the gain | parts |");
+    say("|---|---|---|---|");
     circuits.iter().for_each(|row| say(row));
     match missed.is_empty() {
         true => Ok(()),
