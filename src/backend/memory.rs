@@ -38,7 +38,8 @@ impl MemoryEstimate {
     /// Estimates it from the config alone, for a task whose data is still to be drawn; none for files.
     pub fn from_config(config: &Config, device: &Device) -> Option<(Self, Sizes)> {
         let data = &config.data;
-        let sizes = Sizes { vocab: data.symbols(), context: data.length, source_context: None };
+        let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
+        let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
         let drawn = data.source == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))

@@ -200,7 +200,7 @@ impl Config {
     pub fn sizes(&self, dataset: &Dataset) -> Sizes {
         Sizes {
             vocab: dataset.vocabulary.size(),
-            context: dataset.train.time().max(dataset.valid.time()),
+            context: dataset.train.longest().max(dataset.valid.time()),
             source_context: dataset.train.source_time().max(dataset.valid.source_time()),
         }
     }

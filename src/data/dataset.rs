@@ -21,7 +21,7 @@ impl Dataset {
     /// The largest number of positions that a model needs: the longest input of both sets,
     /// sources included.
     pub fn context(&self) -> usize {
-        let longest = |set: &Sequences| set.time().max(set.source_time().unwrap_or(0));
+        let longest = |set: &Sequences| set.longest().max(set.source_time().unwrap_or(0));
         longest(&self.train).max(longest(&self.valid))
     }
 

@@ -80,13 +80,20 @@ impl Loader {
         assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
         let samples = first..self.sequences.len().clamp(first, first + self.batch_size);
+        let random_length = |[shortest, longest]: [usize; 2]| {
+            let mut random = generator(self.seed, Purpose::Lengths, [epoch as u64, index as u64]);
+            random.random_range(shortest as u64..=longest as u64) as usize
+        };
+        let length = self.sequences.lengths().filter(|_| self.order == Order::Shuffled).map(random_length);
+        let mut fill = |places: Vec<usize>| match length {
+            Some(length) => self.sequences.fill_at(length, &places, into),
+            None => self.sequences.fill(places.into_iter(), into),
+        };
         match (self.order, self.sequences.window_starts()) {
-            (Order::InOrder, _) => {
-                self.sequences.fill(samples.map(|sample| self.sequences.place(sample)), into)
-            }
+            (Order::InOrder, _) => fill(samples.map(|sample| self.sequences.place(sample)).collect()),
             (Order::Shuffled, None) => {
                 let permutation = self.permutation(epoch);
-                self.sequences.fill(permutation[samples].iter().map(|&sample| sample as usize), into);
+                fill(permutation[samples].iter().map(|&sample| sample as usize).collect());
             }
             (Order::Shuffled, Some(starts)) => {
                 let permutation = self.permutation(epoch);
@@ -101,7 +108,7 @@ impl Loader {
                     let inside = window.filter(|start| starts.contains(start));
                     inside.unwrap_or_else(|| random(row + 1).random_range(starts.clone()))
                 };
-                self.sequences.fill((first..first + self.batch_size).map(start), into);
+                fill((first..first + self.batch_size).map(start).collect());
             }
         }
     }
@@ -168,6 +175,69 @@ mod tests {
         assert_eq!(first, order(&loader, 0));
         assert_eq!(first, order(&Loader::new(ragged(), 5, 7, Order::Shuffled), 0));
         assert_ne!(first, order(&Loader::new(ragged(), 3, 8, Order::Shuffled), 0));
+    }
+
+    #[test]
+    fn each_batch_draws_its_length_and_the_same_one_again() {
+        use crate::data::{DataConfig, Task, load};
+        let config = DataConfig {
+            task: Task::Sort,
+            length: 16,
+            lengths: Some([4, 10]),
+            train_samples: 60,
+            valid_samples: 3,
+            ..DataConfig::default()
+        };
+        let dataset = load(&config, 5).unwrap();
+        assert_eq!((dataset.context(), dataset.valid.time()), (16, 16));
+        let loader = Loader::new(dataset.train, 2, 5, Order::Shuffled);
+        let mut lengths = Vec::new();
+        for batch in batches(&loader, 0) {
+            lengths.push(batch.time);
+            let mut again = Batch::default();
+            loader.batch(0, lengths.len() - 1, &mut again);
+            assert_eq!(batch, again);
+            // Half of the sequence, then the half in order.
+            for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time)) {
+                let mut prefix = inputs[..batch.time / 2].to_vec();
+                prefix.sort_unstable();
+                assert_eq!(targets[batch.time / 2..], prefix);
+            }
+        }
+        let other: Vec<usize> = batches(&loader, 1).iter().map(|batch| batch.time).collect();
+        assert_ne!(lengths, other);
+        lengths.sort_unstable();
+        lengths.dedup();
+        assert_eq!(lengths, [4, 6, 8, 10]);
+    }
+
+    #[test]
+    fn windows_of_a_drawn_length_lie_within_the_stream() {
+        let mut config = crate::data::DataConfig { length: 7, lengths: Some([3, 19]), ..Default::default() };
+        config.valid_fraction = 0.2;
+        let mut ids = crate::data::ids::Ids::default();
+        ids.extend(&(0..30).collect::<Vec<u32>>());
+        let (train, valid) = Sequences::cut(&config, ids).unwrap();
+        assert_eq!((train.longest(), train.time(), valid.time()), (19, 7, 5));
+        let loader = Loader::new(train, 2, 5, Order::Shuffled);
+        let mut seen = Vec::new();
+        for epoch in 0..60 {
+            for batch in batches(&loader, epoch) {
+                seen.push(batch.time);
+                for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time))
+                {
+                    assert!(
+                        inputs
+                            .iter()
+                            .zip(targets)
+                            .all(|(input, target)| input + 1 == *target && *target < 24)
+                    );
+                }
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, (3..=19).collect::<Vec<_>>());
     }
 
     #[test]

@@ -126,6 +126,11 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
 /// As [`check`], and for data without sources and answers.
 pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     check(config)?;
+    if let Some(lengths) = config.lengths {
+        let problem =
+            "is for decoders: the sources of an encoder-decoder have all lengths up to `data.length`";
+        return Err(config.wrong_lengths(lengths, problem));
+    }
     match config.source {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
         Source::Text | Source::Table => Err(Error::key(

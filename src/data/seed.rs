@@ -27,6 +27,8 @@ pub enum Purpose {
     Sampling = 7,
     /// The settings that a study tries.
     Tuning = 8,
+    /// The length of each batch.
+    Lengths = 9,
 }
 
 /// The generator for `purpose` at `position` (as epoch and batch) of the run with `seed`.

@@ -16,6 +16,26 @@ pub struct Sequences {
     source: Option<Arc<Rows>>,
     /// How the samples lie where they are windows of one stream; none where each row is a sample.
     windows: Option<Windows>,
+    /// Which lengths the batches of training have, where they have different ones.
+    lengths: Option<Lengths>,
+}
+
+/// Lengths of which each batch draws one.
+#[derive(Clone)]
+struct Lengths {
+    /// The shortest and the longest.
+    range: [usize; 2],
+    /// Draws the samples of these numbers at a length; none of a stream, whose windows end sooner or later.
+    draw: Option<Arc<DrawAt>>,
+}
+
+/// Draws the samples of these numbers at a length.
+type DrawAt = dyn Fn(usize, &[usize]) -> Rows + Send + Sync;
+
+impl std::fmt::Debug for Lengths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lengths").field(&self.range).finish()
+    }
 }
 
 /// A part of a stream, cut into windows of `length` targets.
@@ -40,7 +60,7 @@ impl Windows {
 impl Sequences {
     /// Samples that stand by themselves.
     pub(crate) fn rows(rows: Rows) -> Self {
-        Sequences { targets: Arc::new(rows), source: None, windows: None }
+        Sequences { targets: Arc::new(rows), source: None, windows: None, lengths: None }
     }
 
     /// Answers, each beginning with the start token, and the sources that they answer.
@@ -52,7 +72,16 @@ impl Sequences {
     /// Windows of `length` targets of a part of a stream.
     pub(crate) fn windows(stream: Arc<Rows>, part: Range<usize>, length: usize) -> Self {
         assert!(length > 0 && part.len() > 1 && part.end <= stream.ids.len(), "a stream has a target");
-        Sequences { targets: stream, source: None, windows: Some(Windows { part, length }) }
+        Sequences { targets: stream, source: None, windows: Some(Windows { part, length }), lengths: None }
+    }
+
+    /// The same samples, of which each batch of training draws a length between two; `draw` makes them.
+    pub(crate) fn with_drawn_lengths(
+        self,
+        range: [usize; 2],
+        draw: impl Fn(usize, &[usize]) -> Rows + Send + Sync + 'static,
+    ) -> Self {
+        Sequences { lengths: Some(Lengths { range, draw: Some(Arc::new(draw)) }), ..self }
     }
 
     /// A stream in windows of `data.length`, and its last part, for validation, in windows too.
@@ -62,10 +91,14 @@ impl Sequences {
     pub(crate) fn cut(config: &DataConfig, ids: Ids) -> Result<(Self, Self)> {
         let (all, length) = (ids.len(), config.length);
         let train = config.train_part(all);
-        let problem = if train < length + 1 {
+        let (key, longest) = match config.lengths {
+            Some([_, longest]) if longest > length => ("data.lengths", longest),
+            _ => ("data.length", length),
+        };
+        let problem = if train < longest + 1 {
             format!(
-                "has {} for training, fewer than a window of `data.length` = {length} and the token after it; \
-                 lower `data.length`, or give more data",
+                "has {} for training, fewer than a window of `{key}` = {longest} and the token after it; \
+                 lower `{key}`, or give more data",
                 counted(train, "token")
             )
         } else if all - train < 2 {
@@ -78,7 +111,8 @@ impl Sequences {
             )
         } else {
             let stream = Arc::new(Rows { ids, ..Rows::default() });
-            let training = Self::windows(stream.clone(), 0..train, length);
+            let lengths = config.lengths.map(|range| Lengths { range, draw: None });
+            let training = Sequences { lengths, ..Self::windows(stream.clone(), 0..train, length) };
             return Ok((training, Self::windows(stream, train..all, length)));
         };
         Err(Error::file(&config.path, problem))
@@ -105,6 +139,16 @@ impl Sequences {
             None => self.targets.longest - 1,
             Some(windows) => windows.length.min(windows.targets()),
         }
+    }
+
+    /// Positions of the longest input of any batch.
+    pub fn longest(&self) -> usize {
+        self.lengths.as_ref().map_or(0, |lengths| lengths.range[1]).max(self.time())
+    }
+
+    /// The shortest and the longest length of a batch in training, where each draws its own.
+    pub fn lengths(&self) -> Option<[usize; 2]> {
+        self.lengths.as_ref().map(|lengths| lengths.range)
     }
 
     /// Positions of the longest source, for encoder-decoder data.
@@ -135,6 +179,9 @@ impl Sequences {
 
     /// Mixes all ids, and where rows end, into a hash.
     pub(crate) fn hash(&self, mut hash: u64) -> u64 {
+        if let Some([shortest, longest]) = self.lengths() {
+            hash = mix(mix(hash, shortest as u64), longest as u64);
+        }
         for (rows, part) in self.parts() {
             match &self.windows {
                 None => rows.ends.iter().for_each(|&end| hash = mix(hash, end as u64)),
@@ -193,6 +240,26 @@ impl Sequences {
             Some(source) => source.fill_source(places, into),
             None => into.source = None,
         }
+    }
+}
+
+impl Sequences {
+    /// As [`fill`](Self::fill), with samples of another length: those of a stream begin where they fit.
+    pub(crate) fn fill_at(&self, length: usize, places: &[usize], into: &mut Batch) {
+        let drawn = self.lengths.as_ref().and_then(|lengths| lengths.draw.as_ref());
+        match (drawn, &self.windows) {
+            (Some(draw), _) => {
+                let rows = draw(length, places);
+                rows.fill((0..places.len()).map(|row| rows.range(row)), into);
+            }
+            (None, Some(windows)) => {
+                let windows = Windows { length, ..windows.clone() };
+                let last = windows.targets().saturating_sub(length);
+                self.targets.fill(places.iter().map(|&place| windows.ids(place.min(last))), into);
+            }
+            (None, None) => self.fill(places.iter().copied(), into),
+        }
+        into.source = None;
     }
 }
 

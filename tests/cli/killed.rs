@@ -12,10 +12,13 @@ use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_end, beside_data_warnings, program, resume, small_run, summary, text};
 
-/// A run so long that twenty pieces of it do not make the whole, dropout on; in bf16 and by Muon, which leaves AdamW its
+/// A run so long that twenty pieces of it do not make the whole, dropout on, and with lengths and places that each batch
+/// draws; in bf16 and by Muon, which leaves AdamW its
 /// part.
-const LONG: [&str; 9] = [
+const LONG: [&str; 11] = [
     "training.steps=3000",
+    "data.lengths=[9, 14]",
+    "model.position=random_sinusoidal",
     "training.validate_every=40",
     "training.checkpoint_every=15",
     "training.accumulate=2",

@@ -42,6 +42,11 @@ pub struct DataConfig {
     /// encoder-decoder. 32 by default, which a small decoder reads in no time. `addition`, and tables of a
     /// sequence a line, have lengths of their own.
     pub length: usize,
+    /// The shortest and the longest length in training, as `[16, 64]`: each batch draws one from the first to the second.
+    /// Left out: all have `data.length`, as validation has in any case. A task has `data.train_samples` sequences of
+    /// each length, with the periods and gaps of `data.length`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<[usize; 2]>,
     /// Sequences in the training set of a task: 8192 by default, more than a small decoder learns
     /// by heart in the few epochs of a run.
     pub train_samples: usize,
@@ -86,6 +91,7 @@ impl Default for DataConfig {
             task: Task::default(),
             vocab: Count::Auto,
             length: 32,
+            lengths: None,
             train_samples: 8192,
             valid_samples: 512,
             period: Periods::Auto,
@@ -112,6 +118,17 @@ impl DataConfig {
             Error::check_range("data.vocab", vocab, 2, LARGEST)?;
         }
         Error::check_range("data.length", self.length, 1, LARGEST)?;
+        if let Some([shortest, longest]) = self.lengths {
+            let problem = match () {
+                () if shortest == 0 => "must begin with 1 or above",
+                () if shortest > longest => "must name the shortest length, then the longest",
+                () if longest > LARGEST => "must end at or below 1048576",
+                () => "",
+            };
+            if !problem.is_empty() {
+                return Err(self.wrong_lengths([shortest, longest], problem));
+            }
+        }
         let (fraction, is_file) = (self.valid_fraction, self.source != Source::Sequences);
         if !fraction.is_finite() || is_file && !(fraction > 0.0 && fraction < 1.0) {
             return Err(Error::key("data.valid_fraction", fraction, "must be above 0 and below 1"));
@@ -127,6 +144,11 @@ impl DataConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is wrong with `data.lengths`.
+    pub(super) fn wrong_lengths(&self, [shortest, longest]: [usize; 2], problem: &str) -> Error {
+        Error::key("data.lengths", format!("[{shortest}, {longest}]"), problem)
     }
 
     /// How many of `all` tokens or lines are for training: the first ones.
@@ -160,6 +182,7 @@ impl DataConfig {
                 _ => self.digits,
             },
             length,
+            lengths: None,
             ..self.clone()
         }
     }

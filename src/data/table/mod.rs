@@ -73,6 +73,10 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::file(path, "is empty; give a table to learn from"));
     };
     if table.is_stream != Some(true) {
+        if let Some(lengths) = config.lengths {
+            let problem = "is for one long sequence: each sequence of this table has its own length";
+            return Err(config.wrong_lengths(lengths, problem));
+        }
         return table.into_rows(encoder);
     }
     let vocabulary = encoder.finish(&mut table.ids, false)?;

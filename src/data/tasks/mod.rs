@@ -72,6 +72,13 @@ pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
 
 /// Checks the sizes of the task that `config` names, without drawing a set.
 pub(super) fn check(config: &DataConfig) -> Result<()> {
+    if let Some(lengths) = config.lengths {
+        for length in lengths {
+            let problem = |error: Error| format!("has a length of {length}, and {error}");
+            build(&config.at_length(length), 0)
+                .map_err(|error| config.wrong_lengths(lengths, &problem(error)))?;
+        }
+    }
     let most = MOST_IDS / build(config, 0)?.tokens();
     Error::check_range("data.train_samples", config.train_samples, 1, most)?;
     Error::check_range("data.valid_samples", config.valid_samples, 1, most)
@@ -164,7 +171,13 @@ impl SequenceTask for FixedProbabilities {
 /// Draws the sets of the task that `config` names.
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
-    let (train, _) = draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
+    let (mut train, _) =
+        draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
+    if let Some(range) = config.lengths {
+        let config = config.clone();
+        train =
+            train.with_drawn_lengths(range, move |length, samples| rows_at(&config, seed, length, samples));
+    }
     let (valid, floor_by_position) =
         draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
     let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
@@ -185,6 +198,26 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
 }
 
+/// Some samples of the training set of another length, each drawn by its number.
+fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> Rows {
+    let task = build(&config.at_length(length), seed).expect("the task has both ends of the lengths");
+    let mut sample = vec![0; task.tokens()];
+    let mut probabilities = vec![0.0; task.tokens() - 1];
+    let mut rows = Rows::default();
+    for &number in samples {
+        task.draw(&mut generator(seed, Purpose::TrainingSet, [length as u64, number as u64]), &mut sample);
+        push(&*task, &sample, &mut probabilities, &mut rows);
+    }
+    rows
+}
+
+/// Adds a sample, and leaves the probabilities of its targets.
+fn push(task: &dyn SequenceTask, sample: &[u32], probabilities: &mut [f64], rows: &mut Rows) {
+    task.probabilities(sample, probabilities);
+    let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
+    rows.push_with_roles(sample, probabilities.iter().map(role));
+}
+
 /// Draws a set, and the optimal predictor's loss on it at each position, in nats per token.
 fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, Vec<f64>) {
     let mut sample = vec![0; task.tokens()];
@@ -193,10 +226,8 @@ fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> 
     let mut paid = vec![0.0; probabilities.len()];
     for _ in 0..samples {
         task.draw(&mut random, &mut sample);
-        task.probabilities(&sample, &mut probabilities);
+        push(task, &sample, &mut probabilities, &mut rows);
         paid.iter_mut().zip(&probabilities).for_each(|(paid, p)| *paid -= p.ln());
-        let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
-        rows.push_with_roles(&sample, probabilities.iter().map(role));
     }
     paid.iter_mut().for_each(|paid| *paid /= samples as f64);
     (Sequences::rows(rows), paid)
