@@ -28,6 +28,9 @@ pub struct Description {
     pub train: Split,
     /// The validation set.
     pub valid: Split,
+    /// The shortest and the longest length of a batch in training, where each draws its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<[usize; 2]>,
     /// The largest number of positions that a model needs.
     pub context: usize,
     /// What the vocabulary is made of, as `65 characters`.
@@ -92,6 +95,7 @@ impl Description {
                 Source::Sequences => config.task.to_string(),
                 Source::Text | Source::Table => config.path.display().to_string(),
             },
+            lengths: dataset.train.lengths(),
             context: dataset.context(),
             vocabulary: vocabulary.to_string(),
             vocab,

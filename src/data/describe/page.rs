@@ -18,6 +18,9 @@ impl Display for Description {
         line("source", &format_args!("{} {}", self.source, self.name))?;
         line("training", &self.train)?;
         line("validation", &self.valid)?;
+        if let Some([shortest, longest]) = self.lengths {
+            line("lengths", &format_args!("{shortest} to {longest} in training, drawn for each batch"))?;
+        }
         line("context", &counted(self.context, "position"))?;
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
         line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
