@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::data::{Dataset, Loader, Order};
 use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
+use crate::files::check_output;
 use crate::ops;
 use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, warn};
 use crate::training::{RunFolder, Split, check_precision, data_fingerprint, dataset_of};
@@ -35,7 +36,8 @@ pub struct Args {
     /// apart, of which the last eighth of the targets counts.
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',')]
     length: Vec<usize>,
-    /// Draws the losses at all lengths as lengths.png into this folder.
+    /// Draws the losses at all lengths as lengths.png into this folder; one that exists is replaced only if evaluate made
+    /// it.
     #[arg(long, value_name = "DIR", requires = "length")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -65,6 +67,7 @@ struct Report {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&args.set)?;
+    args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
     let Run { folder, config, device } = &run;
     let made_with = Config::load(Some(&folder.config()), &[])?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {

@@ -92,6 +92,17 @@ fn lengths_that_cannot_be_are_refused_with_the_reason() {
         assert!(said.contains(part), "{said}");
     }
     assert!(refused(place.path(), &["evaluate", "run", "--out", "made"]).contains("--length"));
+    let said = refused(place.path(), &["evaluate", "run", "--length", "12", "--out", "run"]);
+    assert!(said.contains("was not made by `evaluate`"), "{said}");
+    small_run(place.path(), &["training.steps=1", "model.position=alibi"], "free");
+    let said = refused(place.path(), &["evaluate", "free", "--length", "12,99999999999"]);
+    assert!(
+        said.contains("--length 99999999999: `data.length` = 99999999999 must be from 1 to 1048576"),
+        "{said}"
+    );
+    let many = ["--set", "data.valid_samples=100000000", "--length", "12,1048576"];
+    let said = refused(place.path(), &[&["evaluate", "free"][..], &many].concat());
+    assert!(said.contains("take about") || said.contains("data.valid_samples"), "{said}");
     let sort = ["data.task=sort", "model.position=alibi", "training.steps=1"];
     small_run(place.path(), &sort, "sort");
     let said = refused(place.path(), &["evaluate", "sort", "--length", "12,25"]);

@@ -3,17 +3,21 @@
 use std::path::Path;
 
 use super::super::input::Run;
-use crate::backend::{Device, MemoryEstimate};
+use crate::backend::{Device, MemoryEstimate, free};
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Sequences, Source, load_at_length};
 use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, Protocol, at_length};
+use crate::files::write_output;
 use crate::model::{Architecture, Model, Sizes};
 use crate::ops;
 use crate::report::{Style, lengths_picture, save_all};
-use crate::terminal::{PieceProgress, counted, say};
+use crate::terminal::{Bytes, PieceProgress, counted, say};
 use crate::training::{RunFolder, Split};
 use crate::weights::{file::WeightsFile, native};
+
+/// What is kept of a target that was drawn: its token, whether it can be known, its floor.
+const DRAWN_BYTES: f64 = 16.0;
 
 /// The split at each length that was asked for, with the floor at each position.
 pub struct Sets {
@@ -65,13 +69,39 @@ impl Sets {
                 }
             }
         }
+        let most_tokens = config.training.batch_size * dataset.valid.time();
         // The training set is not drawn where it is not asked for.
         let data = match split {
             Split::Valid => DataConfig { train_samples: 1, ..config.data.clone() },
             Split::Train => config.data.clone(),
         };
+        let named = |length: usize| move |error: Error| Error::Input(format!("--length {length}: {error}"));
+        let (free, mut taken) = (free(), 0.0);
+        for &length in lengths {
+            let is_drawn = data.source == Source::Sequences;
+            if is_drawn {
+                data.at_length(length).check().map_err(named(length))?;
+            }
+            let samples = match split {
+                Split::Valid => data.valid_samples,
+                Split::Train => data.train_samples,
+            };
+            // What is drawn at every length is kept; of a batch, what one block and the head hold.
+            taken += if is_drawn { DRAWN_BYTES * samples as f64 * length as f64 } else { 0.0 };
+            let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
+            let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
+            let needed = taken + a_token * most_tokens.max(length) as f64;
+            if needed > free {
+                let (needed, free) = (Bytes(needed), Bytes(free));
+                let problem = format!(
+                    "sequences of this length take about {needed}, and {free} are free here: name shorter ones, or \
+                     fewer sequences by --set data.valid_samples=N"
+                );
+                return Err(error(length, &problem));
+            }
+        }
         let load = |&length: &usize| {
-            let named = |error: Error| Error::Input(format!("--length {length}: {error}"));
+            let named = named(length);
             let loaded = load_at_length(&data, config.run.seed, dataset, length).map_err(named)?;
             let (set, floor) = match split {
                 Split::Valid => (loaded.valid, loaded.floor_by_position),
@@ -94,7 +124,7 @@ impl Sets {
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
             trained: sizes.context,
-            most_tokens: config.training.batch_size * dataset.valid.time(),
+            most_tokens,
         })
     }
 
@@ -166,10 +196,10 @@ pub fn print(lengths: &[AtLength], trained: usize) {
 /// If the picture cannot be written.
 pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
     let picture = lengths_picture(&folder.name(), lengths, trained);
-    for path in save_all(&[picture], out, &Style::default())? {
-        if !json {
-            say(&path.display().to_string());
-        }
+    let made =
+        write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()).map(drop))?;
+    if !json {
+        made.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
 }
