@@ -111,6 +111,8 @@ fn decoders_of_every_kind_learn() {
             _ => learns_a_period(kind),
         }
     }
+    // Places that are drawn anew each time are in the way of what they say nothing of, and learned around.
+    learns_successors(small(Architecture::Decoder, PositionScheme::RandomSinusoidal));
 }
 
 const START: usize = 5;
