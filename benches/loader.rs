@@ -64,6 +64,7 @@ fn run() -> Summary {
         signal: Default::default(),
         device: Device::processor(BackendName::Ndarray),
         until: None,
+        workers: Default::default(),
     };
     let target = RunPath::Folder(folder.path().join("run"));
     launch(&experiment, Mode::New(target), &control).expect("a run").summary

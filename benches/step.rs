@@ -118,7 +118,7 @@ impl Bare {
             let step_begun = Instant::now();
             let batches = vec![DeviceBatch::new(&self.batch, &Default::default())];
             let trainee = self.trainee.take().expect("the step before put it back");
-            let output = trainee.step(StepBatches { step, batches, measured: false });
+            let output = trainee.step(StepBatches::whole(step, batches, false));
             let trainee = burn::optim::Optimizer::step(&mut self.optimizer, 1e-3, trainee, output.grads);
             assert!(output.item.loss.into_scalar().is_finite());
             self.trainee = Some(trainee);
@@ -169,6 +169,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
         signal: Default::default(),
         device: Device::processor(BackendName::Ndarray),
         until: None,
+        workers: Default::default(),
     };
     let begun = Instant::now();
     launch(&experiment, Mode::New(target), &control).expect("a run");

@@ -131,6 +131,12 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
 
 fn train(config: &Config, target: RunPath) -> Result<Outcome> {
     let device = backend::choose(None, None)?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
+    let control = Control {
+        progress: ProgressKind::None,
+        signal: Default::default(),
+        device,
+        until: None,
+        workers: Default::default(),
+    };
     launch(config, Mode::New(target), &control)
 }

@@ -216,6 +216,7 @@ fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row
         signal: Default::default(),
         device: device.clone(),
         until: None,
+        workers: Default::default(),
     };
     let target = RunPath::Folder(place.path().join("run"));
     let Outcome { folder, summary, .. } = launch(&config, Mode::New(target), &control)?;

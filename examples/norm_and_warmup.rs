@@ -88,7 +88,13 @@ fn compare(picture: &Path) -> Result<()> {
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(None, None)?;
-    let control = Control { progress: ProgressKind::None, signal: Default::default(), device, until: None };
+    let control = Control {
+        progress: ProgressKind::None,
+        signal: Default::default(),
+        device,
+        until: None,
+        workers: Default::default(),
+    };
     let outcome = launch(config, Mode::New(RunPath::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);

@@ -49,6 +49,7 @@
 //!     signal: Default::default(),
 //!     device: backend::choose(None, None)?,
 //!     until: None,
+//!     workers: Default::default(),
 //! };
 //! let temporary = tempfile::tempdir().unwrap();
 //! let target = RunPath::Folder(temporary.path().join("run"));
@@ -73,6 +74,7 @@ pub mod model;
 pub mod ops;
 pub mod position;
 pub mod report;
+pub mod scaling;
 pub mod terminal;
 #[path = "kernels/random.rs"]
 #[cfg(test)]
@@ -80,6 +82,7 @@ mod testing;
 pub mod training;
 pub mod tuning;
 pub mod weights;
+pub mod workers;
 
 pub use causal_attention_kernels as kernels;
 pub use error::{Error, Result};

@@ -20,6 +20,17 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
     }
 }
 
+/// Of several workers on this machine, whose number among them is `local_rank`, each its own: of the GPUs like `device`
+/// that backend's next one.
+pub fn of_worker(device: Device, local_rank: usize) -> Device {
+    if device.backend.is_cpu() {
+        return device;
+    }
+    let alike = devices(device.backend).into_iter().filter(|other| other.kind == device.kind);
+    let alike = alike.collect::<Vec<_>>();
+    alike.get(local_rank % alike.len().max(1)).cloned().unwrap_or(device)
+}
+
 /// The device to compute on: of the backend asked for, or else of the best that is compiled in and
 /// that this machine has the hardware for. A software device is never chosen unasked.
 ///

@@ -31,7 +31,7 @@ pub struct MemoryEstimate {
 impl MemoryEstimate {
     /// Estimates what training on `dataset` takes.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows(&config.training, dataset);
+        let rows = rows(&config.training, dataset).div_ceil(config.training.shards.unwrap_or(1));
         Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
@@ -41,6 +41,7 @@ impl MemoryEstimate {
         let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
         let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
+        let rows = rows.div_ceil(config.training.shards.unwrap_or(1));
         let drawn = data.source == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }

@@ -20,7 +20,7 @@ mod missing;
 mod wgpu;
 
 pub use check::{Check, Part, check};
-pub use choice::{choose, devices_of};
+pub use choice::{choose, devices_of, of_worker};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;
 pub use device_watch::DeviceWatch;

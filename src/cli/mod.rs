@@ -17,6 +17,7 @@ mod man;
 mod plot;
 mod report;
 mod runs;
+mod scale;
 mod score;
 mod signals;
 mod train;
@@ -33,7 +34,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 use serde_json::json;
 
 use crate::error::{Error, Result, panic_message};
-use crate::terminal::{be_quiet, check_written, print_json, print_text, say, warn, warn_json};
+use crate::terminal::{be_quiet, check_written, print_json, print_text, say, warn_error};
+use crate::workers::mute_all_but_first;
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -50,6 +52,7 @@ struct Cli {
 enum Command {
     Train(train::Args),
     Tune(tune::Args),
+    Scale(scale::Args),
     Evaluate(evaluate::Args),
     Plot(plot::Args),
     Report(report::Args),
@@ -72,6 +75,7 @@ enum Command {
 /// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
+    mute_all_but_first();
     let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) if told.kind() == NO_COMMAND => {
@@ -118,10 +122,7 @@ static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 
 /// Ends with an error; a program that asked for JSON is told so in JSON.
 fn end(message: &str, code: u8) -> ExitCode {
-    match std::env::args_os().any(|argument| argument == "--json") {
-        true => warn_json(message),
-        false => warn(&format!("error: {message}")),
-    }
+    warn_error(message);
     ExitCode::from(code)
 }
 
@@ -180,6 +181,7 @@ fn run(command: Command) -> Result<ExitCode> {
         // These can end otherwise without an error, and are told so by the exit code.
         Command::Train(args) => return train::run(args),
         Command::Tune(args) => return tune::run(args),
+        Command::Scale(args) => return scale::run(args),
         Command::Backends(args) => return backends::run(args),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,11 +1,11 @@
 //! `train`: trains a model and leaves a run folder with its pictures.
 
-use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
+use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
 use super::{backend::BackendArgs, evaluate::DRAWN, explain, plot::run_data, signals};
-use crate::backend::Device;
+use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ use crate::terminal::{
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, write_events,
 };
+use crate::workers::Workers;
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -59,9 +60,15 @@ fn step(text: &str) -> Result<usize, &'static str> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
+    let workers = Workers::start()?;
+    workers.finish(train(&args, &workers))
+}
+
+/// What is to be trained, and on what.
+fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
     let (mut config, mode) = match &args.resume {
         None => {
-            let config = new_config(&args)?;
+            let config = new_config(args)?;
             let target = RunPath::new(args.run.clone(), config.name())?;
             (config, Mode::New(target))
         }
@@ -83,6 +90,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+    // A device that was asked for by name is every worker's.
+    let is_free = config.training.device.is_none();
+    let device = if is_free { of_worker(device, workers.local_rank()) } else { device };
+    Ok((config, mode, device))
+}
+
+fn train(args: &Args, workers: &Workers) -> Result<ExitCode> {
+    let (config, mode, device) = workers.agree(prepare(args, workers))?;
     if let Mode::New(target) = &mode
         && let Some(twin) = target.finished_twin(&config)
     {
@@ -99,28 +114,38 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let progress = ProgressKind::chosen(args.progress, args.json)?;
-    let control = Control { progress, signal: signals::watch()?, device: device.clone(), until: args.until };
-    let signal = control.signal.clone();
+    let control = Control {
+        progress,
+        signal: signals::watch()?,
+        device: device.clone(),
+        until: args.until,
+        workers: workers.clone(),
+    };
     keep_working_unread();
     let outcome = launch(&config, mode, &control).inspect_err(|error| {
         // A run that diverged shows where it did.
         if let Error::Diverged { kept, .. } = error
             && let Some(folder) = kept.parent()
+            && workers.is_first()
         {
             draw_or_warn(&RunFolder::at(folder), &config, &device);
         }
     })?;
     let ended = outcome.summary.ended;
+    let exit_code = match ended {
+        Ended::Interrupted => ExitCode::from(signals::exit_code(outcome.signal)),
+        _ => ExitCode::SUCCESS,
+    };
+    if !workers.is_first() {
+        return Ok(exit_code);
+    }
     // A run that only pauses is drawn when it ends.
     let (circuit, plots) = match ended {
         Ended::Paused => Default::default(),
         _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &config, &device)),
     };
     print(&outcome, &circuit, &plots, args.json);
-    Ok(match (ended, signal.load(Ordering::Relaxed)) {
-        (Ended::Interrupted, signal) if signal != 0 => ExitCode::from(signals::exit_code(signal)),
-        _ => ExitCode::SUCCESS,
-    })
+    Ok(exit_code)
 }
 
 /// The config of a new run.

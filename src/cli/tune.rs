@@ -4,17 +4,22 @@ mod find_rate;
 mod print;
 mod progress;
 
-use std::{path::PathBuf, process::ExitCode, sync::atomic::Ordering};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{backend::BackendArgs, signals};
+use crate::backend::Device;
 use crate::config::Config;
+use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::report::{Style, draw_study};
 use crate::terminal::{ProgressKind, counted, keep_working_unread, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, study_folder,
+    Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, serve, study_folder,
 };
+use crate::workers::{Identity, Workers};
 use find_rate::find_rate;
 use print::{print_outline, print_overfit_check, print_study};
 use progress::StudyProgress;
@@ -34,10 +39,10 @@ pub struct Args {
     /// Resumes a study where it was, to the same result as an uninterrupted one.
     #[arg(long, value_name = "STUDY")]
     resume: Option<PathBuf>,
-    /// Trials that are trained at once, each in a process of its own; results do not depend on it. [default: 1]
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
-    jobs: u16,
+    /// Trials that are trained at once, each in a process of its own; results do not depend on it. [default: 1, or as many
+    /// workers as mpirun started]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     /// Sweeps over learning rates instead, and suggests one.
     #[arg(long, conflicts_with_all = ["resume", "jobs", "dry_run"])]
     find_rate: bool,
@@ -56,10 +61,18 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
+    let workers = Workers::start()?;
+    workers.finish(tune(&args, &workers))
+}
+
+/// What is searched, from what and on which device.
+type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
+
+fn prepare(args: &Args) -> Result<Prepared> {
     let resumed = args.resume.as_deref().map(study_folder).transpose()?;
     let path = args.config.clone().or(resumed.as_ref().map(RunFolder::config));
-    let search = |config: &Config| Space::new(config).map(drop);
-    let mut config = Config::load_checked(path.as_deref(), &args.set, search)?;
+    let is_searchable = |config: &Config| Space::new(config).map(drop);
+    let mut config = Config::load_checked(path.as_deref(), &args.set, is_searchable)?;
     // Trials are made with what is asked for here, and so is what goes on with them.
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
     if let Some(folder) = &resumed {
@@ -71,8 +84,41 @@ pub fn run(args: Args) -> Result<ExitCode> {
         target.check()?;
     }
     let dataset = dataset(&config)?;
+    Ok((resumed, config, device, target, dataset))
+}
+
+fn tune(args: &Args, workers: &Workers) -> Result<ExitCode> {
+    let prepared = workers.agree(prepare(args))?;
+    let (_, config, device, _, dataset) = &prepared;
+    if workers.count() > 1 {
+        workers.agree(Identity::new(config, dataset.fingerprint(), device))?.check(workers)?;
+    }
+    let signal = signals::watch()?;
+    if !workers.is_first() {
+        hold(&signal);
+        return serve(workers, &signal).map(|()| ExitCode::SUCCESS);
+    }
+    let mut is_shared = false;
+    let searched = search(args, prepared, workers, &signal, &mut is_shared);
+    if !is_shared {
+        // Nothing is left to the others.
+        workers.from_first(None::<PathBuf>)?;
+    }
+    searched
+}
+
+/// Searches, and says what was found. Sets `is_shared` once the other workers take part.
+fn search(
+    args: &Args,
+    prepared: Prepared,
+    workers: &Workers,
+    signal: &AtomicUsize,
+    is_shared: &mut bool,
+) -> Result<ExitCode> {
+    let (resumed, config, device, target, dataset) = prepared;
+    let jobs = jobs(args, workers)?;
     if args.find_rate {
-        return find_rate(&args, &config, &device, &dataset, &target);
+        return find_rate(args, &config, &device, &dataset, &target);
     }
     let outline = Outline::new(&config, &dataset)?;
     let is_new = resumed.is_none();
@@ -101,14 +147,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
             .map_or(Ok(ExitCode::SUCCESS), Err);
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
-    let signal = signals::watch()?;
     keep_working_unread();
-    let (mut study, runner) = match resumed {
-        Some(folder) => Study::resume(outline, folder, args.jobs.into())?,
+    let (mut study, mut runner) = match resumed {
+        Some(folder) => Study::resume(outline, folder, jobs)?,
         None => {
             // Refused before it leaves a trace.
             check_precision(&config.training, &device)?;
-            Study::create(&config, outline, &target, args.jobs.into())?
+            Study::create(&config, outline, &target, jobs)?
         }
     };
     if checks {
@@ -122,9 +167,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
     // Before, a signal ended the program at once: there was nothing yet that it could cost.
-    hold(&signal);
+    hold(signal);
+    *is_shared = true;
+    runner.share(workers, &study.folder)?;
     let progress = StudyProgress::new(kind, &study);
-    let outcome = study.conduct(runner, &signal, |study, run| progress.ended(study, run));
+    let outcome = study.conduct(runner, signal, |study, run| progress.ended(study, run));
     progress.bar.finish_and_clear();
     // After an error too, what is there is drawn if the disk lets it: the first error is what counts.
     let pictures = draw_study(&study, &Style::default());
@@ -143,6 +190,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(why) => Err(Error::Failed(format!("every trial failed: {why}"))),
         None if complete => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),
+    }
+}
+
+/// How many trials are trained at once.
+fn jobs(args: &Args, workers: &Workers) -> Result<usize> {
+    match (args.jobs.map(usize::from), workers.count()) {
+        (jobs, 1) => Ok(jobs.unwrap_or(1)),
+        (Some(jobs), count) if jobs > count => Err(Error::Input(format!(
+            "--jobs {jobs}: mpirun started {count} workers, each of which trains one trial at a time: start more, or \
+             leave it out"
+        ))),
+        (jobs, count) => Ok(jobs.unwrap_or(count)),
     }
 }
 

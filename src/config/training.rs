@@ -39,6 +39,13 @@ pub struct TrainingConfig {
     pub batch_size: usize,
     /// Batches whose gradients are averaged into one step, as if they were one large batch. 1: none.
     pub accumulate: usize,
+    /// Parts into which the sequences of a step are cut, each computed by itself: a power of two that divides
+    /// `batch_size`. The result depends on it, and not on how many workers share them. Left out: one a worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<usize>,
+    /// Seconds that one of several workers waits for another. 600: a large checkpoint on a slow disk takes less.
+    #[serde(skip_serializing_if = "is_usual_timeout")]
+    pub worker_timeout: f64,
     /// The optimizer.
     pub optimizer: OptimizerKind,
     /// The highest learning rate. 1e-3 is stable for small decoders.
@@ -89,6 +96,13 @@ pub struct TrainingConfig {
     pub monitor: Monitor,
     /// Minutes of training after which the run stops. 0: no limit.
     pub max_minutes: f64,
+}
+
+const USUAL_TIMEOUT: f64 = 600.0;
+
+/// Whether the config of a run says nothing of it.
+fn is_usual_timeout(seconds: &f64) -> bool {
+    *seconds == USUAL_TIMEOUT
 }
 
 /// The optimizers.
@@ -153,6 +167,8 @@ impl Default for TrainingConfig {
             epochs: None,
             batch_size: 32,
             accumulate: 1,
+            shards: None,
+            worker_timeout: USUAL_TIMEOUT,
             optimizer: OptimizerKind::Adamw,
             learning_rate: 1e-3,
             schedule: ScheduleKind::Cosine,
@@ -206,11 +222,24 @@ impl TrainingConfig {
         ] {
             Error::check_range(key, value, 1, most)?;
         }
+        let shards = self.shards.unwrap_or(1);
+        if !shards.is_power_of_two() {
+            return Err(Error::key(
+                "training.shards",
+                shards,
+                "must be a power of two: 1, 2, 4, 8 and so on",
+            ));
+        }
+        if !self.batch_size.is_multiple_of(shards) {
+            let problem = format!("must divide `training.batch_size` = {}", self.batch_size);
+            return Err(Error::key("training.shards", shards, problem));
+        }
         let above_0 = (f64::MIN_POSITIVE, f64::MAX, "must be a number above 0");
         let from_0 = (0.0, f64::MAX, "must be 0 or a number above it");
         let part = (0.0, 1.0_f64.next_down(), "must lie in [0, 1)");
         for (key, value, (least, most, problem)) in [
             ("training.learning_rate", self.learning_rate, above_0),
+            ("training.worker_timeout", self.worker_timeout, above_0),
             ("training.epsilon", self.epsilon, above_0),
             ("training.warmup", self.warmup, from_0),
             ("training.cooldown", self.cooldown, from_0),

@@ -1,5 +1,7 @@
 //! What a step sees: inputs, targets, and the role of each target.
 
+use std::ops::Range;
+
 use super::config::Source;
 
 /// What a target is to the loss and to the accuracy.
@@ -52,6 +54,30 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Some of its rows, as long as all are.
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        fn of<T: Clone>(values: &[T], rows: &Range<usize>, time: usize) -> Vec<T> {
+            values[rows.start * time..rows.end * time].to_vec()
+        }
+        Self {
+            rows: rows.len(),
+            time: self.time,
+            inputs: of(&self.inputs, &rows, self.time),
+            targets: of(&self.targets, &rows, self.time),
+            roles: of(&self.roles, &rows, self.time),
+            source: self.source.as_ref().map(|source| SourceBatch {
+                time: source.time,
+                tokens: of(&source.tokens, &rows, source.time),
+                padding: of(&source.padding, &rows, source.time),
+            }),
+        }
+    }
+
+    /// Targets that count.
+    pub fn counted(&self) -> usize {
+        self.roles.iter().filter(|&&role| role != Role::Padding).count()
+    }
+
     /// Sets the sizes and makes every position padding, keeping the memory.
     pub(crate) fn clear(&mut self, rows: usize, time: usize) {
         self.rows = rows;

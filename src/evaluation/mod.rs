@@ -37,6 +37,7 @@ pub struct Evaluation {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
     sum: f64,
+    /// Exact as a double up to 2^53.
     count: u64,
 }
 
@@ -63,6 +64,55 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// A model's sums over some batches.
+    ///
+    /// # Panics
+    /// If the model cannot read a batch: [`Model::check`] says so before.
+    pub fn of<B: ops::Backend>(
+        model: &Model<B>,
+        batches: impl Iterator<Item = Batch>,
+        device: &B::Device,
+    ) -> Self {
+        let mut tally = Self::default();
+        for batch in batches {
+            let (losses, likeliest) = scores(model, &batch, device);
+            tally.add(&batch, &losses, &likeliest);
+        }
+        tally
+    }
+
+    /// The sums over the batches of both.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        let longer = self.positions.len().max(other.positions.len());
+        self.positions.resize(longer, Mean::default());
+        let own = self.all.iter_mut().chain(&mut self.determined).chain(&mut self.positions);
+        let others = other.all.iter().chain(&other.determined).chain(&other.positions);
+        own.zip(others).for_each(|(own, other)| {
+            own.sum += other.sum;
+            own.count += other.count;
+        });
+        self
+    }
+
+    /// The sums and counts as numbers, those of `time` positions last, so that they can be added one by one.
+    pub fn numbers(&self, time: usize) -> Vec<f64> {
+        let none = std::iter::repeat(&Mean { sum: -0.0, count: 0 });
+        let positions = self.positions.iter().chain(none).take(time);
+        let means = self.all.iter().chain(&self.determined).chain(positions);
+        means.flat_map(|mean| [mean.sum, mean.count as f64]).collect()
+    }
+
+    /// The tally of such numbers.
+    ///
+    /// # Panics
+    /// If they are fewer than those of no position.
+    pub fn from_numbers(numbers: &[f64]) -> Self {
+        let means = numbers.chunks_exact(2).map(|pair| Mean { sum: pair[0], count: pair[1] as u64 });
+        let means = means.collect::<Vec<_>>();
+        Self { all: [means[0], means[1]], determined: [means[2], means[3]], positions: means[4..].to_vec() }
+    }
+
     /// Adds a batch: the `losses` in nats and the likeliest tokens, both `[rows, time]` row-major.
     pub fn add(&mut self, batch: &Batch, losses: &[f32], predictions: &[i64]) {
         if self.positions.len() < batch.time {
@@ -144,12 +194,7 @@ pub fn evaluate<B: ops::Backend>(
     batches: impl Iterator<Item = Batch>,
     device: &B::Device,
 ) -> Evaluation {
-    let mut tally = Tally::default();
-    for batch in batches {
-        let (losses, likeliest) = scores(model, &batch, device);
-        tally.add(&batch, &losses, &likeliest);
-    }
-    tally.evaluation()
+    Tally::of(model, batches, device).evaluation()
 }
 
 /// The loss of each target in nats, and the likeliest token at its place, both `[rows, time]` row-major.

@@ -18,8 +18,39 @@ pub fn add(sums: &mut [f32], values: &[f32]) {
     for_each(pieces, PIECE, |(sums, values)| add_piece(sums, values));
 }
 
+/// Adds the `others` to `first` along the binary tree over their order: `(first + a) + (b + c)` and so on. All numbers are
+/// read once, and only `first` is written.
+///
+/// # Panics
+/// If they are not equally long.
+pub fn add_all(first: &mut [f32], others: &[&[f32]]) {
+    const PIECE: usize = 1 << 12;
+    if let [other] = others {
+        return add(first, other);
+    }
+    others.iter().for_each(|other| assert_eq!(first.len(), other.len(), "numbers to add"));
+    for_each(first.par_chunks_mut(PIECE).enumerate(), PIECE * others.len(), |(index, first)| {
+        let of_piece = index * PIECE..index * PIECE + first.len();
+        let others = others.iter().map(|other| &other[of_piece.clone()]).collect::<Vec<_>>();
+        add_piece_along_tree(first, &others);
+    });
+}
+
+fn add_piece_along_tree(first: &mut [f32], others: &[&[f32]]) {
+    if others.len() < 2 {
+        return others.iter().for_each(|other| add_piece(first, other));
+    }
+    // As many as half of the smallest power of two that holds all, `first` among them.
+    let left = (others.len() + 1).next_power_of_two() / 2 - 1;
+    add_piece_along_tree(first, &others[..left]);
+    let mut right = pool::take(first.len());
+    right.copy_from_slice(others[left]);
+    add_piece_along_tree(&mut right, &others[left + 1..]);
+    add_piece(first, &right);
+}
+
 vectorized! {
-    /// The same on the calling thread.
+    /// `sums[i] += values[i]` on the calling thread.
     pub(super) fn add_piece(simd; sums: &mut [f32], values: &[f32]) {
         update(simd, sums, [values], |sum, [x]| sum + x);
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use burn::tensor::{TensorMetadata, backend::AutodiffBackend, ops::FloatTensor};
+use burn::tensor::{backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
 use burn_autodiff::checkpoint::state::BackwardStates;
@@ -11,9 +11,8 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
-use super::host::{self, Floats, HostAccess};
+use super::host::{Floats, HostAccess};
 use super::operation::{Backend, Inputs, Operation, Recomputed};
-use crate::kernels::sums;
 
 impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     type Host = B;
@@ -151,16 +150,7 @@ fn add<B: HostAccess>(gradients: &mut Gradients, tensor: Tracked<B>) {
     let Some(sum) = gradients.remove(&tensor) else {
         return gradients.register::<B>(id, tensor.primitive);
     };
-    let gradient = Floats::<B>::contiguous(tensor.primitive);
-    let (shape, device) = (sum.shape(), B::float_device(&sum));
-    match B::into_floats(sum) {
-        Ok(mut sum) => {
-            sums::add(&mut sum, gradient.slice());
-            gradient.recycle();
-            gradients.register::<B>(id, host::tensor::<B>(sum, shape, &device));
-        }
-        Err(sum) => gradients.register::<B>(id, B::float_add(gradient.tensor(), sum)),
-    }
+    gradients.register::<B>(id, super::gradients::sum::<B>(vec![sum, tensor.primitive]));
 }
 
 /// Computes the result of an operation again when a gradient asks for it.

@@ -19,6 +19,7 @@
 //! | `gradients` | the norm of the gradients, and how often they are clipped |
 //! | `trials`, `effects`, `learning_rate`, `cost` | the trials of a study, by [`draw_study`] |
 //! | [`rate_finder`] | a sweep over learning rates |
+//! | [`scaling_picture`] | the predicted efficiency of more workers |
 //! | `losses`, `heads` | runs side by side, by [`comparison_pictures`] |
 //!
 //! [`Page`] holds what `report.html` of a run shows, and is its text.
@@ -50,6 +51,7 @@ mod positions;
 mod prediction;
 mod reading;
 mod run_data;
+mod scaling;
 mod series;
 mod study;
 
@@ -61,6 +63,7 @@ pub use loss::LossCurve;
 pub use page::Page;
 pub use reading::{Reading, Target, TokenProbability};
 pub use run_data::{RunData, save_all};
+pub use scaling::scaling_picture;
 pub use series::Point;
 pub use study::{draw_study, rate_finder};
 

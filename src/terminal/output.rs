@@ -26,6 +26,8 @@ static KEEPS_WORKING: AtomicBool = AtomicBool::new(false);
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
+static IS_MUTE: AtomicBool = AtomicBool::new(false);
+
 /// The first failure to write to standard output, while work goes on.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
@@ -44,10 +46,32 @@ pub(super) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
+/// From here on nothing is said at all: of several workers one speaks for all.
+pub fn mute() {
+    IS_MUTE.store(true, Ordering::Relaxed);
+}
+
+/// Takes [`mute`] back.
+pub fn unmute() {
+    IS_MUTE.store(false, Ordering::Relaxed);
+}
+
+pub(super) fn is_mute() -> bool {
+    IS_MUTE.load(Ordering::Relaxed)
+}
+
+/// Writes an error to standard error; a program that was asked for JSON is told so in JSON.
+pub fn warn_error(message: &str) {
+    match std::env::args_os().any(|argument| argument == "--json") {
+        true => warn_json(message),
+        false => warn(&format!("error: {message}")),
+    }
+}
+
 /// Writes one line of 500 bytes at most for people to standard error; what controls a terminal is escaped. A line that
 /// begins with `notice: ` tells what is good to know, and is left out where the program is to [`be_quiet`].
 pub fn warn(line: &str) {
-    if is_quiet() && line.starts_with("notice: ") {
+    if is_mute() || is_quiet() && line.starts_with("notice: ") {
         return;
     }
     let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
@@ -55,6 +79,9 @@ pub fn warn(line: &str) {
 
 /// Writes an error for programs to standard error, as one line of JSON of 500 bytes at most.
 pub fn warn_json(error: &str) {
+    if is_mute() {
+        return;
+    }
     let written = |character: char| {
         let json = serde_json::to_string(&character).expect("a character is a plain value");
         escape_json(json[1..json.len() - 1].to_string())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::numbers::{beside_floor, clock, thousands};
-use super::output::{is_quiet, say, warn};
+use super::output::{is_mute, is_quiet, say, warn};
 use crate::error::{Error, Result};
 
 /// The ways to show progress.
@@ -51,7 +51,7 @@ impl ProgressKind {
 /// A bar over `total` units on standard error, which is hidden unless one is asked for. It has colours on terminals that
 /// show them, and never where `NO_COLOR` says not to.
 pub fn bar(kind: ProgressKind, total: usize, template: &str) -> ProgressBar {
-    let shown = kind == ProgressKind::Bar;
+    let shown = kind == ProgressKind::Bar && !is_mute();
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(total as u64), target);
     // By itself it would let CLICOLOR_FORCE win.

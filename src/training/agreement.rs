@@ -73,7 +73,7 @@ fn run<B: ops::AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f
         // Both ways of computing draw the same positions.
         ops::seed::<B>(&device, step as u64);
         let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];
-        let output = trainee.step(StepBatches { step, batches, measured: false });
+        let output = trainee.step(StepBatches::whole(step, batches, false));
         trainee = optimizer.step(1e-3, trainee, output.grads);
         losses.extend(output.item.loss.into_data().iter::<f32>());
     }

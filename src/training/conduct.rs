@@ -8,17 +8,18 @@ use std::{sync::atomic::Ordering, time::Instant};
 use burn::module::AutodiffModule;
 
 use super::checkpoint;
+use super::gradients::{self, Learned, Notes, SIGNALS};
 use super::loader::train_steps;
 use super::run::Run;
 use super::run_folder::{Lock, RunFolder};
-use super::step::StepOutput;
+use super::step::{StepBatches, StepOutput};
 use super::stopping::Ended;
 use super::summary::Summary;
 use crate::analysis::{Snapshot, examine, is_taken, look_at, score_heads, shown_head};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
-use crate::ops;
+use crate::ops::{self, sum_in_order};
 use crate::weights::{file::WeightsFile, native};
 
 /// Steps whose losses stay on the device at most, however rarely somebody asks for them.
@@ -31,19 +32,25 @@ pub struct Outcome {
     pub folder: RunFolder,
     /// How it ended.
     pub summary: Summary,
-    /// The folder stays taken until the outcome is dropped.
-    pub lock: Lock,
+    /// The signal that interrupted it; 0: none.
+    pub signal: usize,
+    /// The folder stays taken until the outcome is dropped; none on a worker that does not write.
+    pub lock: Option<Lock>,
 }
 
 impl<B: ops::AutodiffBackend> Run<B> {
-    /// Trains the run, whose folder `lock` takes, to its end.
-    pub(super) fn conduct(mut self, lock: Lock) -> Result<Outcome> {
+    /// Trains the run, whose folder `lock` takes, to its end. Worker 0 writes down what came of it.
+    pub(super) fn conduct(mut self, lock: Option<Lock>) -> Result<Outcome> {
         // A run that diverged keeps its best weights, and shows them.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
             Err(Error::Diverged { step, what, kept, .. }) => (Ended::Diverged, Some((step, what, kept))),
             Err(error) => return Err(error),
         };
+        if !self.control.workers.is_first() {
+            let summary = self.summary(ended);
+            return Ok(Outcome { folder: self.folder, summary, signal: self.signal, lock });
+        }
         if self.state.best.is_none() {
             // Stopped before the first validation: the newest checkpoint holds finite weights.
             let (newest, _) = checkpoint::newest(&self.folder)?;
@@ -65,7 +72,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             summary.write(&self.folder)?;
         }
         match diverged {
-            None => Ok(Outcome { folder: self.folder, summary, lock }),
+            None => Ok(Outcome { folder: self.folder, summary, signal: self.signal, lock }),
             Some((step, what, kept)) => {
                 let weights = self.folder.weights_in_words(&summary, &self.config).unwrap_or_default();
                 Err(Error::Diverged { step, what, kept, weights })
@@ -96,12 +103,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.take_snapshot()?;
         allocator::keep_freed_memory();
         let left = self.state.step..self.total;
-        for batches in train_steps::<B>(&self.config, &self.dataset, left, &self.device) {
+        for shards in train_steps::<B>(&self.config, &self.dataset, left, self.shards.clone(), &self.device) {
             let begun = Instant::now();
-            // Dropout is a pure function of (seed, step).
-            ops::seed::<B>(&self.device, noise_seed(self.config.run.seed, batches.step));
             self.learner.lr_step();
-            let output = self.learner.train_step(batches);
+            let output = self.learn(shards)?;
             self.learner.optimizer_step(output.grads);
             self.count(output.item, begun);
 
@@ -114,7 +119,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             };
             let saves = is_checkpoint || is_last || stop.is_some();
             let much = self.unread.len() >= MOST_UNREAD;
-            if logs || validates || saves || much || self.progress.wants_a_loss() {
+            if logs || validates || saves || much || self.shows_loss {
                 self.read(logs)?;
             }
             let status = self.status();
@@ -136,6 +141,50 @@ impl<B: ops::AutodiffBackend> Run<B> {
         Ok(Ended::Completed)
     }
 
+    /// What all workers have learned from a step, of which these are the shards of this one.
+    fn learn(&mut self, shards: Vec<StepBatches<B>>) -> Result<Learned<B>> {
+        let first = shards.first().expect("every worker has a shard");
+        let (is_measured, tokens, step) = (first.measured, first.tokens, first.step);
+        let mut notes =
+            Notes { signals: [0.0; 3], is_late: self.is_late(), shows_loss: self.progress.wants_a_loss() };
+        let Self { learner, config, device, control, .. } = self;
+        let mut shards = shards.into_iter().map(|shard| {
+            // Dropout is a pure function of (seed, step, shard).
+            ops::seed::<B>(device, noise_seed(config.run.seed, shard.step, shard.shard));
+            (!shard.batches.is_empty()).then(|| learner.train_step(shard))
+        });
+        let model = learner.model();
+        // As many at once as the memory holds beside the model: the sum is the same.
+        let together = gradients::together(&model);
+        let sums = std::iter::from_fn(|| {
+            let group = shards.by_ref().take(together).collect::<Vec<_>>();
+            (!group.is_empty()).then(|| gradients::sum(&model, group.into_iter().flatten()))
+        });
+        let learned =
+            sum_in_order(sums, |left, right| gradients::sum(&model, [left, right]).expect("there are two"));
+        let heard = control.signal.load(Ordering::Relaxed);
+        if control.workers.count() == 1 {
+            (self.signal, self.is_late, self.shows_loss) = (heard, notes.is_late, notes.shows_loss);
+            return Ok(learned.expect("a step has a sequence"));
+        }
+        let is_first = control.workers.is_first();
+        notes.signals = SIGNALS.map(|signal| f32::from(heard == signal));
+        (notes.is_late, notes.shows_loss) = (is_first && notes.is_late, is_first && notes.shows_loss);
+        let about = (is_measured, tokens, step);
+        let (learned, notes) = self.exchange.sum(&control.workers, &model, learned, about, notes)?;
+        let heard = SIGNALS.into_iter().zip(notes.signals).find(|(_, workers)| *workers > 0.0);
+        self.signal = heard.map_or(0, |(signal, _)| signal);
+        (self.is_late, self.shows_loss) = (notes.is_late, notes.shows_loss);
+        Ok(learned)
+    }
+
+    /// Whether the run has taken the time that it may take.
+    fn is_late(&self) -> bool {
+        let limit = self.config.training.max_minutes * 60.0;
+        let (start, before) = &self.begun;
+        limit > 0.0 && before.elapsed + start.elapsed().as_secs_f64() >= limit
+    }
+
     /// Scores the heads where `analysis.every` asks for it at this step.
     fn score_heads(&mut self) -> Result<()> {
         let (config, step) = (&self.config, self.state.step);
@@ -146,6 +195,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         // A run that has diverged has no scores.
         self.read(false)?;
+        if !self.control.workers.is_first() {
+            return Ok(());
+        }
         let config = &self.config;
         let model = self.learner.model().valid().model;
         let rows = config.training.batch_size;
@@ -163,6 +215,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let Some(sample) = sample.clone().filter(|_| is_asked_for) else { return Ok(()) };
         // A run that has diverged shows nothing.
         self.read(false)?;
+        if !self.control.workers.is_first() {
+            return Ok(());
+        }
         let model = self.learner.model().valid().model;
         let (view, _) = look_at(&model, &sample, None::<fn(u64)>, &self.device)?;
         self.watch.check()?;
@@ -198,21 +253,24 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     fn should_stop(&self) -> Option<Ended> {
-        let limit = self.config.training.max_minutes * 60.0;
         match () {
-            () if self.control.signal.load(Ordering::Relaxed) != 0 => Some(Ended::Interrupted),
-            () if limit > 0.0 && self.state.elapsed >= limit => Some(Ended::TimeLimit),
+            () if self.signal != 0 => Some(Ended::Interrupted),
+            () if self.is_late => Some(Ended::TimeLimit),
             () if self.is_paused() => Some(Ended::Paused),
             () => None,
         }
     }
 }
 
-/// The seed of the noise in a step: SplitMix64's mixing of seed and step, so that neighbours have
+/// The seed of the noise in a shard of a step: SplitMix64's mixing of seed, step and shard, so that neighbours have
 /// nothing in common (Steele, Lea and Flood, 2014).
-fn noise_seed(seed: u64, step: usize) -> u64 {
-    let mut mixed = seed.wrapping_add((step as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+fn noise_seed(seed: u64, step: usize, shard: usize) -> u64 {
+    let mix = |seed: u64, number: usize| {
+        let mut mixed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let of_step = mix(seed, step);
+    if shard == 0 { of_step } else { mix(of_step, shard) }
 }

@@ -53,7 +53,8 @@ const HEADER: &str = "step,epoch,split,loss,accuracy,learning_rate,gradient_norm
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
-    file: File,
+    /// None on a worker that only reads it.
+    file: Option<File>,
     /// How many bytes the rows take.
     pub bytes: u64,
     /// The hash of these, which goes on with each row.
@@ -92,13 +93,20 @@ impl History {
             return Err(Error::file(path, FOREIGN));
         }
         let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
+        let file = Some(file);
         Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)?, events: None })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
     pub fn cut(&mut self) -> Result<()> {
-        let cut = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::End(0)));
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let cut = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::End(0)));
         cut.map(drop).map_err(|error| Error::io("truncate", &self.path, error))
+    }
+
+    /// From here on rows are kept in memory alone: worker 0 writes them.
+    pub fn be_read(&mut self) {
+        self.file = None;
     }
 
     /// Appends a row.
@@ -106,7 +114,8 @@ impl History {
         let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         writer.serialize(&row).expect("a row holds plain values");
         let line = writer.into_inner().expect("a row fits into memory");
-        self.file.write_all(&line).map_err(|error| Error::io("write", &self.path, error))?;
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(&line));
+        written.map_err(|error| Error::io("write", &self.path, error))?;
         self.bytes += line.len() as u64;
         self.hash.update(&line);
         self.rows.push(row);
@@ -116,8 +125,10 @@ impl History {
     /// What brings every row so far to the disk, on any thread.
     pub fn sync(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let path = self.path.clone();
-        let file = self.file.try_clone().map_err(|error| Error::io("write", &path, error))?;
-        Ok(move || file.sync_data().map_err(|error| Error::io("write", &path, error)))
+        let file = self.file.as_ref().map(File::try_clone).transpose();
+        let file = file.map_err(|error| Error::io("write", &path, error))?;
+        let sync = move || file.map_or(Ok(()), |file| file.sync_data());
+        Ok(move || sync().map_err(|error| Error::io("write", &path, error)))
     }
 }
 

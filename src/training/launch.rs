@@ -1,10 +1,14 @@
 //! A run is begun in a new folder, or resumed from its newest checkpoint, on whichever backend its device has.
 
+use std::path::Path;
+use std::time::Duration;
+
 use super::checkpoint::{self, State};
 use super::conduct::Outcome;
+use super::control::{Control, hold};
 use super::history::History;
 use super::new_folder::RunPath;
-use super::run::{Control, Run, hold};
+use super::run::Run;
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, first_weights, sizes_of};
 use crate::analysis::Sample;
@@ -14,8 +18,10 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{with_remedy, write_atomically};
 use crate::ops::{self, Precision};
+use crate::terminal::{counted, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
+use crate::workers::{Identity, Presence, Shards, Workers};
 
 /// What to do when the disk is full: all but the steps since the last checkpoint is kept.
 const RESUME: &str = "free some, then resume the run";
@@ -48,11 +54,28 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
                 Mode::Resume(folder) => reopen(config, folder, control)?,
             };
             let train = || Run::<B>::open(config, folder, dataset, &device, control)?.conduct(lock);
-            compute(&config.training, train).map_err(|error| with_remedy(error, RESUME))
+            let training = TrainingConfig {
+                threads: config.training.threads.or(control.workers.threads()),
+                ..config.training.clone()
+            };
+            compute(&training, train).map_err(|error| with_remedy(error, RESUME))
         }
     }
 
-    check_precision(&config.training, &control.device)?;
+    let workers = &control.workers;
+    let mut config = config.clone();
+    if let Mode::New(_) = mode
+        && workers.count() > 1
+    {
+        config.training.shards.get_or_insert(workers.count());
+    }
+    let config = &config;
+    let check = || {
+        config.training.check()?;
+        Shards::new(&config.training, workers)?;
+        check_precision(&config.training, &control.device)
+    };
+    workers.agree(check())?;
     backend::run(&control.device, Train(config, mode, control)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
@@ -61,53 +84,104 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     })
 }
 
+/// A run's folder, taken by worker 0, and what it learns from.
+type Begun = (RunFolder, Option<Lock>, Dataset);
+
 /// Makes the folder of a new run, which holds a checkpoint of step 0.
-fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
-    let on = &control.device;
-    if let Some((memory, sizes)) = MemoryEstimate::from_config(config, on) {
-        memory.check(config, sizes, on)?;
-    }
-    let dataset = dataset(config)?;
-    let sizes = sizes_of(config, &dataset)?;
-    check_schedule(config, &dataset)?;
-    MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
-    let weights = first_weights(config, sizes)?;
-    let companions = match config.run.start() {
-        Some(from) => Companions::read(&RunFolder::at(from).transformers())?.to_json(),
-        None => None,
-    };
-    hold(&control.signal);
-    let (folder, lock) = RunFolder::create(target, |folder| {
-        let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
-        let samples = Sample::first(&dataset.valid, config.analysis.samples);
-        let samples = serde_json::to_vec(&samples).expect("plain values");
-        write_atomically(&folder.config(), config.to_toml().as_bytes())?;
-        write_atomically(&folder.vocabulary(), &vocabulary)?;
-        write_atomically(&folder.samples(), &samples)?;
-        if let Some(companions) = &companions {
-            write_atomically(&folder.transformers(), companions)?;
+fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> {
+    let (on, workers) = (&control.device, &control.workers);
+    let read = || {
+        if let Some((memory, sizes)) = MemoryEstimate::from_config(config, on) {
+            memory.check(config, sizes, on)?;
         }
-        let metrics_bytes = History::create(&folder.metrics())?;
-        let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
-        let description = Description { model: config.model.clone(), sizes };
-        checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
-    })?;
-    Ok((folder, lock, dataset))
+        let dataset = dataset(config)?;
+        let sizes = sizes_of(config, &dataset)?;
+        check_schedule(config, &dataset)?;
+        MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
+        if workers.is_first() {
+            target.check()?;
+        }
+        Ok((dataset, sizes))
+    };
+    let (dataset, sizes) = workers.agree(read())?;
+    let place = target.first();
+    meet(config, &dataset, control, &place, &place.display().to_string())?;
+    hold(&control.signal);
+    let make = || {
+        let weights = first_weights(config, sizes)?;
+        let companions = match config.run.start() {
+            Some(from) => Companions::read(&RunFolder::at(from).transformers())?.to_json(),
+            None => None,
+        };
+        RunFolder::create(target, |folder| {
+            let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
+            let samples = Sample::first(&dataset.valid, config.analysis.samples);
+            let samples = serde_json::to_vec(&samples).expect("plain values");
+            write_atomically(&folder.config(), config.to_toml().as_bytes())?;
+            write_atomically(&folder.vocabulary(), &vocabulary)?;
+            write_atomically(&folder.samples(), &samples)?;
+            if let Some(companions) = &companions {
+                write_atomically(&folder.transformers(), companions)?;
+            }
+            let metrics_bytes = History::create(&folder.metrics())?;
+            let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
+            let description = Description { model: config.model.clone(), sizes };
+            checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
+        })
+    };
+    let made = workers.agree(if workers.is_first() { make().map(Some) } else { Ok(None) })?;
+    share(made, dataset, workers)
 }
 
 /// Takes the folder of a run that goes on.
-fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<(RunFolder, Lock, Dataset)> {
-    checkpoint::check_any(&folder)?;
-    let lock = folder.lock()?;
-    let dataset = dataset_of(config, &folder)?;
-    check_schedule(config, &dataset)?;
-    MemoryEstimate::of(config, &dataset, &control.device).check(
-        config,
-        config.sizes(&dataset),
-        &control.device,
-    )?;
+fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<Begun> {
+    let workers = &control.workers;
+    let read = || {
+        checkpoint::check_any(&folder)?;
+        let lock = workers.is_first().then(|| folder.lock()).transpose()?;
+        let dataset = dataset_of(config, &folder)?;
+        check_schedule(config, &dataset)?;
+        let memory = MemoryEstimate::of(config, &dataset, &control.device);
+        memory.check(config, config.sizes(&dataset), &control.device)?;
+        Ok((lock, dataset))
+    };
+    let (lock, dataset) = workers.agree(read())?;
+    meet(config, &dataset, control, folder.path(), &folder.path().display().to_string())?;
     hold(&control.signal);
-    Ok((folder, lock, dataset))
+    share(lock.map(|lock| (folder, lock)), dataset, workers)
+}
+
+/// The folder that worker 0 has taken, on every worker.
+fn share(taken: Option<(RunFolder, Lock)>, dataset: Dataset, workers: &Workers) -> Result<Begun> {
+    let (folder, lock) = taken.unzip();
+    let whole = |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
+    let path = workers.from_first(folder.as_ref().map(whole))?;
+    let seen = folder.or(path.map(RunFolder::at));
+    let folder = seen.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
+    Ok((workers.agree(folder)?, lock, dataset))
+}
+
+/// Has all workers see that they do the same work in the same folder, and watch each other from here on.
+fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path, run: &str) -> Result<()> {
+    let workers = &control.workers;
+    if workers.count() == 1 {
+        return Ok(());
+    }
+    workers.agree(Identity::new(config, dataset.fingerprint(), &control.device))?.check(workers)?;
+    let limit = Duration::from_secs_f64(config.training.worker_timeout.min(1e9));
+    let most = config.training.shards.unwrap_or(1);
+    let remedy = format!(
+        "the newest checkpoint is whole; go on with 1, 2, 4 or so on up to {most} workers by mpirun -n N \
+         causal-attention train --resume {run}"
+    );
+    workers.watch(Presence::begin(workers, place, limit, remedy)?);
+    if let Some((used, due)) = workers.withheld_cores() {
+        warn(&format!(
+            "notice: mpirun binds each worker to {}: with --bind-to none it takes {due}",
+            counted(used, "core")
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the device `on` computes in the precision that is asked for.

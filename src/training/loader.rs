@@ -9,15 +9,17 @@ use super::step::StepBatches;
 use crate::config::{Config, TrainingConfig};
 use crate::data::{Batch, Dataset, Loader, Order};
 use crate::evaluation::DeviceBatch;
+use crate::workers::Shards;
 
-/// Some steps of a run of `config`, counted from 0, each made when it is asked for. Every `training.log_every`th, and the
-/// last, has its accuracy measured.
+/// Some steps of a run of `config`, counted from 0, each made when it is asked for: what this worker's shards of it learn
+/// from. Every `training.log_every`th, and the last, has its accuracy measured.
 pub fn train_steps<B: Backend>(
     config: &Config,
     dataset: &Dataset,
     steps: Range<usize>,
+    shards: Shards,
     device: &B::Device,
-) -> impl Iterator<Item = StepBatches<B>> + use<B> {
+) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
     let TrainingConfig { batch_size, accumulate, log_every, .. } = config.training;
     let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed, Order::Shuffled);
     // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
@@ -26,13 +28,23 @@ pub fn train_steps<B: Backend>(
     let mut buffer = Batch::default();
     steps.map(move |step| {
         let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * accumulate);
-        let indices = (first..first + accumulate).filter(|&index| loader.holds(index));
-        let batches = indices.map(|index| {
-            loader.batch(epoch, index, &mut buffer);
-            DeviceBatch::new(&buffer, &device)
-        });
-        let batches = batches.collect();
         let measured = (step + 1).is_multiple_of(log_every) || step + 1 == end;
-        StepBatches { step, batches, measured }
+        let none = |shard| StepBatches { step, shard, batches: Vec::new(), tokens: 0, measured };
+        let mut parts = shards.own.clone().map(none).collect::<Vec<_>>();
+        let mut tokens = 0;
+        for index in (first..first + accumulate).filter(|&index| loader.holds(index)) {
+            loader.batch(epoch, index, &mut buffer);
+            tokens += buffer.counted();
+            for part in &mut parts {
+                let rows = shards.rows(part.shard, buffer.rows, batch_size);
+                if rows.len() == buffer.rows {
+                    part.batches.push(DeviceBatch::new(&buffer, &device));
+                } else if !rows.is_empty() {
+                    part.batches.push(DeviceBatch::new(&buffer.part(rows), &device));
+                }
+            }
+        }
+        parts.iter_mut().for_each(|part| part.tokens = tokens);
+        parts
     })
 }

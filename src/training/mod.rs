@@ -7,8 +7,10 @@
 //! |---|---|
 //! | `launch` | a run is begun or resumed, on any backend |
 //! | `start` | what it starts from: data, fresh weights or those of another run |
+//! | `control` | how it is watched and stopped |
 //! | `run`, `conduct`, `records` | the run under way: what it consists of, its loop and end, what it writes down |
 //! | `step`, `loader` | one step, and the batches that it learns from |
+//! | `gradients` | what the shards of a step have learned, added up over all workers |
 //! | `optimizer`, `schedule` | what moves the weights, and how far |
 //! | `stopping` | when it stops |
 //! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
@@ -16,17 +18,21 @@
 //! | `history`, `summary` | `metrics.csv` and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | what a run would take; a training that leaves no run |
+//! | `parts` | what each part of a step takes |
 
 #[cfg(test)]
 mod agreement;
 mod checkpoint;
 mod conduct;
+mod control;
+mod gradients;
 mod history;
 mod launch;
 mod loader;
 mod new_folder;
 mod opening;
 mod optimizer;
+mod parts;
 mod plan;
 mod records;
 mod run;
@@ -43,13 +49,15 @@ pub use checkpoint::{
     Best, State, data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights,
 };
 pub use conduct::Outcome;
+pub use control::{Control, NOTHING_TO_LOSE, hold};
 pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch};
 pub use loader::train_steps;
 pub use new_folder::{PREPARED, RUNS, RunPath};
 pub use optimizer::Optimizer;
+pub use parts::{StepParts, TimedExchange, time_parts};
 pub use plan::Plan;
-pub use run::{Control, NOTHING_TO_LOSE, hold};
+
 pub use run_folder::{Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use short_training::train_briefly;

@@ -60,7 +60,7 @@ impl RunPath {
             config.lines().filter(|line| !line.starts_with("name = ")).collect::<Vec<_>>().join("\n")
         };
         let own = nameless(&config.to_toml());
-        let beside = self.candidate(1)?.parent()?.to_path_buf();
+        let beside = self.first().parent()?.to_path_buf();
         let beside = if beside == Path::new("") { PathBuf::from(".") } else { beside };
         let entries = fs::read_dir(beside).ok()?.flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
@@ -74,6 +74,11 @@ impl RunPath {
             is_same && Summary::read(folder).is_ok_and(has_ended)
         };
         paths.into_par_iter().map(RunFolder::at).find_first(is_twin)
+    }
+
+    /// The place to try first.
+    pub fn first(&self) -> PathBuf {
+        self.candidate(1).expect("a target has a first candidate")
     }
 
     /// The place to try first, second and so on.
@@ -130,7 +135,7 @@ impl RunFolder {
     /// one rename, locked by this process.
     pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
-        let first = target.candidate(1).expect("a target has a first candidate");
+        let first = target.first();
         let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
         remove_unfinished(hidden.path());
         let folder = Self::at(hidden.path());

@@ -12,9 +12,9 @@ use super::stopping::Ended;
 use super::summary::{Hashes, Summary};
 use crate::data::{Loader, Order};
 use crate::error::{Error, Result};
-use crate::evaluation::evaluate;
+use crate::evaluation::Tally;
 use crate::files::{digits, write_atomically};
-use crate::ops;
+use crate::ops::{self, sum_in_order};
 use crate::weights::native;
 
 /// Bytes of weights and moments from which a checkpoint is large.
@@ -83,10 +83,22 @@ impl<B: ops::AutodiffBackend> Run<B> {
 
     /// Scores the whole validation set; true when early stopping asks for the end.
     pub(super) fn validate(&mut self) -> Result<bool> {
-        let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size);
+        let shards = &self.shards;
+        // Batches have as many rows as a shard, and the shards take turns.
+        let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size / shards.count);
         let loader = Loader::new(valid, rows, self.config.run.seed, Order::InOrder);
         let model = self.learner.model().valid().model;
-        let evaluation = evaluate::<B::InnerBackend>(&model, loader.in_order(), &self.device);
+        let tallies = shards.own.clone().map(|shard| {
+            let batches = loader.in_order().skip(shard).step_by(shards.count);
+            Some(Tally::of::<B::InnerBackend>(&model, batches, &self.device))
+        });
+        let mut tally = sum_in_order(tallies, Tally::plus).expect("every worker has a shard");
+        if self.control.workers.count() > 1 {
+            let mut numbers = tally.numbers(self.dataset.valid.time());
+            self.control.workers.sum(&mut numbers, &mut Vec::new())?;
+            tally = Tally::from_numbers(&numbers);
+        }
+        let evaluation = tally.evaluation();
         self.watch.check()?;
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         let (row, status) = (self.row(Split::Valid, loss, accuracy), self.status());
@@ -118,6 +130,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.watch.check()?;
         if weights.iter().any(|(_, data)| data.iter::<f32>().any(|weight| !weight.is_finite())) {
             return Err(self.diverged("a weight is not finite".to_string()));
+        }
+        if !self.control.workers.is_first() {
+            return Ok(());
         }
         self.state.metrics_bytes = self.history.bytes;
         self.state.metrics_sha256 = Some(digits(&self.history.hash));
@@ -180,6 +195,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
             backend: device.backend.name().to_string(),
             device: device.name.clone(),
+            workers: self.control.workers.count(),
             seed: self.config.run.seed,
             ended,
             diverged_step: (ended == Ended::Diverged).then_some(state.step),

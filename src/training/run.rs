@@ -1,14 +1,14 @@
 //! A run under way, from the checkpoint at which it is opened.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
 use burn::train::{Learner, LearningComponentsMarker};
 
 use super::checkpoint::{self, Best, Checkpoint, State};
+use super::control::Control;
+use super::gradients::Exchange;
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::run_folder::RunFolder;
@@ -19,38 +19,15 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use super::tensorboard::EventFile;
 use crate::analysis::{HeadHistory, Sample, Snapshots, watched};
-use crate::backend::{Device, DeviceWatch};
+use crate::backend::DeviceWatch;
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{read_own, write_atomically};
 use crate::ops;
-use crate::terminal::{Progress, ProgressKind, RunStatus, counted, warn};
+use crate::terminal::{Progress, RunStatus, counted, warn};
 use crate::weights::native::{self, Description};
-
-/// In the place of a signal's number, as long as there is nothing that could be lost: the first one then ends the
-/// program at once.
-pub const NOTHING_TO_LOSE: usize = usize::MAX;
-
-/// From here on the first signal is heard, and what is under way saves what it has.
-pub fn hold(signal: &AtomicUsize) {
-    let _ = signal.compare_exchange(NOTHING_TO_LOSE, 0, Ordering::Relaxed, Ordering::Relaxed);
-}
-
-/// How a run is watched and stopped.
-#[derive(Debug, Clone)]
-pub struct Control {
-    /// How progress is shown.
-    pub progress: ProgressKind,
-    /// Set to a signal's number, stops the run after the step under way; 0: go on; [`NOTHING_TO_LOSE`] until it has
-    /// begun.
-    pub signal: Arc<AtomicUsize>,
-    /// What computes.
-    pub device: Device,
-    /// The step after which the run pauses, though its schedule spans more: a rung of a study. None: it goes on
-    /// to its end.
-    pub until: Option<usize>,
-}
+use crate::workers::Shards;
 
 /// A run under way.
 pub struct Run<B: ops::AutodiffBackend> {
@@ -92,6 +69,16 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub writing: Option<JoinHandle<Result<()>>>,
     /// What a person sees.
     pub progress: Progress,
+    /// The parts of its steps, and those that this worker computes.
+    pub shards: Shards,
+    /// What adds up the gradients of all workers.
+    pub exchange: Exchange,
+    /// The signal that asks all workers to end; 0: none.
+    pub signal: usize,
+    /// Whether the time is over.
+    pub is_late: bool,
+    /// Whether a loss is to be shown.
+    pub shows_loss: bool,
     /// What tells that the device has failed, before anything that it computed is written down.
     pub watch: DeviceWatch,
     /// The model with its optimizer and schedule.
@@ -103,8 +90,8 @@ pub struct Run<B: ops::AutodiffBackend> {
 }
 
 impl<B: ops::AutodiffBackend> Run<B> {
-    /// Opens the run in `folder`, which this process has taken, at its newest whole checkpoint. All of it is read and
-    /// checked before any of it is changed.
+    /// Opens the run in `folder`, which worker 0 has taken, at its newest whole checkpoint. All of it is read and
+    /// checked before any of it is changed, by worker 0 alone.
     ///
     /// # Errors
     /// If there is no such checkpoint, it has nothing left to do, its data is not `dataset`, or its history cannot
@@ -116,46 +103,59 @@ impl<B: ops::AutodiffBackend> Run<B> {
         device: &B::Device,
         control: &Control,
     ) -> Result<Self> {
-        let training = &config.training;
+        let (training, workers) = (&config.training, &control.workers);
+        let shards = Shards::new(training, workers)?;
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
-        let (checkpoint, damaged) = checkpoint::newest(&folder)?;
-        let Checkpoint { path, weights, sizes, moments, mut state } = checkpoint;
+        let opened = workers.agree(checkpoint::newest(&folder))?;
+        let (Checkpoint { path, weights, sizes, moments, mut state }, damaged) = opened;
         if state.data_fingerprint != dataset.fingerprint() {
             let path = folder.path().display();
             return Err(Error::Input(format!(
                 "the data has changed since the run `{path}` began: restore what it was made with"
             )));
         }
-        let mut history =
-            History::open(&folder.metrics(), state.metrics_bytes, state.metrics_sha256.as_deref())?;
-        refuse_done(&folder, &state, &history.rows, training, total)?;
-        let mut heads = HeadHistory::open(&folder.head_scores(), state.step)?;
-        let mut snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
-        let trainee = trainee_of::<B>(config, sizes, weights, &path, device)?;
+        let read = || {
+            let history =
+                History::open(&folder.metrics(), state.metrics_bytes, state.metrics_sha256.as_deref())?;
+            refuse_done(&folder, &state, &history.rows, training, total)?;
+            let heads = HeadHistory::open(&folder.head_scores(), state.step)?;
+            let snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
+            Ok((history, heads, snapshots, trainee_of::<B>(config, sizes, weights, &path, device)?))
+        };
+        let (mut history, mut heads, mut snapshots, trainee) = workers.agree(read())?;
 
-        // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
-        // is found and done again.
-        let from = path.display();
-        damaged.iter().for_each(|problem| warn(&format!("warning: {problem}; going on from {from}")));
-        checkpoint::remove_half_written(&folder);
-        checkpoint::remove_newer(&folder, state.step)?;
-        // How the run ended before, and how it looked then, says nothing of how it will end.
-        let ended = [folder.summary(), folder.analysis(), folder.report()];
-        for path in ended.into_iter().filter(|path| path.exists()) {
-            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+        let mut prepare = |state: &mut State| {
+            // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
+            // is found and done again.
+            let from = path.display();
+            damaged.iter().for_each(|problem| warn(&format!("warning: {problem}; going on from {from}")));
+            checkpoint::remove_half_written(&folder);
+            checkpoint::remove_newer(&folder, state.step)?;
+            // How the run ended before, and how it looked then, says nothing of how it will end.
+            let ended = [folder.summary(), folder.analysis(), folder.report()];
+            for path in ended.into_iter().filter(|path| path.exists()) {
+                fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+            }
+            let text = config.to_toml();
+            if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
+                write_atomically(&folder.config(), text.as_bytes())?;
+            }
+            restore_best(&folder, state)?;
+            heads.cut()?;
+            snapshots.cut()?;
+            history.cut()?;
+            if training.tensorboard {
+                history.events = Some(EventFile::open(folder.events(), &history.rows, SystemTime::now())?);
+            }
+            Ok(())
+        };
+        workers.agree(if workers.is_first() { prepare(&mut state) } else { Ok(()) })?;
+        if !workers.is_first() {
+            history.be_read();
         }
-        let text = config.to_toml();
-        if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
-            write_atomically(&folder.config(), text.as_bytes())?;
-        }
-        restore_best(&folder, &mut state)?;
-        heads.cut()?;
-        snapshots.cut()?;
-        history.cut()?;
-        if training.tensorboard {
-            history.events = Some(EventFile::open(folder.events(), &history.rows, SystemTime::now())?);
-        }
+        // Best weights that are lost are known to worker 0.
+        let state = workers.from_first(state)?;
 
         let warnings = warnings(config, &dataset, total);
         if state.step == 0 {
@@ -190,6 +190,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
             saved: state.step,
             writing: None,
             progress: Progress::new(control.progress, state.step, total, floor),
+            shards,
+            exchange: Exchange::default(),
+            signal: 0,
+            is_late: false,
+            shows_loss: false,
             watch: DeviceWatch::begin(&control.device, device),
             state,
             learner: Learner::new(trainee, optimizer.clone(), scheduler),

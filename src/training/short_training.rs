@@ -15,6 +15,7 @@ use crate::data::{Batch, Dataset};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::ops;
+use crate::workers::Shards;
 
 /// Trains the model of `config` on one `batch` again and again, or without one on the batches of its run. `rate` is told
 /// each step with its loss in nats per token, and says the learning rate of its update, or ends the training.
@@ -43,11 +44,12 @@ pub fn train_briefly(
                 let mut trainee = trainee_of::<B>(config, sizes, weights, origin, &device)?;
                 let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
                 ops::seed::<B>(&device, config.run.seed);
-                let mut of_run = train_steps(config, dataset, 0..usize::MAX, &device);
+                let mut of_run =
+                    train_steps(config, dataset, 0..usize::MAX, Shards::one(), &device).flatten();
                 for step in 0.. {
                     let again = |batch| {
                         let batches = vec![DeviceBatch::new(batch, &device)];
-                        StepBatches { step, batches, measured: false }
+                        StepBatches::whole(step, batches, false)
                     };
                     let Some(batches) = batch.map(again).or_else(|| of_run.next()) else { break };
                     let output = trainee.step(batches);

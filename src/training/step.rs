@@ -6,9 +6,9 @@
 use std::marker::PhantomData;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::config::TrainingConfig;
@@ -17,15 +17,27 @@ use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::model::{Model, loss};
 use crate::ops;
 
-/// What one optimizer step learns from.
+/// What one shard of an optimizer step learns from; a step that is not cut is one.
 #[derive(Debug, Clone)]
 pub struct StepBatches<B: Backend> {
     /// The step, counted from 0.
     pub step: usize,
-    /// The batches whose gradients are averaged.
+    /// Its number among the shards of the step.
+    pub shard: usize,
+    /// The batches whose gradients are averaged. A shard of a small batch may have none.
     pub batches: Vec<DeviceBatch<B>>,
+    /// Counted targets of the whole step, over which its shards average.
+    pub tokens: usize,
     /// Whether the accuracy is wanted: it costs a pass over the logits.
     pub measured: bool,
+}
+
+impl<B: Backend> StepBatches<B> {
+    /// A step that is not cut.
+    pub fn whole(step: usize, batches: Vec<DeviceBatch<B>>, measured: bool) -> Self {
+        let tokens = batches.iter().map(|batch| batch.tokens).sum();
+        Self { step, shard: 0, batches, tokens, measured }
+    }
 }
 
 /// What a step says about itself, still on the device.
@@ -33,11 +45,11 @@ pub struct StepBatches<B: Backend> {
 pub struct StepOutput<B: Backend> {
     /// The step, counted from 0.
     pub step: usize,
-    /// The mean loss over the counted targets in nats, `[1]`.
+    /// The mean loss over the counted targets in nats, `[1]`; of a shard its part of that of the step.
     pub loss: Tensor<B, 1>,
     /// Right predictions among the counted targets, `[1]`, where they were asked for.
     pub correct: Option<Tensor<B, 1>>,
-    /// Counted targets.
+    /// Counted targets of the whole step.
     pub tokens: usize,
     /// The norm of all gradients before clipping, `[1]`, once the optimizer knows it.
     pub gradient_norm: Option<Tensor<B, 1>>,
@@ -105,15 +117,40 @@ impl<B: ops::AutodiffBackend> Trainee<B> {
     }
 }
 
+impl<B: ops::AutodiffBackend> Trainee<B> {
+    /// The sum of gradients of this model along the tree over their order, in the memory of the first where that can be.
+    pub(super) fn sum(&self, parts: Vec<GradientsParams>) -> GradientsParams {
+        struct Sum {
+            parts: Vec<GradientsParams>,
+            sum: GradientsParams,
+        }
+        impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Sum {
+            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+                let of_part = |part: &mut GradientsParams| part.remove::<B::InnerBackend, D>(parameter.id);
+                let found = self.parts.iter_mut().filter_map(of_part);
+                let found = found.map(|gradient| gradient.into_primitive().tensor()).collect::<Vec<_>>();
+                if !found.is_empty() {
+                    let sum = TensorPrimitive::Float(ops::sum::<B::InnerBackend>(found));
+                    self.sum.register(parameter.id, Tensor::<B::InnerBackend, D>::from_primitive(sum));
+                }
+            }
+        }
+
+        let mut sum = Sum { parts, sum: GradientsParams::new() };
+        self.visit(&mut sum);
+        sum.sum
+    }
+}
+
 impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     type Input = StepBatches<B>;
     type Output = StepOutput<B::InnerBackend>;
 
     fn step(&self, step: StepBatches<B>) -> TrainOutput<Self::Output> {
-        let tokens = step.batches.iter().map(|batch| batch.tokens).sum::<usize>();
+        let tokens = step.tokens;
         let share = 1.0 / tokens.max(1) as f64;
         let scale = ops::precision().loss_scale(tokens);
-        let mut gradients = GradientsAccumulator::new();
+        let mut gradients: Option<GradientsParams> = None;
         let parts = step.batches.into_iter().map(|batch| {
             let logits = self.model.forward(batch.inputs).expect(FITS);
             let correct = step.measured.then(|| {
@@ -122,14 +159,19 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
             });
             let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
             let loss = loss.expect(FITS) * share;
-            gradients.accumulate(self, self.gradients(loss.clone(), scale));
+            let new = self.gradients(loss.clone(), scale);
+            gradients = Some(match gradients.take() {
+                Some(sum) => self.sum(vec![sum, new]),
+                None => new,
+            });
             (loss.inner(), correct)
         });
         let (losses, correct): (Vec<_>, Vec<_>) = parts.unzip();
-        let loss = losses.into_iter().reduce(|sum, part| sum + part).expect("a step has at least one batch");
+        let loss =
+            losses.into_iter().reduce(|sum, part| sum + part).expect("a shard that learns has a batch");
         let correct = correct.into_iter().flatten().reduce(|sum, part| sum + part);
         let item = StepOutput { step: step.step, loss, correct, tokens, gradient_norm: None, began: 0.0 };
-        TrainOutput { grads: gradients.grads(), item }
+        TrainOutput { grads: gradients.unwrap_or_default(), item }
     }
 }
 

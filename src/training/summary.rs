@@ -47,6 +47,9 @@ pub struct Summary {
     /// The device that it computed on, as its driver calls it.
     #[serde(default)]
     pub device: String,
+    /// How many workers shared its last steps.
+    #[serde(default = "one")]
+    pub workers: usize,
     /// The run's seed.
     pub seed: u64,
     /// How it ended.
@@ -63,6 +66,11 @@ pub struct Summary {
     /// What a person should know of the run's data and keys.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Of a run that was made before workers were counted.
+fn one() -> usize {
+    1
 }
 
 /// What the files of a run held, by which they are told from another run's; none of a file that it has not. Of an

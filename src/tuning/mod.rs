@@ -16,6 +16,7 @@ mod dimension;
 mod folder;
 mod outline;
 mod overfit;
+mod process;
 mod rate;
 mod recipe;
 mod runs;
@@ -31,6 +32,7 @@ pub use dimension::{number, shown};
 pub use folder::{best, check_resumes, overfit_check, study_folder};
 pub use outline::{Candidate, Outline};
 pub use overfit::{OverfitCheck, overfit};
+pub use process::serve;
 pub use rate::{RatePoint, RateSweep, Verdict, sweep};
 pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
@@ -94,6 +96,7 @@ mod testing {
             clip_rate: 0.0,
             backend: "ndarray".into(),
             device: String::new(),
+            workers: 1,
             seed: 0,
             ended,
             diverged_step: None,

@@ -2,23 +2,23 @@
 //! would, and goes on with a survivor by `train --resume`.
 //!
 //! Each process holds the lock on `trials/.alive` that the study hands it as standard input. A study that is
-//! resumed waits for that lock: the runs of one that was killed go on to where they were to pause.
+//! resumed waits for that lock: the runs of one that was killed go on to where they were to pause. Of several
+//! workers that `mpirun` started each has such a file, and trains one run at a time.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, TryLockError};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use super::{study::Run, trial::Record};
+use super::process::{End, LOOK, Process, call, dismiss};
+use super::{folder::trials, study::Run, trial::Record};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::terminal::warn;
 use crate::training::{RunFolder, dataset};
+use crate::workers::Workers;
 
 /// A run of a trial that is to be trained to a rung.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,24 +40,43 @@ pub struct TrialRun {
 pub struct Runner {
     /// This program, which has the command `train`.
     program: PathBuf,
+    /// The workers that train, of which this one is the first; alone it trains all at once.
+    workers: Workers,
     /// How many runs are trained at once.
     jobs: usize,
     /// `trials/.alive`, locked.
     alive: File,
-    working: Vec<Process>,
+    working: Vec<Working>,
     /// Whether a signal has asked for the end.
     pub is_stopping: bool,
 }
 
-/// A process that trains.
+/// A run under way.
 #[derive(Debug)]
-struct Process {
+struct Working {
     run: TrialRun,
-    child: Child,
+    process: Process,
+    /// The number of the job, which with several workers is the worker's.
+    job: usize,
 }
 
-/// How often the study looks whether a run has ended.
-const LOOK: Duration = Duration::from_millis(5);
+/// Locks the file by which it is seen that runs of a worker are under way in the folder `trials`.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
+    let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
+    let io = |error| Error::io("lock", &path, error);
+    let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    if let Err(TryLockError::WouldBlock) = alive.try_lock() {
+        warn("notice: waiting for the runs of the killed study, which end at their next rung");
+        alive.lock().map_err(io)?;
+    }
+    Ok(alive)
+}
+
+/// What the names of these files begin with.
+const ALIVE: &str = ".alive";
 
 impl Runner {
     /// For a study whose runs are in the folder `trials`. Waits until no process of one that was killed is at
@@ -69,14 +88,24 @@ impl Runner {
         let program = std::env::current_exe().map_err(|error| {
             Error::Failed(format!("cannot find this program to run trials with: {error}"))
         })?;
-        let path = trials.join(".alive");
-        let io = |error| Error::io("lock", &path, error);
-        let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-        if let Err(TryLockError::WouldBlock) = alive.try_lock() {
-            warn("notice: waiting for the runs of the killed study, which end at their next rung");
-            alive.lock().map_err(io)?;
-        }
-        Ok(Self { program, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })
+        let alive = lock_alive(trials, 0)?;
+        // Those of other workers of a study that was killed, on whichever machine.
+        let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
+            entry.file_name().to_str()?.strip_prefix(ALIVE)?.strip_prefix('-')?.parse().ok()
+        });
+        others.try_for_each(|worker| lock_alive(trials, worker).map(drop))?;
+        let workers = Workers::alone();
+        Ok(Self { program, workers, jobs: jobs.max(1), alive, working: Vec::new(), is_stopping: false })
+    }
+
+    /// Shares the runs of a study with the other workers, each of which trains one at a time.
+    ///
+    /// # Errors
+    /// If one of them cannot be reached, or does not see the folder.
+    pub fn share(&mut self, workers: &Workers, study: &RunFolder) -> Result<()> {
+        call(workers, study.path(), &trials(study))?;
+        self.workers = workers.clone();
+        Ok(())
     }
 
     /// Trains those of `waiting` as far as they are due, until one of them ends: it comes with the reason where it
@@ -98,19 +127,21 @@ impl Runner {
             while self.working.len() < self.jobs
                 && let Some(run) = waiting.pop_front()
             {
-                let process = self.start(run)?;
-                self.working.push(process);
+                let is_free = |job: &usize| self.working.iter().all(|working| working.job != *job);
+                let job = (0..self.jobs).find(is_free).expect("there are fewer runs than jobs");
+                let process = self.start(&run, job)?;
+                self.working.push(Working { run, process, job });
             }
             if self.working.is_empty() {
                 return Ok(None);
             }
-            // A child that cannot be asked is treated as one that has ended, and waited for.
-            let has_ended = |process: &mut Process| !matches!(process.child.try_wait(), Ok(None));
-            if let Some(place) = self.working.iter_mut().position(has_ended) {
-                let mut process = self.working.swap_remove(place);
-                // What fails because it was asked to end is no news.
-                let failure = process.failure().map(|why| why.filter(|_| !self.is_stopping))?;
-                return Ok(Some((process.run, failure)));
+            for place in 0..self.working.len() {
+                if let Some(end) = self.working[place].process.end()? {
+                    let Working { run, .. } = self.working.swap_remove(place);
+                    // What fails because it was asked to end is no news.
+                    let failure = run.failure(&end).map(|why| why.filter(|_| !self.is_stopping))?;
+                    return Ok(Some((run, failure)));
+                }
             }
             thread::sleep(LOOK);
         }
@@ -121,48 +152,42 @@ impl Runner {
         if std::mem::replace(&mut self.is_stopping, true) {
             return;
         }
-        for process in &mut self.working {
-            #[cfg(unix)]
-            // SAFETY: kill reads no memory, and a child that was not waited for keeps its number.
-            unsafe {
-                libc::kill(process.child.id() as libc::pid_t, libc::SIGTERM);
-            }
-            #[cfg(not(unix))]
-            let _ = process.child.kill();
-        }
+        self.working.iter_mut().for_each(|working| working.process.stop());
     }
 
     /// Starts `train` on a run.
-    fn start(&self, run: TrialRun) -> Result<Process> {
-        let failed = |error: std::io::Error| Error::Failed(format!("cannot start a trial: {error}"));
-        let mut command = Command::new(&self.program);
-        command.args(["train", "--progress", "none"]);
-        match run.folder.path().exists() {
-            true => command.arg("--resume").arg(run.folder.path()),
-            false => command.arg(run.write_config()?).arg("--run").arg(run.folder.path()),
-        };
+    fn start(&self, run: &TrialRun, job: usize) -> Result<Process> {
+        let folder = run.folder.path();
+        let path = |path: &Path| path.display().to_string();
+        let mut arguments = ["train", "--progress", "none"].map(String::from).to_vec();
+        match folder.exists() {
+            true => arguments.extend(["--resume".into(), path(folder)]),
+            false => arguments.extend([path(&run.write_config()?), "--run".into(), path(folder)]),
+        }
         if let Some(step) = run.until {
-            command.args(["--until", &step.to_string()]);
+            arguments.extend(["--until".into(), step.to_string()]);
         }
-        if run.config.training.threads.is_none() && std::env::var_os("RAYON_NUM_THREADS").is_none() {
-            // The cores are shared; results do not depend on the number of threads.
-            let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-            command.env("RAYON_NUM_THREADS", (cores / self.jobs).max(1).to_string());
+        let is_open =
+            run.config.training.threads.is_none() && std::env::var_os("RAYON_NUM_THREADS").is_none();
+        // The cores are shared; results do not depend on the number of threads.
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        let threads = self.workers.threads().unwrap_or((cores / self.jobs).max(1));
+        let threads = is_open.then_some(threads);
+        match self.workers.count() > 1 && job > 0 {
+            true => Process::start_there(&self.workers, job, arguments, threads),
+            false => Process::start(&self.program, &arguments, threads, &self.alive),
         }
-        command.stdin(self.alive.try_clone().map_err(failed)?).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Ctrl-C in a terminal reaches a whole group of processes: the study passes it on by itself.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        Ok(Process { run, child: command.spawn().map_err(failed)? })
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
         self.stop();
-        for process in &mut self.working {
-            let _ = process.failure();
+        for working in &mut self.working {
+            let _ = working.process.wait();
+            working.run.forget_config();
         }
+        dismiss(&self.workers);
     }
 }
 
@@ -181,6 +206,38 @@ impl TrialRun {
 
     fn config_file(&self) -> PathBuf {
         self.folder.path().with_extension("toml")
+    }
+
+    /// Removes the file of [`Self::write_config`]: whatever becomes of the run, it is never read again.
+    fn forget_config(&self) {
+        let _ = fs::remove_file(self.config_file());
+    }
+
+    /// Why the run could not be trained, by the end of its process; none where it ended, paused, diverged or was
+    /// interrupted.
+    ///
+    /// # Errors
+    /// If what stopped it is no fault of the trial.
+    fn failure(&self, end: &End) -> Result<Option<String>> {
+        self.forget_config();
+        // Asked to end by Ctrl-C, a closed terminal or a shutdown.
+        let is_interrupted =
+            matches!((end.code, end.signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
+        if end.code == Some(0) || is_interrupted || self.is_there() {
+            return Ok(None);
+        }
+        let problem = end.said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+        let problem =
+            problem.map_or_else(|| format!("its process ended with {}", end.describe()), str::to_string);
+        let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
+        match end.code {
+            // As the system does where memory runs out.
+            None => Ok(Some(format!("{problem}: the memory may not suffice for it"))),
+            // What `train` refuses for another reason than a value of the config, it would refuse the next
+            // trial too: a full disk, a run that another process works in.
+            Some(2) if !blames_a_key => Err(Error::Input(format!("trial {}: {problem}", self.folder.name()))),
+            Some(_) => Ok(Some(problem)),
+        }
     }
 
     /// Whether it is as far as it was to go.
@@ -206,48 +263,10 @@ pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
     }
 }
 
-impl Process {
-    /// Waits for the end: why the run could not be trained, none where it ended, paused, diverged or was interrupted.
-    ///
-    /// # Errors
-    /// If what stopped it is no fault of the trial.
-    fn failure(&mut self) -> Result<Option<String>> {
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.child.stderr {
-            let _ = stderr.read_to_string(&mut said);
-        }
-        let status = self.child.wait();
-        // It was there for a run that began; whatever becomes of it, it is never read again.
-        let _ = fs::remove_file(self.run.config_file());
-        let status = status.map_err(|error| Error::Failed(format!("cannot wait for a trial: {error}")))?;
-        #[cfg(unix)]
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        #[cfg(not(unix))]
-        let signal = None;
-        // Asked to end by Ctrl-C, a closed terminal or a shutdown.
-        let is_interrupted =
-            matches!((status.code(), signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
-        if status.success() || is_interrupted || self.run.is_there() {
-            return Ok(None);
-        }
-        let problem = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
-        let problem = problem.map_or_else(|| format!("its process ended with {status}"), str::to_string);
-        let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
-        match status.code() {
-            // As the system does where memory runs out.
-            None => Ok(Some(format!("{problem}: the memory may not suffice for it"))),
-            // What `train` refuses for another reason than a value of the config, it would refuse the next
-            // trial too: a full disk, a run that another process works in.
-            Some(2) if !blames_a_key => {
-                Err(Error::Input(format!("trial {}: {problem}", self.run.folder.name())))
-            }
-            Some(_) => Ok(Some(problem)),
-        }
-    }
-}
-
 #[cfg(all(test, unix))]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// Trains runs by a program whose `train` does what `script` says in the folder of the trials, which is

@@ -82,6 +82,7 @@ mod tests {
 
     use super::*;
     use crate::training::{dataset, train_steps};
+    use crate::workers::Shards;
 
     fn config(sets: &[&str]) -> Config {
         let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -128,7 +129,9 @@ mod tests {
                 let steps_per_epoch = config.training.steps_per_epoch(batches);
                 assert_eq!(set.pace(&config).steps_per_epoch, steps_per_epoch);
                 let steps = 0..2 * steps_per_epoch + 1;
-                let steps = train_steps::<NdArray>(&config, &dataset, steps, &Default::default());
+                let one = Shards::one();
+                let steps =
+                    train_steps::<NdArray>(&config, &dataset, steps, one, &Default::default()).flatten();
                 let mut seen = 0;
                 for (step, batches) in steps.enumerate() {
                     assert_eq!(set.pace(&config).sequences(step), seen, "{config:?}");

@@ -12,12 +12,14 @@ mod live;
 mod own_data;
 mod resume;
 mod run_folder;
+mod scale;
 mod seeing;
 mod tasks;
 mod tensorboard;
 mod terminal;
 mod tuning;
 mod weights;
+mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,175 @@
+//! What a step takes with more workers, predicted from its parts.
+//!
+//! A worker computes its shards one after another and adds them up, exchanges the sum with the others, and updates its
+//! weights:
+//!
+//! `T(N) = k shard + (k - 1) addition + copies + exchange(N) + update`, with `k` shards a worker.
+//!
+//! The exchange is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
+//! quarter and so on with another one and adds what it gets, and in as many rounds the sums travel back:
+//!
+//! `exchange(N) = 2 log2 N latency + (N - 1) / N (2 bytes / bandwidth + row addition)`.
+//!
+//! This takes it that any two workers swap at full speed in both directions, whoever else does, and that each further
+//! worker computes as fast as one does here.
+
+use serde::Serialize;
+
+use crate::training::StepParts;
+
+/// How fast workers reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LinkSpeed {
+    /// Bytes a second, in each of both directions at once.
+    pub bandwidth: f64,
+    /// Seconds of a message without content.
+    pub latency: f64,
+}
+
+impl LinkSpeed {
+    /// What the workers had that timed `parts`, if there were several. Bandwidth is what the sum of all gradients comes
+    /// to without latencies and additions, so it holds for messages of their size.
+    pub fn measured(parts: &StepParts) -> Option<Self> {
+        let timed = parts.exchange.as_ref()?;
+        let beside =
+            exchange(parts, LinkSpeed { bandwidth: f64::INFINITY, latency: timed.latency }, timed.workers);
+        // Of a small model hardly anything is left.
+        let travelling = (timed.seconds - beside).max(0.05 * timed.seconds);
+        Some(Self { bandwidth: travelled(parts, timed.workers) / travelling, latency: timed.latency })
+    }
+}
+
+/// What some workers take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scaled {
+    /// How many they are.
+    pub workers: usize,
+    /// Seconds of the exchange in a step.
+    pub exchange: f64,
+    /// A step of the batch of the config, shared by all; none where it cannot be cut into as many shards.
+    pub shared: Option<ScaledStep>,
+    /// A step in which each has as many sequences as the batch of the config.
+    pub growing: ScaledStep,
+}
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ScaledStep {
+    /// Its seconds.
+    pub seconds: f64,
+    /// Sequences a second and worker, relative to one worker alone.
+    pub efficiency: f64,
+}
+
+/// The numbers of shards into which a step is cut by at most `most` workers: those of the config, or else one a worker.
+pub fn cuts(shards: Option<usize>, batch_size: usize, most: usize) -> Vec<usize> {
+    let one_a_worker =
+        || (0..).map(|power| 1 << power).take_while(|&cut| cut <= most && batch_size.is_multiple_of(cut));
+    shards.map_or_else(|| one_a_worker().collect(), |shards| vec![shards])
+}
+
+/// What one worker takes, and each number of `workers`. `shards` is what the config says.
+pub fn predict(
+    parts: &StepParts,
+    shards: Option<usize>,
+    link: LinkSpeed,
+    workers: impl IntoIterator<Item = usize>,
+) -> Vec<Scaled> {
+    // Alone or with a batch of its own, a worker computes all shards of the config.
+    let whole = shards.unwrap_or(1);
+    let alone = computed(parts, whole, whole);
+    let others = workers.into_iter().filter(|&count| count > 1);
+    let of = |workers: usize| {
+        let exchange = exchange(parts, link, workers);
+        let around = if workers == 1 { 0.0 } else { parts.copies + exchange };
+        let cut = shards.unwrap_or(workers);
+        let is_shared = parts.shard.contains_key(&cut) && cut.is_multiple_of(workers);
+        let shared = is_shared.then(|| {
+            let seconds = computed(parts, cut, cut / workers) + around;
+            ScaledStep { seconds, efficiency: alone / (workers as f64 * seconds) }
+        });
+        let seconds = alone + around;
+        Scaled { workers, exchange, shared, growing: ScaledStep { seconds, efficiency: alone / seconds } }
+    };
+    std::iter::once(1).chain(others).map(of).collect()
+}
+
+/// Seconds of a worker's own work on `own` of as many shards as `cut`, and of its update.
+fn computed(parts: &StepParts, cut: usize, own: usize) -> f64 {
+    own as f64 * parts.shard[&cut] + (own - 1) as f64 * parts.addition + parts.update
+}
+
+/// Seconds of the exchange between `workers`.
+fn exchange(parts: &StepParts, link: LinkSpeed, workers: usize) -> f64 {
+    let rounds = 2.0 * f64::from(workers.ilog2());
+    let added = (workers - 1) as f64 / workers as f64 * parts.row_addition;
+    rounds * link.latency + travelled(parts, workers) / link.bandwidth + added
+}
+
+/// Bytes that leave each of `workers` in a step, while as many come to it.
+fn travelled(parts: &StepParts, workers: usize) -> f64 {
+    2.0 * (workers - 1) as f64 / workers as f64 * parts.bytes as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::TimedExchange;
+
+    fn parts(shard: &[(usize, f64)], addition: f64, copies: f64) -> StepParts {
+        let shard = shard.iter().copied().collect();
+        StepParts {
+            shard,
+            addition,
+            copies,
+            row_addition: addition / 2.0,
+            update: 0.25,
+            bytes: 1000,
+            exchange: None,
+        }
+    }
+
+    const PERFECT: LinkSpeed = LinkSpeed { bandwidth: f64::INFINITY, latency: 0.0 };
+
+    #[test]
+    fn a_growing_batch_costs_nothing_where_the_exchange_does_not() {
+        for scaled in predict(&parts(&[(4, 0.5)], 0.0, 0.0), Some(4), PERFECT, [2, 4, 1024]) {
+            assert_eq!(scaled.growing, ScaledStep { seconds: 2.25, efficiency: 1.0 }, "{scaled:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_sum_of_its_parts() {
+        // Four shards of 0.5 s with three additions and an update alone; with two workers two shards and an addition
+        // each, then two messages, half of 1000 bytes there and back, and half the addition of a row.
+        let link = LinkSpeed { bandwidth: 2000.0, latency: 0.125 };
+        let scaled = predict(&parts(&[(4, 0.5)], 0.125, 0.0625), Some(4), link, [2, 8]);
+        assert_eq!(scaled[0].shared, Some(ScaledStep { seconds: 2.625, efficiency: 1.0 }));
+        assert_eq!(scaled[1].exchange, 0.25 + 0.5 + 0.03125);
+        let seconds = 1.125 + 0.25 + 0.0625 + 0.78125;
+        assert_eq!(scaled[1].shared, Some(ScaledStep { seconds, efficiency: 2.625 / (2.0 * seconds) }));
+        assert_eq!(scaled[1].growing.seconds, 2.625 + 0.0625 + 0.78125);
+        assert_eq!(scaled[2].exchange, 6.0 * 0.125 + 7.0 / 8.0 * (1.0 + 0.0625));
+        assert_eq!(scaled[2].shared, None, "there are four shards");
+    }
+
+    #[test]
+    fn without_shards_in_the_config_each_worker_has_one() {
+        assert_eq!(cuts(None, 12, 1024), [1, 2, 4]);
+        assert_eq!(cuts(Some(8), 32, 2), [8]);
+        let parts = parts(&[(1, 2.0), (2, 1.25)], 0.0, 0.0);
+        let scaled = predict(&parts, None, PERFECT, [2, 4]);
+        let seconds = scaled.iter().map(|scaled| scaled.shared.map(|step| step.seconds)).collect::<Vec<_>>();
+        assert_eq!(seconds, [Some(2.25), Some(1.5), None]);
+        assert!(scaled.iter().all(|scaled| scaled.growing.seconds == 2.25));
+    }
+
+    #[test]
+    fn what_was_measured_is_predicted() {
+        let exchange = Some(TimedExchange { workers: 4, seconds: 2.0, latency: 0.125 });
+        let parts = StepParts { exchange, ..parts(&[(4, 0.5)], 0.125, 0.0) };
+        let link = LinkSpeed::measured(&parts).unwrap();
+        assert_eq!(link.latency, 0.125);
+        assert!((predict(&parts, Some(4), link, [4])[1].exchange - 2.0).abs() < 1e-12);
+    }
+}

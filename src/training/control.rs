@@ -1,0 +1,34 @@
+//! How a run is watched and stopped, and who shares it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::backend::Device;
+use crate::terminal::ProgressKind;
+use crate::workers::Workers;
+
+/// In the place of a signal's number, as long as there is nothing that could be lost: the first one then ends the
+/// program at once.
+pub const NOTHING_TO_LOSE: usize = usize::MAX;
+
+/// From here on the first signal is heard, and what is under way saves what it has.
+pub fn hold(signal: &AtomicUsize) {
+    let _ = signal.compare_exchange(NOTHING_TO_LOSE, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// How a run is watched and stopped.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// How progress is shown.
+    pub progress: ProgressKind,
+    /// Set to a signal's number, stops the run after the step under way; 0: go on; [`NOTHING_TO_LOSE`] until it has
+    /// begun.
+    pub signal: Arc<AtomicUsize>,
+    /// What computes.
+    pub device: Device,
+    /// The step after which the run pauses, though its schedule spans more: a rung of a study. None: it goes on
+    /// to its end.
+    pub until: Option<usize>,
+    /// The workers that share its steps.
+    pub workers: Workers,
+}

@@ -1,0 +1,175 @@
+//! The gradients of a step, from those of its shards: added on each worker, then over all of them.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
+use burn::train::TrainOutput;
+
+use super::step::{StepOutput, Trainee};
+use crate::error::Result;
+use crate::ops::{self, sum_in_order};
+use crate::workers::Workers;
+
+/// Gradients of a model, with what the step says about itself.
+pub(super) type Learned<B> = TrainOutput<StepOutput<<B as AutodiffBackend>::InnerBackend>>;
+
+/// Of how many shards the gradients are kept until they are added in one pass: a power of two.
+pub(super) fn together<B: Backend>(model: &Trainee<B>) -> usize {
+    /// Bytes that they may take together.
+    const MOST: usize = 512 << 20;
+    let largest = MOST / (size_of::<f32>() * model.num_params()).max(1);
+    1 << largest.clamp(2, 8).ilog2()
+}
+
+/// Adds up what several shards, or sums of them, have learned, along the tree over their order; none of none.
+pub(super) fn sum<B: ops::AutodiffBackend>(
+    model: &Trainee<B>,
+    parts: impl IntoIterator<Item = Learned<B>>,
+) -> Option<Learned<B>> {
+    let (gradients, items): (Vec<_>, Vec<_>) =
+        parts.into_iter().map(|learned| (learned.grads, learned.item)).unzip();
+    let item = sum_in_order(items.into_iter().map(Some), |mut left, right| {
+        left.loss = left.loss + right.loss;
+        left.correct = left.correct.zip(right.correct).map(|(left, right)| left + right);
+        left
+    })?;
+    let grads = match <[_; 1]>::try_from(gradients) {
+        Ok([gradients]) => gradients,
+        Err(several) => model.sum(several),
+    };
+    Some(TrainOutput { grads, item })
+}
+
+/// What stands behind the gradients in the buffer that workers add up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Notes {
+    /// Workers whom a signal asked to end, by its number: of SIGHUP, SIGINT and SIGTERM.
+    pub(super) signals: [f32; 3],
+    /// Whether worker 0 has come to its time limit.
+    pub(super) is_late: bool,
+    /// Whether worker 0 wants to show the loss.
+    pub(super) shows_loss: bool,
+}
+
+/// The numbers of the signals, in the order of [`Notes::signals`].
+pub(super) const SIGNALS: [usize; 3] = [1, 2, 15];
+
+/// Numbers of the buffer behind the gradients: loss, right predictions, notes.
+const BEHIND: usize = 2 + 5;
+
+/// Adds up what all workers have learned from a step; the memory for it is used again.
+///
+/// Gradients go through the host as one row of numbers, so that a step takes few messages. Behind them stands for each
+/// parameter how many workers have a gradient of it, for without sequences a worker has none.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    pub(super) buffer: Vec<f32>,
+    pub(super) scratch: Vec<f32>,
+}
+
+impl Exchange {
+    /// The sum over all workers of what this one has `learned`, if it had any sequences, and of its `notes`.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub(super) fn sum<B: ops::AutodiffBackend>(
+        &mut self,
+        workers: &Workers,
+        model: &Trainee<B>,
+        learned: Option<Learned<B>>,
+        (is_measured, tokens, step): (bool, usize, usize),
+        notes: Notes,
+    ) -> Result<(Learned<B>, Notes)> {
+        let (mut grads, item) =
+            learned.map_or((GradientsParams::new(), None), |learned| (learned.grads, Some(learned.item)));
+        self.buffer.clear();
+        let mut flatten = Flatten { grads: &mut grads, buffer: &mut self.buffer, held: Vec::new() };
+        model.visit(&mut flatten);
+        let held = flatten.held;
+        let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
+            tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
+        };
+        let (loss, correct) = item.map_or((None, None), |item| (Some(item.loss), item.correct));
+        let gradients = self.buffer.len();
+        self.buffer.extend(held.iter().map(|&held| f32::from(held)));
+        self.buffer.extend([number(loss), number(correct)]);
+        self.buffer.extend(notes.signals);
+        self.buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
+
+        workers.sum(&mut self.buffer, &mut self.scratch)?;
+
+        let (gradients, behind) = self.buffer.split_at(gradients);
+        let (holders, behind) = behind.split_at(behind.len() - BEHIND);
+        let device = model.devices().first().cloned().unwrap_or_default();
+        let mut unflatten =
+            Unflatten { grads: GradientsParams::new(), gradients, holders: holders.iter(), device: &device };
+        model.visit(&mut unflatten);
+        let tensor = |value: f32| Tensor::from_data([value], &device);
+        let &[loss, correct, hangup, interrupt, terminate, is_late, shows_loss] = behind else {
+            unreachable!("so many numbers were put behind the gradients")
+        };
+        let item = StepOutput {
+            step,
+            loss: tensor(loss),
+            correct: is_measured.then(|| tensor(correct)),
+            tokens,
+            gradient_norm: None,
+            began: 0.0,
+        };
+        let notes = Notes {
+            signals: [hangup, interrupt, terminate],
+            is_late: is_late > 0.0,
+            shows_loss: shows_loss > 0.0,
+        };
+        Ok((TrainOutput { grads: unflatten.grads, item }, notes))
+    }
+}
+
+/// What adds nothing to any number, be it -0.
+const NOTHING: f32 = -0.0;
+
+/// Writes the gradients of all parameters one after another.
+struct Flatten<'a> {
+    grads: &'a mut GradientsParams,
+    buffer: &'a mut Vec<f32>,
+    /// Whether there is one, for each parameter.
+    held: Vec<bool>,
+}
+
+impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Flatten<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        let gradient = self.grads.remove::<B::InnerBackend, D>(parameter.id);
+        self.held.push(gradient.is_some());
+        match gradient {
+            Some(gradient) => {
+                ops::append::<B::InnerBackend, D>(gradient.into_primitive().tensor(), self.buffer);
+            }
+            None => {
+                let count = parameter.shape().num_elements();
+                self.buffer.resize(self.buffer.len() + count, NOTHING);
+            }
+        }
+    }
+}
+
+/// Reads them again.
+struct Unflatten<'a, B: Backend> {
+    grads: GradientsParams,
+    gradients: &'a [f32],
+    holders: std::slice::Iter<'a, f32>,
+    device: &'a B::Device,
+}
+
+impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Unflatten<'_, B> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+        let shape = parameter.shape();
+        let (numbers, rest) = self.gradients.split_at(shape.num_elements());
+        self.gradients = rest;
+        if self.holders.next().is_some_and(|&holders| holders > 0.0) {
+            let gradient = ops::from_numbers::<B::InnerBackend>(numbers, shape, self.device);
+            let gradient = Tensor::from_primitive(TensorPrimitive::Float(gradient));
+            self.grads.register::<B::InnerBackend, D>(parameter.id, gradient);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The parts of a step, each timed by itself in memory alone: from them is predicted what more workers would take.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use burn::{optim::Optimizer as _, prelude::Backend, train::TrainStep};
+use serde::{Deserialize, Serialize};
+
+use super::gradients::{self, Exchange, Notes};
+use super::launch::check_precision;
+use super::loader::train_steps;
+use super::optimizer::Optimizer;
+use super::start::{first_weights, sizes_of, trainee_of};
+use crate::backend::{self, Device, Job, MemoryEstimate, compute};
+use crate::config::{Config, TrainingConfig};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::kernels::allocator;
+use crate::ops;
+use crate::workers::{Shards, Workers};
+
+/// Seconds of the parts of a step, and what goes between workers in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepParts {
+    /// The gradients of one shard, by how many shards a step is cut into.
+    pub shard: BTreeMap<usize, f64>,
+    /// The sum of the gradients of two shards.
+    pub addition: f64,
+    /// Gradients into the row of numbers that workers add up, and out of it.
+    pub copies: f64,
+    /// The optimizer's update of all weights.
+    pub update: f64,
+    /// The sum of two such rows.
+    pub row_addition: f64,
+    /// Bytes of a row.
+    pub bytes: usize,
+    /// The sum over the workers that timed it, if there were several.
+    pub exchange: Option<TimedExchange>,
+}
+
+/// A sum over several workers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimedExchange {
+    /// How many they were.
+    pub workers: usize,
+    /// Seconds of the sum of all gradients.
+    pub seconds: f64,
+    /// Seconds of one message of the sum of a single number.
+    pub latency: f64,
+}
+
+/// Rounds that compile what must be, and make room.
+const UNTIMED: usize = 2;
+/// Rounds that are timed, and the seconds that suffice for them.
+const ROUNDS: (usize, usize) = (7, 60);
+const ENOUGH: f64 = 6.0;
+/// Sums of a single number in a row, of which one is too short to be timed.
+const TINY_SUMS: u32 = 8;
+
+/// Times the parts of a step of `config` on `on`, where a step is cut into each number of shards in `cuts`: medians over
+/// rounds, in which all `workers` do the same at the same time.
+///
+/// # Errors
+/// On all of them, if the model cannot be made, the memory does not hold it, or the device does not know its precision.
+pub fn time_parts(
+    config: &Config,
+    dataset: &Dataset,
+    on: &Device,
+    cuts: &[usize],
+    workers: &Workers,
+) -> Result<StepParts> {
+    struct Time<'a>(&'a Config, &'a Dataset, &'a Device, &'a [usize], &'a Workers);
+
+    impl Job for Time<'_> {
+        type Output = StepParts;
+
+        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<StepParts> {
+            let Time(config, dataset, on, cuts, workers) = self;
+            let training = TrainingConfig {
+                threads: config.training.threads.or(workers.threads()),
+                ..config.training.clone()
+            };
+            let prepare = || {
+                let sizes = sizes_of(config, dataset)?;
+                MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
+                let weights = first_weights(config, sizes)?;
+                trainee_of::<B>(config, sizes, weights, Path::new("fresh weights"), &device)
+            };
+            compute(&training, || {
+                let mut trainee = workers.agree(prepare())?;
+                let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
+                ops::seed::<B>(&device, config.run.seed);
+                allocator::keep_freed_memory();
+                let shards = cuts.iter().map(|&count| {
+                    let shards = Shards { count, own: 0..1 };
+                    let mut steps =
+                        train_steps::<B>(config, dataset, 0..usize::MAX, shards, &device).flatten();
+                    let mut shard = steps.next().expect("a run has a step");
+                    shard.measured = false;
+                    shard
+                });
+                let shards = shards.collect::<Vec<_>>();
+                let mut exchange = Exchange::default();
+                let mut clock = Clock::<B> { workers, device: &device, seconds: Vec::new() };
+                let (mut timed, mut rounds) = (Vec::new(), UNTIMED + 1);
+                for round in 0.. {
+                    if round == rounds {
+                        break;
+                    }
+                    let begun = Instant::now();
+                    let mut learned = trainee.step(shards[0].clone());
+                    for shard in &shards {
+                        let other = clock.time(|| Ok(trainee.step(shard.clone())))?;
+                        learned = std::hint::black_box(other);
+                    }
+                    let other = trainee.step(shards[0].clone());
+                    let learned = clock
+                        .time(|| Ok(gradients::sum(&trainee, [learned, other]).expect("there are two")))?;
+                    let alone = Workers::alone();
+                    let about = (false, shards[0].tokens, 0);
+                    let (learned, _) = clock
+                        .time(|| exchange.sum(&alone, &trainee, Some(learned), about, Notes::default()))?;
+                    let other = exchange.buffer.clone();
+                    clock.time(|| {
+                        exchange.buffer.iter_mut().zip(&other).for_each(|(sum, other)| *sum += other);
+                        Ok(())
+                    })?;
+                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch))?;
+                    clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
+                    let rate = config.training.learning_rate;
+                    trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
+                    let seconds = std::mem::take(&mut clock.seconds);
+                    if round >= UNTIMED {
+                        timed.push(seconds);
+                    }
+                    if round == UNTIMED {
+                        let suffice = (ENOUGH / begun.elapsed().as_secs_f64()) as usize;
+                        rounds = UNTIMED + workers.from_first(suffice.clamp(ROUNDS.0, ROUNDS.1))?;
+                    }
+                }
+                let bytes = exchange.buffer.len() * size_of::<f32>();
+                let of_all = workers.to_first(timed)?;
+                let parts = workers.is_first().then(|| parts(cuts, bytes, &of_all));
+                let parts = workers.from_first(parts)?;
+                parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
+            })
+        }
+    }
+
+    workers.agree(config.model.check().and_then(|()| check_precision(&config.training, on)))?;
+    backend::run(on, Time(config, dataset, on, cuts, workers))
+}
+
+fn tiny_sum(workers: &Workers) -> Result<()> {
+    workers.sum(&mut [0.0f32], &mut Vec::new())
+}
+
+/// Times one piece of work after another, each begun by all workers at once.
+struct Clock<'a, B: Backend> {
+    workers: &'a Workers,
+    device: &'a B::Device,
+    seconds: Vec<f64>,
+}
+
+impl<B: Backend> Clock<'_, B> {
+    fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.wait_for_device()?;
+        tiny_sum(self.workers)?;
+        let begun = Instant::now();
+        let done = work()?;
+        self.wait_for_device()?;
+        self.seconds.push(begun.elapsed().as_secs_f64());
+        Ok(done)
+    }
+
+    fn wait_for_device(&self) -> Result<()> {
+        B::sync(self.device).map_err(|error| Error::Failed(format!("the device has failed: {error:?}")))
+    }
+}
+
+/// What each worker has timed in each round: shards, then the other parts in their order.
+fn parts(cuts: &[usize], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
+    let of_round = |part: usize, among: fn(f64, f64) -> f64| {
+        let rounds = 0..of_all[0].len();
+        median(
+            rounds.map(|round| of_all.iter().map(|rounds| rounds[round][part]).reduce(among).unwrap_or(0.0)),
+        )
+    };
+    // The others wait for the slowest. A sum ends together for all, and began with the last that came to it.
+    let (slowest, last) = (|part| of_round(part, f64::max), |part| of_round(part, f64::min));
+    let [addition, copies, row_addition, exchange, tiny, update] =
+        std::array::from_fn(|part| cuts.len() + part);
+    let workers = of_all.len();
+    let messages = 2.0 * workers.ilog2() as f64;
+    StepParts {
+        shard: cuts.iter().enumerate().map(|(part, &cut)| (cut, slowest(part))).collect(),
+        addition: slowest(addition),
+        copies: slowest(copies),
+        row_addition: slowest(row_addition),
+        update: slowest(update),
+        bytes,
+        exchange: (workers > 1).then(|| TimedExchange {
+            workers,
+            seconds: last(exchange),
+            latency: last(tiny) / f64::from(TINY_SUMS) / messages,
+        }),
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values = values.collect::<Vec<_>>();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
+    (values[low] + values[high]) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_worker_counts_and_the_median_round() {
+        let round = |shard: f64, sum: f64| vec![shard, 2.0, 3.0, 6.0, sum, 32.0, 5.0];
+        let first = vec![round(1.0, 4.0), round(9.0, 40.0), round(1.5, 4.5)];
+        let second = vec![round(2.0, 5.0), round(1.0, 41.0), round(1.0, 3.5)];
+        let parts = parts(&[4], 100, &[first, second]);
+        assert_eq!(parts.shard, BTreeMap::from([(4, 2.0)]));
+        assert_eq!((parts.addition, parts.copies, parts.row_addition, parts.update), (2.0, 3.0, 6.0, 5.0));
+        assert_eq!(parts.exchange, Some(TimedExchange { workers: 2, seconds: 4.0, latency: 2.0 }));
+    }
+}

@@ -1,0 +1,129 @@
+//! What must be the same for every worker before a run begins: with other code, another config, other data or another
+//! processor the workers would compute different things, or the same with other bits.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Workers, host};
+use crate::backend::Device;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::files::sha256;
+
+/// What a worker is, reads and computes with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    host: String,
+    /// Version and content of the program.
+    program: String,
+    config: String,
+    /// What the data amounts to.
+    data: u64,
+    device: String,
+}
+
+/// Instructions by which kernels, and the libraries below them, choose how to compute.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> String {
+    let has = [
+        ("SSE4.1", is_x86_feature_detected!("sse4.1")),
+        ("AVX", is_x86_feature_detected!("avx")),
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("AVX-512", is_x86_feature_detected!("avx512f")),
+        ("AVX-512 BF16", is_x86_feature_detected!("avx512bf16")),
+    ];
+    has.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> String {
+    std::env::consts::ARCH.to_string()
+}
+
+impl Identity {
+    /// That of this worker.
+    ///
+    /// # Errors
+    /// If the program cannot be read.
+    pub fn new(config: &Config, data: u64, device: &Device) -> Result<Self> {
+        let program = std::env::current_exe()
+            .map_err(|error| Error::Failed(format!("cannot find this program to compare it: {error}")))?;
+        let device = match device.backend.is_cpu() {
+            true => format!("{} with {}", device.backend.name(), instructions()),
+            false => format!("{} on {}", device.backend.name(), device.name),
+        };
+        Ok(Self {
+            host: host(),
+            program: format!("{} {}", env!("CARGO_PKG_VERSION"), sha256(&program)?),
+            config: config.to_toml(),
+            data,
+            device,
+        })
+    }
+
+    /// Whether every worker has the same one.
+    ///
+    /// # Errors
+    /// On all of them, if one differs from worker 0 in anything but its host.
+    pub fn check(&self, workers: &Workers) -> Result<()> {
+        let first = workers.from_first(self.clone())?;
+        workers.agree(self.compare(&first))
+    }
+
+    fn compare(&self, first: &Self) -> Result<()> {
+        let of_first = format!("worker 0 on {}", first.host);
+        let problem = if self.program != first.program {
+            format!(
+                "is another build of this program than {of_first} has: start the same one on every machine"
+            )
+        } else if self.config != first.config {
+            let mut lines = self.config.lines().zip(first.config.lines());
+            let differing = lines.find(|(here, there)| here != there);
+            let (here, there) = differing.unwrap_or(("a key", "another one"));
+            format!("reads `{here}` where {of_first} reads `{there}`: give every worker the same config")
+        } else if self.data != first.data {
+            format!("reads other data than {of_first}: give every worker the same files")
+        } else if self.device != first.device {
+            format!(
+                "computes by {}, and {of_first} by {}: their results differ in the last bits, so use machines of one \
+                 kind",
+                self.device, first.device
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::Input(problem))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let identity = |host: &str| Identity {
+            host: host.into(),
+            program: "1".into(),
+            config: "a = 1\nb = 2\n".into(),
+            data: 7,
+            device: "ndarray with AVX2".into(),
+        };
+        let (own, first) = (identity("here"), identity("there"));
+        assert!(own.compare(&first).is_ok(), "machines may have any name");
+        let told = |change: fn(&mut Identity)| {
+            let mut own = own.clone();
+            change(&mut own);
+            own.compare(&first).unwrap_err().to_string()
+        };
+        assert!(
+            told(|own| own.program.push('x'))
+                .starts_with("is another build of this program than worker 0 on there")
+        );
+        assert!(told(|own| own.config = "a = 1\nb = 3\n".into()).starts_with("reads `b = 3` where"));
+        assert!(told(|own| own.data = 8).starts_with("reads other data"));
+        assert!(
+            told(|own| own.device.push_str(", FMA")).starts_with("computes by ndarray with AVX2, FMA, and")
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! How a process learns that `mpirun` started it, before MPI says so.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use crate::terminal::mute;
+
+/// The number of this process and how many there are, as Open MPI and as MPICH and its kin tell them.
+const VARIABLES: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"),
+];
+
+/// What the names begin with of all that a launcher says to a process.
+const PREFIXES: [&str; 3] = ["OMPI_", "PMIX_", "PMI_"];
+
+/// Has a child know nothing of the launcher of this process: it is no worker.
+pub fn without_launcher(command: &mut Command) {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let is_said = |name: &OsString| {
+        name.to_str().is_some_and(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    };
+    for name in names.filter(is_said) {
+        command.env_remove(name);
+    }
+}
+
+fn said() -> Option<(usize, usize)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    VARIABLES.iter().find_map(|(rank, count)| Some((number(rank)?, number(count)?)))
+}
+
+/// Whether `mpirun` started this process.
+pub fn is_launched() -> bool {
+    said().is_some()
+}
+
+/// Of the processes that `mpirun` started, whatever they do, one speaks for all.
+pub fn mute_all_but_first() {
+    if said().is_some_and(|(rank, _)| rank > 0) {
+        mute();
+    }
+}
+
+/// How many processes `mpirun` started.
+#[cfg(not(feature = "mpi"))]
+pub(super) fn count() -> usize {
+    said().map_or(1, |(_, count)| count)
+}

@@ -1,0 +1,157 @@
+//! Messages between workers by MPI.
+//!
+//! Every call is made under one lock, so MPI is asked for no more than that threads take turns. Nothing here waits
+//! inside MPI: it asks again and again, so that a worker notices when another has died.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mpi::Threading;
+use mpi::environment::initialize_with_threading;
+use mpi::request::{Request, Scope, scope};
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::*;
+
+use super::link::{Link, Wait};
+use crate::error::{Error, Result};
+
+/// What MPI says of this process.
+pub(super) struct Started {
+    pub(super) rank: usize,
+    pub(super) count: usize,
+    /// Its number among those of its machine, and how many these are.
+    pub(super) local: (usize, usize),
+    pub(super) link: Mpi,
+}
+
+/// The link that MPI makes.
+#[derive(Debug)]
+pub(super) struct Mpi;
+
+/// What is swapped goes in pieces that Open MPI sends over TCP without asking first. Of a larger message the other side
+/// has to agree to the rest, and its word for that waits behind all that it sends itself: both directions would take
+/// turns.
+const PIECE: usize = 60 << 10;
+/// Pieces under way in each direction: as much as a link of 10 Gbit/s and a few milliseconds holds.
+const IN_FLIGHT: usize = 64;
+
+/// One call at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the first of some requests away, as far as they are done.
+fn drop_done<'a, D: ?Sized, S: Scope<'a>>(requests: &mut VecDeque<Request<'a, D, S>>) {
+    while let Some(first) = requests.pop_front() {
+        if let Err(first) = first.test() {
+            requests.push_front(first);
+            break;
+        }
+    }
+}
+
+/// Starts MPI.
+pub(super) fn start() -> Result<Started> {
+    let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
+        return Err(Error::Failed("MPI has been started already".into()));
+    };
+    if threading < Threading::Serialized {
+        return Err(Error::Failed(
+            "this MPI allows calls from one thread only: use one that allows several".into(),
+        ));
+    }
+    let world = universe.world();
+    let (rank, count) = (world.rank() as usize, world.size() as usize);
+    let machine = world.split_shared(world.rank());
+    let local = (machine.rank() as usize, machine.size() as usize);
+    drop(machine);
+    // Ended by `finish` where all workers come to their end; a process that fails before must not wait for the others.
+    std::mem::forget(universe);
+    Ok(Started { rank, count, local, link: Mpi })
+}
+
+/// Ends MPI, which waits for all workers.
+pub(super) fn finish() {
+    let _turn = turn();
+    // SAFETY: it was started, and nothing is called after it.
+    unsafe { mpi::ffi::MPI_Finalize() };
+}
+
+impl Link for Mpi {
+    fn swap(&self, peer: usize, out: &[u8], into: &mut [u8], wait: &mut Wait) -> Result<()> {
+        let world = SimpleCommunicator::world();
+        let peer = world.process_at_rank(peer as i32);
+        let (mut outs, mut intos) = (out.chunks(PIECE), into.chunks_mut(PIECE));
+        scope(|scope| {
+            let (mut receives, mut sends) = (VecDeque::new(), VecDeque::new());
+            loop {
+                {
+                    let _turn = turn();
+                    drop_done(&mut receives);
+                    drop_done(&mut sends);
+                    while receives.len() < IN_FLIGHT
+                        && let Some(into) = intos.next()
+                    {
+                        receives.push_back(peer.immediate_receive_into(scope, into));
+                    }
+                    while sends.len() < IN_FLIGHT
+                        && let Some(out) = outs.next()
+                    {
+                        sends.push_back(peer.immediate_send(scope, out));
+                    }
+                }
+                if receives.is_empty() && sends.is_empty() {
+                    break;
+                }
+                wait.again();
+            }
+        });
+        wait.done();
+        Ok(())
+    }
+
+    fn send(&self, peer: usize, message: &[u8], wait: &mut Wait) -> Result<()> {
+        let world = SimpleCommunicator::world();
+        let peer = world.process_at_rank(peer as i32);
+        scope(|scope| {
+            let mut sends = Some({
+                let _turn = turn();
+                peer.immediate_send(scope, message)
+            });
+            loop {
+                {
+                    let _turn = turn();
+                    sends = sends.and_then(|request| request.test().err());
+                }
+                if sends.is_none() {
+                    break;
+                }
+                wait.again();
+            }
+        });
+        wait.done();
+        Ok(())
+    }
+
+    fn receive(&self, peer: usize, wait: &mut Wait) -> Result<Vec<u8>> {
+        loop {
+            if let Some(message) = self.poll(peer)? {
+                wait.done();
+                return Ok(message);
+            }
+            wait.again();
+        }
+    }
+
+    fn poll(&self, peer: usize) -> Result<Option<Vec<u8>>> {
+        let world = SimpleCommunicator::world();
+        let peer = world.process_at_rank(peer as i32);
+        let _turn = turn();
+        let Some((message, status)) = peer.immediate_matched_probe() else { return Ok(None) };
+        let mut bytes = vec![0; status.count(u8::equivalent_datatype()) as usize];
+        message.matched_receive_into(&mut bytes[..]);
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,259 @@
+//! A worker that dies or hangs is noticed by the others, which cannot go on without it.
+//!
+//! Each worker holds the operating system's lock on a file of its own in a folder that all share. The lock ends with
+//! the process, however it ends: worker 0 looks at the locks of all others, these at that of worker 0. What a worker
+//! does stands in the first line of its file, so that of many that wait for each other the one is found that does not.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Workers, host};
+use crate::error::{Error, Result};
+use crate::files::HiddenFolder;
+use crate::terminal::{unmute, warn_error};
+
+/// What the hidden name begins with of the folder that workers share while they work.
+pub const SHARED: &str = ".workers-";
+
+/// How often locks are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long another may take to see what is there, as on a network drive.
+const APPEARS: Duration = Duration::from_secs(10);
+/// How long the others wait for the words of the one that speaks, and for `mpirun` to end them.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a worker does: the first line of its file.
+const WORKS: &str = "works\n";
+const WAITS: &str = "waits\n";
+const LEFT: &str = "left.\n";
+
+/// One worker's file, and its watch over the others.
+#[derive(Debug)]
+pub struct Presence {
+    view: View,
+    file: File,
+    /// How long another may take for a step.
+    limit: Duration,
+    is_waiting: bool,
+    has_left: Arc<AtomicBool>,
+    /// Removed when worker 0 is done.
+    _shared: Option<HiddenFolder>,
+}
+
+/// What a worker sees of the others.
+#[derive(Debug, Clone)]
+struct View {
+    folder: PathBuf,
+    rank: usize,
+    count: usize,
+    remedy: String,
+}
+
+impl Presence {
+    /// Shows this worker to the others in a hidden folder beside `place`, and watches them from here on. A step may take
+    /// `limit`. Worker 0 says beside which place, and by its `remedy` how to go on after the end of one.
+    ///
+    /// # Errors
+    /// On all of them, if one cannot write there or does not see the same folder.
+    pub fn begin(workers: &Workers, place: &Path, limit: Duration, remedy: String) -> Result<Self> {
+        let made = match workers.is_first() {
+            true => {
+                remove_left_behind(place);
+                let hidden = HiddenFolder::beside(place, SHARED, "--run DIR");
+                hidden.and_then(|hidden| Ok((Some(whole(hidden.path())?), Some(hidden))))
+            }
+            false => Ok((None, None)),
+        };
+        let (folder, shared) = workers.agree(made)?;
+        let of_first = workers.from_first((folder, host(), remedy))?;
+        let (Some(folder), first_host, remedy) = of_first else {
+            return Err(Error::Failed("no shared folder".into()));
+        };
+        let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
+        let file = workers.agree(view.appear(&first_host))?;
+        workers.agree(if workers.is_first() { view.check_all() } else { Ok(()) })?;
+
+        let has_left = Arc::new(AtomicBool::new(false));
+        let (watching, stop) = (view.clone(), has_left.clone());
+        let thread = thread::Builder::new().name("workers".into()).spawn(move || watching.watch(&stop));
+        thread.map_err(|error| Error::Failed(format!("no thread to watch the workers: {error}")))?;
+        Ok(Self { view, file, limit, is_waiting: false, has_left, _shared: shared })
+    }
+
+    /// This worker has waited for another for so long.
+    pub(super) fn waits(&mut self, passed: Duration) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            self.write(WAITS);
+        }
+        if passed > self.limit {
+            self.view.end_hanging(passed);
+        }
+    }
+
+    /// What this worker waited for is there.
+    pub(super) fn works(&mut self) {
+        self.is_waiting = false;
+        self.write(WORKS);
+    }
+
+    /// This worker has come to its end, and said what there is to say.
+    pub(super) fn leave(mut self) {
+        self.has_left.store(true, Ordering::Relaxed);
+        self.write(LEFT);
+    }
+
+    fn write(&mut self, state: &str) {
+        // Who cannot write it is taken for one that works.
+        let _ = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(state.as_bytes()));
+    }
+}
+
+impl View {
+    fn file(&self, rank: usize) -> PathBuf {
+        self.folder.join(rank.to_string())
+    }
+
+    /// Makes this worker's file, locked.
+    fn appear(&self, first_host: &str) -> Result<File> {
+        let begun = Instant::now();
+        while !self.folder.is_dir() {
+            if begun.elapsed() > APPEARS {
+                let folder = self.folder.parent().unwrap_or(&self.folder).display();
+                return Err(Error::Input(format!(
+                    "does not see what worker 0 on {first_host} writes into `{folder}`: name a folder that all machines \
+                     share with --run DIR"
+                )));
+            }
+            thread::sleep(LOOK);
+        }
+        let path = self.file(self.rank);
+        let io = |error| Error::io("write", &path, error);
+        let mut file = File::create(&path).map_err(io)?;
+        file.try_lock().map_err(|error| {
+            let folder = self.folder.parent().unwrap_or(&self.folder).display();
+            Error::Input(format!(
+                "the disk of `{folder}` offers no file locks ({error}): choose one on another with --run DIR"
+            ))
+        })?;
+        file.write_all(format!("{WORKS}{}\n{}\n", host(), std::process::id()).as_bytes()).map_err(io)?;
+        Ok(file)
+    }
+
+    /// Waits until every worker's file is there.
+    fn check_all(&self) -> Result<()> {
+        let begun = Instant::now();
+        for rank in 0..self.count {
+            while self.said(rank).is_none() {
+                if begun.elapsed() > APPEARS {
+                    let folder = self.folder.parent().unwrap_or(&self.folder).display();
+                    return Err(Error::Input(format!(
+                        "worker {rank} writes into another folder of the name `{folder}`: name one that all machines \
+                         share with --run DIR"
+                    )));
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a worker's file says: what it does, its host, its process.
+    fn said(&self, rank: usize) -> Option<[String; 3]> {
+        let text = fs::read_to_string(self.file(rank)).ok()?;
+        let mut lines = text.lines().map(str::to_string);
+        Some([lines.next()?, lines.next()?, lines.next()?])
+    }
+
+    /// A worker as messages name it.
+    fn name(&self, rank: usize) -> String {
+        match self.said(rank) {
+            Some([_, host, process]) => format!("worker {rank} on {host} (process {process})"),
+            None => format!("worker {rank}"),
+        }
+    }
+
+    /// Looks at the locks of the others until this worker leaves.
+    fn watch(&self, has_left: &AtomicBool) {
+        let others = if self.rank == 0 { 1..self.count } else { 0..1 };
+        loop {
+            for rank in others.clone() {
+                let is_gone = File::open(self.file(rank)).is_ok_and(|file| file.try_lock_shared().is_ok());
+                if has_left.load(Ordering::Relaxed) {
+                    return;
+                }
+                if is_gone {
+                    let has_spoken = self.said(rank).is_some_and(|[state, ..]| state == LEFT.trim_end());
+                    // Worker 0 speaks, or where that is the dead one, worker 1.
+                    if !has_spoken && self.rank == usize::from(rank == 0) {
+                        self.speak(&format!("{} has died", self.name(rank)));
+                    }
+                    thread::sleep(GRACE);
+                    if has_left.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    end();
+                }
+            }
+            thread::sleep(LOOK.max(Duration::from_millis(others.len() as u64)));
+        }
+    }
+
+    /// Ends this worker, which has waited for longer than it should.
+    fn end_hanging(&self, passed: Duration) {
+        let works = |rank: usize| self.said(rank).is_some_and(|[state, ..]| state == WORKS.trim_end());
+        // Of those that wait the first speaks, and may have left since.
+        if (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
+            let hangs = (0..self.count).filter(|&rank| works(rank)).map(|rank| self.name(rank));
+            let hangs = hangs.collect::<Vec<_>>();
+            let seconds = passed.as_secs();
+            self.speak(&match hangs.as_slice() {
+                [] => format!("the workers have waited for each other for {seconds} s: is the network between them down?"),
+                [one] => format!("{one} has not answered for {seconds} s (training.worker_timeout)"),
+                many => format!("{} have not answered for {seconds} s (training.worker_timeout)", many.join(", ")),
+            });
+        }
+        thread::sleep(GRACE);
+        end();
+    }
+
+    /// Says what ends all, and ends this worker.
+    fn speak(&self, problem: &str) {
+        // Nobody need say that this one has died.
+        let _ = File::options()
+            .write(true)
+            .open(self.file(self.rank))
+            .and_then(|mut file| file.write_all(LEFT.as_bytes()));
+        unmute();
+        warn_error(&format!("{problem}, so all end: {}", self.remedy));
+        end();
+    }
+}
+
+/// Ends this process at once: other threads are at work, and MPI would wait for a worker that does not come.
+fn end() {
+    signal_hook::low_level::exit(1);
+}
+
+fn whole(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| Error::io("find", path, error))
+}
+
+/// Removes the shared folders that killed workers left beside `place`.
+fn remove_left_behind(place: &Path) {
+    let parent = place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARED)) {
+        // Worker 0 locks its file a moment after it made the folder.
+        if let Ok(first) = File::open(entry.path().join("0"))
+            && first.metadata().is_ok_and(|data| data.len() > 0)
+            && first.try_lock_shared().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

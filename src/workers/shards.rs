@@ -1,0 +1,66 @@
+//! The shards of a step: equal parts of its sequences, each computed by itself with one shape whoever computes it.
+
+use std::ops::Range;
+
+use super::Workers;
+use crate::config::TrainingConfig;
+use crate::error::{Error, Result};
+
+/// The shards of each step, and those that this worker computes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shards {
+    /// How many there are: a power of two.
+    pub count: usize,
+    /// Those of this worker.
+    pub own: Range<usize>,
+}
+
+impl Shards {
+    /// All of a step's sequences at once.
+    pub fn one() -> Self {
+        Self { count: 1, own: 0..1 }
+    }
+
+    /// Those of a run of `config`, in equal parts to all workers.
+    ///
+    /// # Errors
+    /// [`Error::Key`] where there are not as many for each.
+    pub fn new(config: &TrainingConfig, workers: &Workers) -> Result<Self> {
+        let (count, among) = (config.shards.unwrap_or(1), workers.count());
+        if !count.is_multiple_of(among) {
+            let problem = match config.shards {
+                Some(_) => {
+                    format!("cannot be shared by {among} workers: start 1, 2, 4 or so on, up to {count}")
+                }
+                None => format!(
+                    "is what a run without the key was made with, and cannot be shared by {among} workers: start it \
+                     without mpirun"
+                ),
+            };
+            return Err(Error::key("training.shards", count, problem));
+        }
+        let each = count / among;
+        Ok(Self { count, own: workers.rank() * each..(workers.rank() + 1) * each })
+    }
+
+    /// The rows of a shard in a batch of `rows`, of which a full one has `full`. The last shards of a smaller batch may
+    /// have none.
+    pub fn rows(&self, shard: usize, rows: usize, full: usize) -> Range<usize> {
+        let each = full / self.count;
+        (shard * each).min(rows)..if shard + 1 == self.count { rows } else { ((shard + 1) * each).min(rows) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_share_the_rows_of_any_batch() {
+        let shards = Shards { count: 4, own: 0..4 };
+        let rows = |rows| (0..4).map(|shard| shards.rows(shard, rows, 8)).collect::<Vec<_>>();
+        assert_eq!(rows(8), [0..2, 2..4, 4..6, 6..8]);
+        assert_eq!(rows(3), [0..2, 2..3, 3..3, 3..3]);
+        assert_eq!(Shards::one().rows(0, 7, 32), 0..7);
+    }
+}

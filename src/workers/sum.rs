@@ -1,0 +1,145 @@
+//! Sums over all workers along one tree: recursive halving, then doubling (Thakur, Rabenseifner and Gropp, 2005,
+//! "Optimization of collective communication operations in MPICH", section 4.5).
+//!
+//! In the first round workers 0 and 1, 2 and 3 and so on add up one half of the elements each, in the next one pairs of
+//! these pairs a quarter, until each worker holds its part of the whole sum; then the parts travel back. Each element
+//! is so added along one binary tree over the numbers of the workers, and 2 (N - 1) / N of all data leave each of N
+//! workers. A library's own all-reduce may order sums as it likes. In a pair one adds `a + b` and the other `b + a`,
+//! which are the same bits.
+
+use std::ops::{Add, Range};
+
+use rayon::prelude::*;
+
+use super::link::{Link, Wait};
+use crate::error::Result;
+
+/// What can be added up over workers.
+pub trait Element: bytemuck::Pod + Add<Output = Self> + Send + Sync {}
+
+impl Element for f32 {}
+impl Element for f64 {}
+
+/// Elements that one thread adds at a time.
+const PIECE: usize = 1 << 15;
+
+/// Adds up the `values` of all workers, whose `count` is a power of two.
+pub(super) fn over_workers<T: Element>(
+    link: &dyn Link,
+    (rank, count): (usize, usize),
+    values: &mut [T],
+    scratch: &mut Vec<T>,
+    wait: &mut Wait,
+) -> Result<()> {
+    scratch.resize(values.len().div_ceil(2).max(scratch.len()), bytemuck::Zeroable::zeroed());
+    let mut part = 0..values.len();
+    let mut outer: Vec<Range<usize>> = Vec::new();
+    let rounds = (0..count.ilog2()).map(|round| rank ^ 1 << round);
+    for peer in rounds.clone() {
+        let (low, high) = halves(&part);
+        let (own, others) = if rank < peer { (low, high) } else { (high, low) };
+        let received = &mut scratch[..own.len()];
+        link.swap(peer, bytemuck::cast_slice(&values[others]), bytemuck::cast_slice_mut(received), wait)?;
+        add(&mut values[own.clone()], received);
+        outer.push(std::mem::replace(&mut part, own));
+    }
+    for (peer, whole) in rounds.rev().zip(outer.into_iter().rev()) {
+        let (before, after) = values[whole.clone()].split_at_mut(halves(&whole).0.len());
+        let (own, others) = if rank < peer { (before, after) } else { (after, before) };
+        link.swap(peer, bytemuck::cast_slice(own), bytemuck::cast_slice_mut(others), wait)?;
+    }
+    Ok(())
+}
+
+fn halves(part: &Range<usize>) -> (Range<usize>, Range<usize>) {
+    let middle = part.start + part.len() / 2;
+    (part.start..middle, middle..part.end)
+}
+
+fn add<T: Element>(values: &mut [T], others: &[T]) {
+    values.par_chunks_mut(PIECE).zip(others.par_chunks(PIECE)).for_each(|(values, others)| {
+        values.iter_mut().zip(others).for_each(|(value, &other)| *value = *value + other);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::ops::sum_in_order;
+    use crate::testing::random;
+
+    /// A channel to each worker, which are threads, and one from it.
+    #[derive(Debug)]
+    struct Channels {
+        to: Vec<Mutex<Sender<Vec<u8>>>>,
+        from: Vec<Mutex<Receiver<Vec<u8>>>>,
+    }
+
+    impl Link for Channels {
+        fn swap(&self, peer: usize, out: &[u8], into: &mut [u8], wait: &mut Wait) -> Result<()> {
+            self.send(peer, out, wait)?;
+            into.copy_from_slice(&self.receive(peer, wait)?);
+            Ok(())
+        }
+
+        fn send(&self, peer: usize, message: &[u8], _: &mut Wait) -> Result<()> {
+            self.to[peer].lock().unwrap().send(message.to_vec()).unwrap();
+            Ok(())
+        }
+
+        fn receive(&self, peer: usize, _: &mut Wait) -> Result<Vec<u8>> {
+            Ok(self.from[peer].lock().unwrap().recv().unwrap())
+        }
+
+        fn poll(&self, _: usize) -> Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+    }
+
+    fn links(count: usize) -> Vec<Channels> {
+        let mut links: Vec<_> = (0..count).map(|_| Channels { to: Vec::new(), from: Vec::new() }).collect();
+        for first in 0..count {
+            for second in 0..count {
+                let (sender, receiver) = channel();
+                links[first].to.push(Mutex::new(sender));
+                links[second].from.push(Mutex::new(receiver));
+            }
+        }
+        links
+    }
+
+    #[test]
+    fn sums_have_the_same_bits_on_any_number_of_workers() {
+        const SHARDS: usize = 16;
+        for length in [0, 1, 3, 64, 100_001] {
+            let shard = |shard: usize| random(shard as u64 + 1, length);
+            let add_up = |shards: Range<usize>| {
+                let sum = sum_in_order(shards.map(|number| Some(shard(number))), |mut a: Vec<f32>, b| {
+                    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+                    a
+                });
+                sum.unwrap()
+            };
+            let alone = add_up(0..SHARDS);
+            for count in [2, 4, 8, 16] {
+                std::thread::scope(|scope| {
+                    let threads = links(count).into_iter().enumerate().map(|(rank, link)| {
+                        scope.spawn(move || {
+                            let each = SHARDS / count;
+                            let mut sum = add_up(rank * each..(rank + 1) * each);
+                            let wait = &mut Wait::new(Arc::default());
+                            over_workers(&link, (rank, count), &mut sum, &mut Vec::new(), wait).unwrap();
+                            sum
+                        })
+                    });
+                    for thread in threads.collect::<Vec<_>>() {
+                        assert_eq!(thread.join().unwrap(), alone, "{count} workers");
+                    }
+                });
+            }
+        }
+    }
+}
