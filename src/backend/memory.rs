@@ -13,6 +13,9 @@ use crate::model::Sizes;
 use crate::ops::{Kernels, Precision};
 use crate::terminal::{Bytes, counted, thousands};
 
+/// Shards that a worker computes at once at most: each holds its activations and its gradients.
+pub const MOST_SHARDS_AT_ONCE: usize = 8;
+
 /// Ten numbers in single precision: weight, gradient, two moments, and in a checkpoint weight and
 /// moments twice, as tensors and as a file.
 const BYTES_A_PARAMETER: f64 = 40.0;
@@ -31,7 +34,7 @@ pub struct MemoryEstimate {
 impl MemoryEstimate {
     /// Estimates what training on `dataset` takes.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows(&config.training, dataset).div_ceil(config.training.shards.unwrap_or(1));
+        let rows = rows_at_once(&config.training, rows(&config.training, dataset));
         Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
@@ -41,7 +44,7 @@ impl MemoryEstimate {
         let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
         let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
-        let rows = rows.div_ceil(config.training.shards.unwrap_or(1));
+        let rows = rows_at_once(&config.training, rows);
         let drawn = data.source == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }
@@ -117,6 +120,13 @@ impl MemoryEstimate {
         }
         self.check_tensors(config, sizes, device)
     }
+}
+
+/// Rows that are computed at once where a batch has `rows`: those of a shard, or of as many shards as there can be at once.
+fn rows_at_once(training: &TrainingConfig, rows: usize) -> usize {
+    let shards = training.shards.unwrap_or(1);
+    let threads = training.threads.unwrap_or_else(rayon::current_num_threads);
+    rows.div_ceil(shards) * threads.clamp(1, shards.min(MOST_SHARDS_AT_ONCE))
 }
 
 /// Samples of the largest batch: a full one, where there are so many in all. Batches of windows are full even

@@ -147,9 +147,15 @@ fn milliseconds(seconds: f64) -> String {
 }
 
 fn print_parts(parts: &StepParts, sequences: usize) {
-    for (cut, &seconds) in &parts.shard {
+    for (cut, groups) in &parts.shards {
         let rows = counted(sequences / cut, "sequence");
-        say(&format!("  shard     {} ms: gradients of {rows}, one of {cut}", milliseconds(seconds)));
+        for (at_once, &seconds) in groups {
+            let several = if *at_once == 1 { String::new() } else { format!(", {at_once} at once") };
+            say(&format!(
+                "  shard     {} ms: gradients of {rows}, one of {cut}{several}",
+                milliseconds(seconds)
+            ));
+        }
     }
     say(&format!("  addition  {} ms: gradients of two shards", milliseconds(parts.addition)));
     let numbers = thousands((parts.bytes / size_of::<f32>()) as f64);

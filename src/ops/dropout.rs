@@ -21,12 +21,20 @@ pub fn dropout<B: Backend, const D: usize>(layer: &Dropout, input: Tensor<B, D>)
 thread_local! {
     /// The seed of the next mask that is drawn twice.
     static SEED: Cell<u64> = const { Cell::new(0) };
+    /// Whether every mask is drawn from it, and none by the backend's generator.
+    static IS_THREADS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Seeds all that is drawn on a device by this thread: by the backend's generator, and for masks that are drawn twice.
 pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
-    SEED.set(seed);
+    (SEED.set(seed), IS_THREADS_OWN.set(false));
     B::seed(device, seed);
+}
+
+/// Seeds what this thread draws beside others that draw for themselves: CPU backends have one generator for all. Only
+/// where [`is_on_host`](super::is_on_host).
+pub fn seed_this_thread(seed: u64) {
+    (SEED.set(seed), IS_THREADS_OWN.set(true));
 }
 
 /// A seed for a mask that is drawn once more for the gradient, which the backend's generator could not do. No two
@@ -55,6 +63,9 @@ pub(super) fn composed<B: Backend, const D: usize>(input: Tensor<B, D>, probabil
 /// mask; none where nothing is dropped.
 pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<kernel::Dropout> {
     (probability > 0.0 && B::ad_enabled(device)).then(|| {
+        if IS_THREADS_OWN.get() {
+            return kernel::Dropout { probability: probability as f32, seed: next_seed() };
+        }
         let parts = Tensor::<B, 1, Int>::random([4], Distribution::Uniform(0.0, 65_536.0), device);
         let seed = parts.into_data().iter::<i64>().fold(0, |seed, part| seed << 16 | part as u64);
         kernel::Dropout { probability: probability as f32, seed }

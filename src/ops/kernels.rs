@@ -5,6 +5,8 @@ use std::{cell::Cell, thread::LocalKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Backend, HostAccess};
+
 /// How the heavy operations are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -21,8 +23,13 @@ thread_local! {
 }
 
 /// What the calling thread's operations are computed by.
-pub(super) fn kernels() -> Kernels {
+pub fn kernels() -> Kernels {
     KERNELS.get()
+}
+
+/// Whether the kernels compute this thread's operations, which then share nothing with those of other threads.
+pub fn is_on_host<B: Backend>() -> bool {
+    B::Host::IS_READ && kernels() == Kernels::Fused
 }
 
 impl Kernels {

@@ -39,13 +39,13 @@ pub use attention::{AttentionOptions, Projections, ScorePosition, attention, rot
 pub(crate) use attention::{repeat_heads, split_heads};
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
 pub(crate) use dropout::next_seed;
-pub use dropout::{dropout, seed};
+pub use dropout::{dropout, seed, seed_this_thread};
 pub use embedding::embedding;
 pub use feed_forward::feed_forward;
 pub use gradients::{append, from_numbers, sum, sum_in_order};
 pub use head_norm::normalise_heads;
 pub use host::{Floats, HostAccess};
-pub use kernels::Kernels;
+pub use kernels::{Kernels, is_on_host, kernels};
 pub use linear::{linear, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{Norm, NormKind};

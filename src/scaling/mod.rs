@@ -1,9 +1,9 @@
 //! What a step takes with more workers, predicted from its parts.
 //!
-//! A worker computes its shards one after another and adds them up, exchanges the sum with the others, and updates its
+//! A worker computes its shards, as many at once as divide its threads, and adds them up, exchanges the sum with the others, and updates its
 //! weights:
 //!
-//! `T(N) = k shard + (k - 1) addition + copies + exchange(N) + update`, with `k` shards a worker.
+//! `T(N) = k / a shards(a) + (k - 1) addition + copies + exchange(N) + update`, with `k` shards a worker, `a` at once.
 //!
 //! The exchange is recursive halving and doubling (see `workers`): in each of log2 N rounds a worker swaps a half, a
 //! quarter and so on with another one and adds what it gets, and in as many rounds the sums travel back:
@@ -83,7 +83,7 @@ pub fn predict(
         let exchange = exchange(parts, link, workers);
         let around = if workers == 1 { 0.0 } else { parts.copies + exchange };
         let cut = shards.unwrap_or(workers);
-        let is_shared = parts.shard.contains_key(&cut) && cut.is_multiple_of(workers);
+        let is_shared = parts.shards.contains_key(&cut) && cut.is_multiple_of(workers);
         let shared = is_shared.then(|| {
             let seconds = computed(parts, cut, cut / workers) + around;
             ScaledStep { seconds, efficiency: alone / (workers as f64 * seconds) }
@@ -96,7 +96,9 @@ pub fn predict(
 
 /// Seconds of a worker's own work on `own` of as many shards as `cut`, and of its update.
 fn computed(parts: &StepParts, cut: usize, own: usize) -> f64 {
-    own as f64 * parts.shard[&cut] + (own - 1) as f64 * parts.addition + parts.update
+    let at_once = parts.shards[&cut].iter().rev().find(|(at_once, _)| own.is_multiple_of(**at_once));
+    let (at_once, seconds) = at_once.expect("a single shard is timed");
+    (own / at_once) as f64 * seconds + (own - 1) as f64 * parts.addition + parts.update
 }
 
 /// Seconds of the exchange between `workers`.
@@ -113,13 +115,15 @@ fn travelled(parts: &StepParts, workers: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::training::TimedExchange;
 
     fn parts(shard: &[(usize, f64)], addition: f64, copies: f64) -> StepParts {
-        let shard = shard.iter().copied().collect();
+        let shards = shard.iter().map(|&(cut, seconds)| (cut, BTreeMap::from([(1, seconds)])));
         StepParts {
-            shard,
+            shards: shards.collect(),
             addition,
             copies,
             row_addition: addition / 2.0,
@@ -151,6 +155,15 @@ mod tests {
         assert_eq!(scaled[1].growing.seconds, 2.625 + 0.0625 + 0.78125);
         assert_eq!(scaled[2].exchange, 6.0 * 0.125 + 7.0 / 8.0 * (1.0 + 0.0625));
         assert_eq!(scaled[2].shared, None, "there are four shards");
+    }
+
+    #[test]
+    fn shards_that_are_computed_at_once_take_their_time_together() {
+        let shards = BTreeMap::from([(8, BTreeMap::from([(1, 1.0), (2, 1.25)]))]);
+        let parts = StepParts { shards, ..parts(&[], 0.0, 0.0) };
+        let scaled = predict(&parts, Some(8), PERFECT, [2, 4, 8]);
+        let seconds = scaled.iter().map(|scaled| scaled.shared.unwrap().seconds).collect::<Vec<_>>();
+        assert_eq!(seconds, [4.0 * 1.25 + 0.25, 2.0 * 1.25 + 0.25, 1.25 + 0.25, 1.0 + 0.25]);
     }
 
     #[test]

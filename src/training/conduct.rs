@@ -5,7 +5,8 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
-use burn::module::AutodiffModule;
+use burn::module::{AutodiffModule, Module};
+use burn::train::TrainStep;
 
 use super::checkpoint;
 use super::gradients::{self, Learned, Notes, SIGNALS};
@@ -21,6 +22,7 @@ use crate::files::write_atomically;
 use crate::kernels::allocator;
 use crate::ops::{self, sum_in_order};
 use crate::weights::{file::WeightsFile, native};
+use crate::workers::Shards;
 
 /// Steps whose losses stay on the device at most, however rarely somebody asks for them.
 const MOST_UNREAD: usize = 256;
@@ -147,18 +149,29 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (is_measured, tokens, step) = (first.measured, first.tokens, first.step);
         let mut notes =
             Notes { signals: [0.0; 3], is_late: self.is_late(), shows_loss: self.progress.wants_a_loss() };
-        let Self { learner, config, device, control, .. } = self;
-        let mut shards = shards.into_iter().map(|shard| {
+        let Self { learner, config, device, control, lanes, shards: Shards { count, .. }, .. } = self;
+        let draws_by_thread = *count > 1 && ops::is_on_host::<B>();
+        let seed = |shard: &StepBatches<B>| {
             // Dropout is a pure function of (seed, step, shard).
-            ops::seed::<B>(device, noise_seed(config.run.seed, shard.step, shard.shard));
-            (!shard.batches.is_empty()).then(|| learner.train_step(shard))
-        });
+            let seed = noise_seed(config.run.seed, shard.step, shard.shard);
+            if draws_by_thread { ops::seed_this_thread(seed) } else { ops::seed::<B>(device, seed) }
+        };
         let model = learner.model();
+        let learn = |group: Vec<StepBatches<B>>| -> Vec<Learned<B>> {
+            let group = group.into_iter().filter(|shard| !shard.batches.is_empty());
+            if lanes.count() == 1 {
+                return group.map(|shard| (seed(&shard), learner.train_step(shard)).1).collect();
+            }
+            // Autodiff computes one gradient at a time of models that share their parameters.
+            let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
+            lanes.map(group, |(model, shard)| (seed(&shard), model.step(shard)).1)
+        };
         // As many at once as the memory holds beside the model: the sum is the same.
         let together = gradients::together(&model);
+        let mut shards = shards.into_iter();
         let sums = std::iter::from_fn(|| {
             let group = shards.by_ref().take(together).collect::<Vec<_>>();
-            (!group.is_empty()).then(|| gradients::sum(&model, group.into_iter().flatten()))
+            (!group.is_empty()).then(|| gradients::sum(&model, learn(group)))
         });
         let learned =
             sum_in_order(sums, |left, right| gradients::sum(&model, [left, right]).expect("there are two"));

@@ -10,6 +10,7 @@
 //! | `control` | how it is watched and stopped |
 //! | `run`, `conduct`, `records` | the run under way: what it consists of, its loop and end, what it writes down |
 //! | `step`, `loader` | one step, and the batches that it learns from |
+//! | `side_by_side` | several shards of a step at once, each on its part of the threads |
 //! | `gradients` | what the shards of a step have learned, added up over all workers |
 //! | `optimizer`, `schedule` | what moves the weights, and how far |
 //! | `stopping` | when it stops |
@@ -39,6 +40,7 @@ mod run;
 mod run_folder;
 mod schedule;
 mod short_training;
+mod side_by_side;
 mod start;
 mod step;
 mod stopping;

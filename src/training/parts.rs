@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use burn::{optim::Optimizer as _, prelude::Backend, train::TrainStep};
+use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::TrainStep};
 use serde::{Deserialize, Serialize};
 
-use super::gradients::{self, Exchange, Notes};
+use super::gradients::{self, Exchange, Notes, together};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
+use super::side_by_side::Lanes;
 use super::start::{first_weights, sizes_of, trainee_of};
+use super::step::Trainee;
 use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
@@ -23,8 +25,8 @@ use crate::workers::{Shards, Workers};
 /// Seconds of the parts of a step, and what goes between workers in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepParts {
-    /// The gradients of one shard, by how many shards a step is cut into.
-    pub shard: BTreeMap<usize, f64>,
+    /// The gradients of some shards, by how many shards a step is cut into and how many of them are computed at once.
+    pub shards: BTreeMap<usize, BTreeMap<usize, f64>>,
     /// The sum of the gradients of two shards.
     pub addition: f64,
     /// Gradients into the row of numbers that workers add up, and out of it.
@@ -92,15 +94,19 @@ pub fn time_parts(
                 let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
                 ops::seed::<B>(&device, config.run.seed);
                 allocator::keep_freed_memory();
-                let shards = cuts.iter().map(|&count| {
-                    let shards = Shards { count, own: 0..1 };
-                    let mut steps =
-                        train_steps::<B>(config, dataset, 0..usize::MAX, shards, &device).flatten();
-                    let mut shard = steps.next().expect("a run has a step");
-                    shard.measured = false;
-                    shard
-                });
-                let shards = shards.collect::<Vec<_>>();
+                let mut groups = Vec::new();
+                for &cut in cuts {
+                    for at_once in (0..).map(|power| 1 << power).take_while(|at_once| cut % at_once == 0) {
+                        let lanes = Lanes::new::<B>(at_once, together(&trainee))?;
+                        if lanes.count() == at_once {
+                            let shards = Shards { count: cut, own: 0..at_once };
+                            let mut steps = train_steps::<B>(config, dataset, 0..1, shards, &device);
+                            let mut shards = steps.next().expect("a run has a step");
+                            shards.iter_mut().for_each(|shard| shard.measured = false);
+                            groups.push((cut, lanes, shards));
+                        }
+                    }
+                }
                 let mut exchange = Exchange::default();
                 let mut clock = Clock::<B> { workers, device: &device, seconds: Vec::new() };
                 let (mut timed, mut rounds) = (Vec::new(), UNTIMED + 1);
@@ -109,16 +115,19 @@ pub fn time_parts(
                         break;
                     }
                     let begun = Instant::now();
-                    let mut learned = trainee.step(shards[0].clone());
-                    for shard in &shards {
-                        let other = clock.time(|| Ok(trainee.step(shard.clone())))?;
-                        learned = std::hint::black_box(other);
+                    let shard = &groups[0].2[0];
+                    let learned = trainee.step(shard.clone());
+                    for (_, lanes, shards) in &groups {
+                        let items = shards.iter().map(|shard| (trainee.clone().fork(&device), shard.clone()));
+                        let items = items.collect();
+                        let learn = |(model, shard): (Trainee<B>, _)| model.step(shard);
+                        std::hint::black_box(clock.time(|| Ok(lanes.map(items, learn)))?);
                     }
-                    let other = trainee.step(shards[0].clone());
+                    let other = trainee.step(shard.clone());
                     let learned = clock
                         .time(|| Ok(gradients::sum(&trainee, [learned, other]).expect("there are two")))?;
                     let alone = Workers::alone();
-                    let about = (false, shards[0].tokens, 0);
+                    let about = (false, shard.tokens, 0);
                     let (learned, _) = clock
                         .time(|| exchange.sum(&alone, &trainee, Some(learned), about, Notes::default()))?;
                     let other = exchange.buffer.clone();
@@ -141,7 +150,8 @@ pub fn time_parts(
                 }
                 let bytes = exchange.buffer.len() * size_of::<f32>();
                 let of_all = workers.to_first(timed)?;
-                let parts = workers.is_first().then(|| parts(cuts, bytes, &of_all));
+                let groups = groups.iter().map(|(cut, lanes, _)| (*cut, lanes.count())).collect::<Vec<_>>();
+                let parts = workers.is_first().then(|| parts(&groups, bytes, &of_all));
                 let parts = workers.from_first(parts)?;
                 parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))
             })
@@ -179,8 +189,9 @@ impl<B: Backend> Clock<'_, B> {
     }
 }
 
-/// What each worker has timed in each round: shards, then the other parts in their order.
-fn parts(cuts: &[usize], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
+/// What each worker has timed in each round: `groups` of shards, by the number of parts of their step and their own,
+/// then the other parts in their order.
+fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
     let of_round = |part: usize, among: fn(f64, f64) -> f64| {
         let rounds = 0..of_all[0].len();
         median(
@@ -190,11 +201,15 @@ fn parts(cuts: &[usize], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
     // The others wait for the slowest. A sum ends together for all, and began with the last that came to it.
     let (slowest, last) = (|part| of_round(part, f64::max), |part| of_round(part, f64::min));
     let [addition, copies, row_addition, exchange, tiny, update] =
-        std::array::from_fn(|part| cuts.len() + part);
+        std::array::from_fn(|part| groups.len() + part);
     let workers = of_all.len();
     let messages = 2.0 * workers.ilog2() as f64;
+    let mut shards = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for (part, &(cut, at_once)) in groups.iter().enumerate() {
+        shards.entry(cut).or_default().insert(at_once, slowest(part));
+    }
     StepParts {
-        shard: cuts.iter().enumerate().map(|(part, &cut)| (cut, slowest(part))).collect(),
+        shards,
         addition: slowest(addition),
         copies: slowest(copies),
         row_addition: slowest(row_addition),
@@ -224,8 +239,8 @@ mod tests {
         let round = |shard: f64, sum: f64| vec![shard, 2.0, 3.0, 6.0, sum, 32.0, 5.0];
         let first = vec![round(1.0, 4.0), round(9.0, 40.0), round(1.5, 4.5)];
         let second = vec![round(2.0, 5.0), round(1.0, 41.0), round(1.0, 3.5)];
-        let parts = parts(&[4], 100, &[first, second]);
-        assert_eq!(parts.shard, BTreeMap::from([(4, 2.0)]));
+        let parts = parts(&[(4, 1)], 100, &[first, second]);
+        assert_eq!(parts.shards, BTreeMap::from([(4, BTreeMap::from([(1, 2.0)]))]));
         assert_eq!((parts.addition, parts.copies, parts.row_addition, parts.update), (2.0, 3.0, 6.0, 5.0));
         assert_eq!(parts.exchange, Some(TimedExchange { workers: 2, seconds: 4.0, latency: 2.0 }));
     }

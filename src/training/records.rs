@@ -88,11 +88,12 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size / shards.count);
         let loader = Loader::new(valid, rows, self.config.run.seed, Order::InOrder);
         let model = self.learner.model().valid().model;
-        let tallies = shards.own.clone().map(|shard| {
+        let items = shards.own.clone().map(|shard| (model.clone(), shard)).collect();
+        let tallies = self.lanes.map(items, |(model, shard)| {
             let batches = loader.in_order().skip(shard).step_by(shards.count);
-            Some(Tally::of::<B::InnerBackend>(&model, batches, &self.device))
+            Tally::of::<B::InnerBackend>(&model, batches, &self.device)
         });
-        let mut tally = sum_in_order(tallies, Tally::plus).expect("every worker has a shard");
+        let mut tally = sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
         if self.control.workers.count() > 1 {
             let mut numbers = tally.numbers(self.dataset.valid.time());
             self.control.workers.sum(&mut numbers, &mut Vec::new())?;

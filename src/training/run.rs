@@ -8,11 +8,12 @@ use burn::train::{Learner, LearningComponentsMarker};
 
 use super::checkpoint::{self, Best, Checkpoint, State};
 use super::control::Control;
-use super::gradients::Exchange;
+use super::gradients::{Exchange, together};
 use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::run_folder::RunFolder;
 use super::schedule::{Schedule, Scheduler};
+use super::side_by_side::Lanes;
 use super::start::{trainee_of, warnings};
 use super::step::{StepOutput, Trainee};
 use super::stopping::Ended;
@@ -71,6 +72,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub progress: Progress,
     /// The parts of its steps, and those that this worker computes.
     pub shards: Shards,
+    /// What computes several of those at once.
+    pub lanes: Lanes,
     /// What adds up the gradients of all workers.
     pub exchange: Exchange,
     /// The signal that asks all workers to end; 0: none.
@@ -171,6 +174,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         let scheduler = Scheduler { schedule: Schedule::new(training, total), next: state.step };
         let floor = dataset.floor.map(|floor| floor.valid);
+        let lanes = workers.agree(Lanes::new::<B>(shards.own.len(), together(&trainee)))?;
         Ok(Self {
             config: config.clone(),
             control: control.clone(),
@@ -191,6 +195,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             writing: None,
             progress: Progress::new(control.progress, state.step, total, floor),
             shards,
+            lanes,
             exchange: Exchange::default(),
             signal: 0,
             is_late: false,

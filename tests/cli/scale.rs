@@ -31,7 +31,7 @@ fn a_step_of_more_workers_is_predicted_and_drawn() {
     assert_eq!(said["parts"]["exchange"], Value::Null, "one worker alone exchanges nothing");
     let seconds = |at: &Value| at["shared"]["seconds"].as_f64().unwrap();
     let [shard, copies, update] =
-        [&said["parts"]["shard"]["4"], &said["parts"]["copies"], &said["parts"]["update"]]
+        [&said["parts"]["shards"]["4"]["1"], &said["parts"]["copies"], &said["parts"]["update"]]
             .map(|part| part.as_f64().unwrap());
     let exchange = predicted[1]["exchange"].as_f64().unwrap();
     assert!((seconds(&predicted[1]) - (shard + copies + exchange + update)).abs() < 1e-12, "{said}");

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use super::{SMALL, assert_same_end, program, rows, summary, text};
 
 /// Eight shards of one sequence, twice a step.
-const SHARDS: [&str; 9] = [
+const SHARDS: [&str; 10] = [
+    "training.backend=\"ndarray\"",
     "training.shards=8",
     "training.accumulate=2",
     "training.max_gradient_norm=0.1",
@@ -47,6 +48,8 @@ fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     // Quiet: what it says itself is not what is tested.
     command.args(["-q", "--oversubscribe", "--bind-to", "none"]).current_dir(folder);
+    // Without one, the drivers of a GPU say an error of their own.
+    command.env("XDG_RUNTIME_DIR", folder);
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -324,7 +327,13 @@ fn shards_change_the_result_and_one_changes_nothing() {
     };
     let plain = run("plain", &[]);
     assert!(plain == run("one", &["training.shards=1"]));
-    assert!(plain != run("four", &["training.shards=4"]), "dropout is drawn for each shard");
+    let four = ["training.shards=4", "training.validate_every=4", "training.kernels=fused"];
+    let alone = run("alone", &[&four[..], &["training.threads=1"]].concat());
+    assert!(plain.1 != alone.1, "dropout is drawn for each shard");
+    // One after another, two at once, four at once, two of three threads.
+    for threads in ["training.threads=2", "training.threads=4", "training.threads=6"] {
+        assert!(alone == run(&threads[9..], &[&four[..], &[threads]].concat()), "{threads}");
+    }
     // A validation set that the batch does not divide, an epoch whose last batch is smaller than a shard's share.
     let uneven =
         ["data.train_samples=65", "data.valid_samples=21", "model.dropout=0", "training.accumulate=3"];
