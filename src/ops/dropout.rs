@@ -27,14 +27,16 @@ thread_local! {
 
 /// Seeds all that is drawn on a device by this thread: by the backend's generator, and for masks that are drawn twice.
 pub fn seed<B: Backend>(device: &B::Device, seed: u64) {
-    (SEED.set(seed), IS_THREADS_OWN.set(false));
+    SEED.set(seed);
+    IS_THREADS_OWN.set(false);
     B::seed(device, seed);
 }
 
 /// Seeds what this thread draws beside others that draw for themselves: CPU backends have one generator for all. Only
 /// where [`is_on_host`](super::is_on_host).
 pub fn seed_this_thread(seed: u64) {
-    (SEED.set(seed), IS_THREADS_OWN.set(true));
+    SEED.set(seed);
+    IS_THREADS_OWN.set(true);
 }
 
 /// A seed for a mask that is drawn once more for the gradient, which the backend's generator could not do. No two

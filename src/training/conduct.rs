@@ -154,7 +154,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let seed = |shard: &StepBatches<B>| {
             // Dropout is a pure function of (seed, step, shard).
             let seed = noise_seed(config.run.seed, shard.step, shard.shard);
-            if draws_by_thread { ops::seed_this_thread(seed) } else { ops::seed::<B>(device, seed) }
+            match draws_by_thread {
+                true => ops::seed_this_thread(seed),
+                false => ops::seed::<B>(device, seed),
+            }
         };
         let model = learner.model();
         let learn = |group: Vec<StepBatches<B>>| -> Vec<Learned<B>> {

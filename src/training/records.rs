@@ -93,7 +93,8 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let batches = loader.in_order().skip(shard).step_by(shards.count);
             Tally::of::<B::InnerBackend>(&model, batches, &self.device)
         });
-        let mut tally = sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
+        let mut tally =
+            sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
         if self.control.workers.count() > 1 {
             let mut numbers = tally.numbers(self.dataset.valid.time());
             self.control.workers.sum(&mut numbers, &mut Vec::new())?;

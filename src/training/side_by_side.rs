@@ -32,7 +32,9 @@ impl Lanes {
         let pool = |_| ThreadPoolBuilder::new().num_threads(threads / lanes).stack_size(STACK).build();
         let pools = (0..lanes).map(pool).collect::<std::result::Result<_, _>>();
         pools.map(Self).map_err(|error| {
-            Error::Failed(format!("no threads for the shards: {error}; ask for fewer with `training.threads`"))
+            Error::Failed(format!(
+                "no threads for the shards: {error}; ask for fewer with `training.threads`"
+            ))
         })
     }
 
