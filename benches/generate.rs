@@ -6,13 +6,15 @@
 use std::time::Instant;
 
 use burn_ndarray::NdArray;
+use causal_attention::backend::compute;
+use causal_attention::config::TrainingConfig;
 use causal_attention::data::Vocabulary;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
+use causal_attention::kernels::team;
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
 use causal_attention::terminal::say;
-use rayon::prelude::*;
 
 fn main() {
     let length = |name: &str, default| {
@@ -69,7 +71,8 @@ fn main() {
             times.push(start.elapsed().as_secs_f64());
             Ok(())
         };
-        write((&model, sizes), &vocabulary, &prompt, &options, &device, watch).expect("a prompt that fits");
+        let written = || write((&model, sizes), &vocabulary, &prompt, &options, &device, watch);
+        compute(&TrainingConfig::default(), written).expect("a prompt that fits");
         let seconds = start.elapsed().as_secs_f64();
         if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
             best = Some((seconds, times));
@@ -107,20 +110,19 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Bytes a second that all cores together read from memory: the median of seven sums over 512 MiB.
 fn bandwidth() -> f64 {
     let numbers = vec![1.0f32; 1 << 27];
-    let read = |_| {
+    let read = |piece: &[f32]| {
+        let mut sums = [0.0; 64];
+        for part in piece.chunks_exact(64) {
+            sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        }
+        sums.iter().sum::<f32>()
+    };
+    let read_all = |_| {
         let start = Instant::now();
-        let sum: f32 = numbers
-            .par_chunks(1 << 16)
-            .map(|piece| {
-                let mut sums = [0.0; 64];
-                for part in piece.chunks_exact(64) {
-                    sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-                }
-                sums.iter().sum::<f32>()
-            })
-            .sum();
-        assert!(sum > 0.0);
+        let sums = team::map(numbers.chunks(1 << 16).collect(), read);
+        assert!(sums.iter().sum::<f32>() > 0.0);
         size_of_val(&numbers[..]) as f64 / start.elapsed().as_secs_f64()
     };
-    median((0..7).map(read).collect())
+    let speeds = compute(&TrainingConfig::default(), || Ok((0..7).map(read_all).collect()));
+    median(speeds.expect("threads"))
 }

@@ -5,7 +5,7 @@ use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 use super::device::Device;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
-use crate::kernels::allocator;
+use crate::kernels::{allocator, team};
 use crate::ops::{self, Precision};
 use crate::terminal::warn;
 
@@ -22,7 +22,8 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
     let in_pool = || -> std::result::Result<_, ThreadPoolBuildError> {
         // Zero asks rayon for one a core.
         let threads = ThreadPoolBuilder::new().num_threads(config.threads.unwrap_or(0)).use_current_thread();
-        Ok(threads.build()?.install(|| config.kernels.run(|| config.precision.run(work))))
+        let work = || config.kernels.run(|| config.precision.run(work));
+        Ok(threads.build()?.install(|| team::with_threads(rayon::current_num_threads(), work)))
     };
     allocator::share_one_store();
     std::thread::scope(|scope| {

@@ -19,24 +19,26 @@
 //!
 //! Below them lie vector code for every instruction set from one body (`vector`, `math`), matrix products
 //! (`matmul`: by the `gemm` crate; `bf16`: of rounded factors) over views of slices ([`matrix`]), work in pieces
-//! (`parallel`) and buffers that are used again ([`pool`], [`allocator`]).
+//! (`parallel`, [`team`]) and buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
-//! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the current rayon pool
-//! decides how fast a kernel runs and never what it computes. Another processor may round differently: it
-//! may have another instruction set.
+//! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the threads of the current [team], or
+//! else of the current rayon pool, decide how fast a kernel runs and never what it computes. Another processor may
+//! round differently: it may have another instruction set.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`], whose views divide a slice between threads, in `matmul`, which hands
-//! their addresses to `gemm`, in `bf16`, which calls an instruction, and in [`allocator`], which calls one function of
-//! the system. Two runs of the
-//! tests look for what can go wrong there:
+//! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives on
+//! the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls an instruction, and in
+//! [`allocator`], which calls one function of the system. Two runs of the tests look for what can go wrong there:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
 //!   overflow checks. [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
 //! - `tests/valgrind.sh`, in ten minutes: no number is read beyond an allocation, or from memory that nobody
 //!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
 #![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate self as causal_attention_kernels;
 
 pub mod activation;
 pub mod allocator;
@@ -58,6 +60,7 @@ pub mod pool;
 #[cfg(test)]
 mod random;
 pub mod sums;
+pub mod team;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -3,7 +3,12 @@
 //! How work is cut follows from the shapes alone, never from the number of threads, and sums over pieces are
 //! taken in the order of the pieces: results carry the same bits on any number of threads.
 
+use std::sync::{Mutex, PoisonError};
+
+use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
+
+use super::team;
 
 /// Runs `task` on each item, in any order, where each is about `work` multiply-adds long.
 pub(super) fn for_each<I: IndexedParallelIterator>(
@@ -11,17 +16,76 @@ pub(super) fn for_each<I: IndexedParallelIterator>(
     work: usize,
     task: impl Fn(I::Item) + Sync + Send,
 ) {
-    let together = items_together(items.len(), work);
-    items.with_min_len(together).for_each(task);
+    let (count, together) = (items.len(), items_together(items.len(), work));
+    if team::is_here() {
+        items.with_producer(Shared { parts: count.div_ceil(together.max(1)), count, task });
+    } else {
+        items.with_min_len(together).for_each(task);
+    }
+}
+
+/// Items that the threads of a team share.
+struct Shared<F> {
+    /// Into so many parts at most.
+    parts: usize,
+    count: usize,
+    task: F,
+}
+
+impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
+    type Output = ();
+
+    fn callback<P: Producer<Item = T>>(self, producer: P) {
+        /// Parts for each thread, so that one that comes late finds less to do.
+        const EACH: usize = 4;
+        let Self { parts, count, task } = self;
+        let threads = team::threads();
+        let parts = parts.min(EACH * threads);
+        if threads == 1 || parts < 2 {
+            return producer.into_iter().for_each(task);
+        }
+        let mut left = Some(producer);
+        let parts = (0..parts).map(|part| {
+            let (start, end) = (part * count / parts, (part + 1) * count / parts);
+            let producer = left.take().expect("there are items for each part");
+            if end == count {
+                return Mutex::new(Some(producer));
+            }
+            let (first, others) = producer.split_at(end - start);
+            left = Some(others);
+            Mutex::new(Some(first))
+        });
+        let parts = parts.collect::<Vec<_>>();
+        // Each thread begins with the same items in each kernel, which its cache may still hold.
+        team::run(&|thread| {
+            let first = thread * parts.len() / threads;
+            for offset in 0..parts.len() {
+                let part = take(&parts[(first + offset) % parts.len()]);
+                part.into_iter().flat_map(P::into_iter).for_each(&task);
+            }
+        });
+    }
 }
 
 /// Runs two tasks of about `work` multiply-adds each, side by side where that is worth it.
 pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() + Send) {
-    if items_together(2, work) < 2 {
-        rayon::join(one, other);
-    } else {
+    if items_together(2, work) == 2 {
         one();
         other();
+    } else if team::is_here() {
+        let (one, other) = (Mutex::new(Some(one)), Mutex::new(Some(other)));
+        team::run(&|thread| {
+            let first = thread == 0;
+            for is_one in [first, !first] {
+                if is_one {
+                    take(&one).into_iter().for_each(|one| one());
+                } else {
+                    take(&other).into_iter().for_each(|other| other());
+                }
+            }
+        });
+    } else {
+        rayon::join(one, other);
     }
 }
 
@@ -31,7 +95,7 @@ fn items_together(items: usize, work: usize) -> usize {
     const LEAST_PARALLEL_WORK: usize = 1 << 19;
     /// Multiply-adds that are worth handing over.
     const LEAST_TASK_WORK: usize = 1 << 16;
-    if items.saturating_mul(work) < LEAST_PARALLEL_WORK || rayon::current_num_threads() == 1 {
+    if items.saturating_mul(work) < LEAST_PARALLEL_WORK || team::threads() == 1 {
         return items;
     }
     LEAST_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
@@ -42,4 +106,9 @@ pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
     /// Long enough to hide the cost of handing a piece over, short enough to stay in a core's own cache.
     const PIECE_WORK: usize = 1 << 15;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))
+}
+
+/// What nobody has taken yet.
+fn take<T>(part: &Mutex<Option<T>>) -> Option<T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -14,16 +14,20 @@ pub fn random(seed: u64, length: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Runs `compute` on 1, 2 and 3 threads: the results must have the same bits.
+/// Runs `compute` on 1, 2 and 3 threads, of rayon and of a team: the results must have the same bits.
 #[track_caller]
 pub fn assert_same_on_any_number_of_threads(compute: impl Fn() -> Vec<Vec<f32>> + Sync + Send) {
-    let bits = |threads| -> Vec<Vec<u32>> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
-        let results = pool.install(&compute);
+    let bits = |results: Vec<Vec<f32>>| -> Vec<Vec<u32>> {
         results.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect()
     };
-    let one = bits(1);
+    let by_rayon = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+        bits(pool.install(&compute))
+    };
+    let one = by_rayon(1);
     for threads in [2, 3] {
-        assert!(one == bits(threads), "results differ between 1 and {threads} threads");
+        assert!(one == by_rayon(threads), "results differ between 1 and {threads} threads");
+        let by_team = bits(causal_attention_kernels::team::with_threads(threads, &compute));
+        assert!(one == by_team, "results differ between 1 thread and a team of {threads}");
     }
 }

@@ -13,6 +13,7 @@ use super::gradients::{self, Learned, Notes, SIGNALS};
 use super::loader::train_steps;
 use super::run::Run;
 use super::run_folder::{Lock, RunFolder};
+use super::side_by_side;
 use super::step::{StepBatches, StepOutput};
 use super::stopping::Ended;
 use super::summary::Summary;
@@ -149,7 +150,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (is_measured, tokens, step) = (first.measured, first.tokens, first.step);
         let mut notes =
             Notes { signals: [0.0; 3], is_late: self.is_late(), shows_loss: self.progress.wants_a_loss() };
-        let Self { learner, config, device, control, lanes, shards: Shards { count, .. }, .. } = self;
+        let Self { learner, config, device, control, at_once, shards: Shards { count, .. }, .. } = self;
         let draws_by_thread = *count > 1 && ops::is_on_host::<B>();
         let seed = |shard: &StepBatches<B>| {
             // Dropout is a pure function of (seed, step, shard).
@@ -162,12 +163,12 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let model = learner.model();
         let learn = |group: Vec<StepBatches<B>>| -> Vec<Learned<B>> {
             let group = group.into_iter().filter(|shard| !shard.batches.is_empty());
-            if lanes.count() == 1 {
+            if *at_once == 1 {
                 return group.map(|shard| (seed(&shard), learner.train_step(shard)).1).collect();
             }
             // Autodiff computes one gradient at a time of models that share their parameters.
             let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
-            lanes.map(group, |(model, shard)| (seed(&shard), model.step(shard)).1)
+            side_by_side::map(group, |(model, shard)| (seed(&shard), model.step(shard)).1)
         };
         // As many at once as the memory holds beside the model: the sum is the same.
         let together = gradients::together(&model);

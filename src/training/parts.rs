@@ -11,7 +11,7 @@ use super::gradients::{self, Exchange, Notes, together};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
-use super::side_by_side::Lanes;
+use super::side_by_side::{self, at_once};
 use super::start::{first_weights, sizes_of, trainee_of};
 use super::step::Trainee;
 use crate::backend::{self, Device, Job, MemoryEstimate, compute};
@@ -96,15 +96,13 @@ pub fn time_parts(
                 allocator::keep_freed_memory();
                 let mut groups = Vec::new();
                 for &cut in cuts {
-                    for at_once in (0..).map(|power| 1 << power).take_while(|at_once| cut % at_once == 0) {
-                        let lanes = Lanes::new::<B>(at_once, together(&trainee))?;
-                        if lanes.count() == at_once {
-                            let shards = Shards { count: cut, own: 0..at_once };
-                            let mut steps = train_steps::<B>(config, dataset, 0..1, shards, &device);
-                            let mut shards = steps.next().expect("a run has a step");
-                            shards.iter_mut().for_each(|shard| shard.measured = false);
-                            groups.push((cut, lanes, shards));
-                        }
+                    let most = at_once::<B>(cut, together(&trainee));
+                    for own in [1].into_iter().chain((most > 1).then_some(most)) {
+                        let shards = Shards { count: cut, own: 0..own };
+                        let mut steps = train_steps::<B>(config, dataset, 0..1, shards, &device);
+                        let mut shards = steps.next().expect("a run has a step");
+                        shards.iter_mut().for_each(|shard| shard.measured = false);
+                        groups.push((cut, shards));
                     }
                 }
                 let mut exchange = Exchange::default();
@@ -115,13 +113,18 @@ pub fn time_parts(
                         break;
                     }
                     let begun = Instant::now();
-                    let shard = &groups[0].2[0];
+                    let shard = &groups[0].1[0];
                     let learned = trainee.step(shard.clone());
-                    for (_, lanes, shards) in &groups {
-                        let items = shards.iter().map(|shard| (trainee.clone().fork(&device), shard.clone()));
-                        let items = items.collect();
+                    for (_, shards) in &groups {
+                        let models =
+                            shards.iter().map(|shard| (trainee.clone().fork(&device), shard.clone()));
+                        let models = models.collect::<Vec<_>>();
                         let learn = |(model, shard): (Trainee<B>, _)| model.step(shard);
-                        std::hint::black_box(clock.time(|| Ok(lanes.map(items, learn)))?);
+                        let learned = clock.time(|| match <[_; 1]>::try_from(models) {
+                            Ok([alone]) => Ok(vec![learn(alone)]),
+                            Err(several) => Ok(side_by_side::map(several, learn)),
+                        });
+                        std::hint::black_box(learned?);
                     }
                     let other = trainee.step(shard.clone());
                     let learned = clock
@@ -150,7 +153,7 @@ pub fn time_parts(
                 }
                 let bytes = exchange.buffer.len() * size_of::<f32>();
                 let of_all = workers.to_first(timed)?;
-                let groups = groups.iter().map(|(cut, lanes, _)| (*cut, lanes.count())).collect::<Vec<_>>();
+                let groups = groups.iter().map(|(cut, shards)| (*cut, shards.len())).collect::<Vec<_>>();
                 let parts = workers.is_first().then(|| parts(&groups, bytes, &of_all));
                 let parts = workers.from_first(parts)?;
                 parts.ok_or_else(|| Error::Failed("worker 0 has timed nothing".into()))

@@ -8,12 +8,14 @@ use burn::prelude::*;
 use super::checkpoint::{self, Best, State};
 use super::history::{Row, Split};
 use super::run::Run;
+use super::side_by_side;
 use super::stopping::Ended;
 use super::summary::{Hashes, Summary};
 use crate::data::{Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
 use crate::files::{digits, write_atomically};
+use crate::model::Model;
 use crate::ops::{self, sum_in_order};
 use crate::weights::native;
 
@@ -88,11 +90,15 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size / shards.count);
         let loader = Loader::new(valid, rows, self.config.run.seed, Order::InOrder);
         let model = self.learner.model().valid().model;
-        let items = shards.own.clone().map(|shard| (model.clone(), shard)).collect();
-        let tallies = self.lanes.map(items, |(model, shard)| {
+        let items = shards.own.clone().map(|shard| (model.clone(), shard));
+        let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = loader.in_order().skip(shard).step_by(shards.count);
             Tally::of::<B::InnerBackend>(&model, batches, &self.device)
-        });
+        };
+        let tallies = match self.at_once {
+            1 => items.map(tally).collect(),
+            _ => side_by_side::map(items.collect(), tally),
+        };
         let mut tally =
             sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
         if self.control.workers.count() > 1 {

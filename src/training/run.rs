@@ -13,7 +13,7 @@ use super::history::{History, Row, Split};
 use super::optimizer::Optimizer;
 use super::run_folder::RunFolder;
 use super::schedule::{Schedule, Scheduler};
-use super::side_by_side::Lanes;
+use super::side_by_side::at_once;
 use super::start::{trainee_of, warnings};
 use super::step::{StepOutput, Trainee};
 use super::stopping::Ended;
@@ -72,8 +72,8 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub progress: Progress,
     /// The parts of its steps, and those that this worker computes.
     pub shards: Shards,
-    /// What computes several of those at once.
-    pub lanes: Lanes,
+    /// How many of those it computes at once.
+    pub at_once: usize,
     /// What adds up the gradients of all workers.
     pub exchange: Exchange,
     /// The signal that asks all workers to end; 0: none.
@@ -174,7 +174,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         }
         let scheduler = Scheduler { schedule: Schedule::new(training, total), next: state.step };
         let floor = dataset.floor.map(|floor| floor.valid);
-        let lanes = workers.agree(Lanes::new::<B>(shards.own.len(), together(&trainee)))?;
+        let at_once = at_once::<B>(shards.own.len(), together(&trainee));
         Ok(Self {
             config: config.clone(),
             control: control.clone(),
@@ -195,7 +195,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             writing: None,
             progress: Progress::new(control.progress, state.step, total, floor),
             shards,
-            lanes,
+            at_once,
             exchange: Exchange::default(),
             signal: 0,
             is_late: false,

@@ -1,0 +1,277 @@
+//! Threads that stay awake between the kernels of a step.
+//!
+//! A step of a decoder is hundreds of kernels, some of a few microseconds, and a thread that has gone to sleep in between
+//! takes longer than that to wake: in a virtual machine, whose host takes the core away meanwhile, very much longer. So
+//! the members of a team look out for the next piece of work for a while before they sleep, as those of OpenMP do, and
+//! nobody waits for one that sleeps: what it would have done the others do.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a member looks out for work before it sleeps: longer than what lies between two kernels of a step.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+thread_local! {
+    /// The team that this thread leads; null: none.
+    static LED: Cell<*const Team> = const { Cell::new(std::ptr::null()) };
+    /// Whether this thread is at a team's work already.
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What all members do at once, each with its own number.
+type Work<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// A leader's threads.
+struct Team {
+    /// The work that is to be done, while `is_open`: the address of a `&Work`.
+    work: AtomicPtr<()>,
+    /// Whether there is work to join.
+    is_open: AtomicBool,
+    /// The number of the work, or `u64::MAX` when there will be none any more.
+    number: AtomicU64,
+    /// Members that may be at work.
+    inside: AtomicUsize,
+    /// What a member's work has panicked with.
+    panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    members: Vec<Member>,
+}
+
+#[derive(Default)]
+struct Member {
+    is_asleep: AtomicBool,
+    thread: std::sync::OnceLock<Thread>,
+}
+
+/// Runs `work`, whose kernels are computed by this thread and `threads - 1` more.
+pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
+    /// As large as a program's first thread.
+    const STACK: usize = 8 << 20;
+    if threads < 2 {
+        return work();
+    }
+    let team = Arc::new(Team {
+        work: AtomicPtr::default(),
+        is_open: AtomicBool::new(false),
+        number: AtomicU64::new(0),
+        inside: AtomicUsize::new(0),
+        panic: Mutex::new(None),
+        members: (1..threads).map(|_| Member::default()).collect(),
+    });
+    for member in 0..team.members.len() {
+        let team = team.clone();
+        let name = format!("kernels-{}", member + 1);
+        // Fewer threads compute the same.
+        let _ = thread::Builder::new().name(name).stack_size(STACK).spawn(move || team.serve(member));
+    }
+    struct End<'a>(&'a Team, *const Team);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            LED.set(self.1);
+            self.0.number.store(u64::MAX, Ordering::SeqCst);
+            self.0.members.iter().for_each(Member::wake);
+        }
+    }
+    let _end = End(&team, LED.replace(&*team));
+    work()
+}
+
+/// What `work` makes of each item, in their order: each is worked on by one thread.
+///
+/// # Panics
+/// If `work` does.
+pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+    let mut done = items.iter().map(|_| None).collect::<Vec<_>>();
+    let left = Mutex::new(items.into_iter().zip(&mut done));
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    run(&|_| {
+        while let Some((item, done)) = next() {
+            *done = Some(work(item));
+        }
+    });
+    done.into_iter().map(|done| done.expect("every item is worked on")).collect()
+}
+
+/// How many threads compute the kernels that this thread calls.
+pub fn threads() -> usize {
+    if IS_AT_WORK.get() {
+        return 1;
+    }
+    led().map_or_else(rayon::current_num_threads, |team| team.members.len() + 1)
+}
+
+/// Whether this thread leads a team, or is at the work of one.
+pub(super) fn is_here() -> bool {
+    IS_AT_WORK.get() || !LED.get().is_null()
+}
+
+/// Has the members of this thread's team do `work` with it, each by its number, as many as come in time; it returns when
+/// all that came are done.
+pub(super) fn run(work: &Work) {
+    match led() {
+        Some(team) if !IS_AT_WORK.get() => team.run(work),
+        _ => work(0),
+    }
+}
+
+fn led<'a>() -> Option<&'a Team> {
+    // SAFETY: `with_threads` holds the team as long as it is led.
+    unsafe { LED.get().as_ref() }
+}
+
+impl Team {
+    fn run(&self, work: &Work) {
+        /// Closes the work, and waits for those who came, whatever became of it.
+        struct Close<'a>(&'a Team);
+        impl Drop for Close<'_> {
+            fn drop(&mut self) {
+                self.0.is_open.store(false, Ordering::SeqCst);
+                IS_AT_WORK.set(false);
+                let mut rounds = 0_u32;
+                while self.0.inside.load(Ordering::SeqCst) > 0 {
+                    look_again(&mut rounds);
+                }
+            }
+        }
+        let place: *const &Work = &work;
+        self.work.store(place.cast_mut().cast(), Ordering::SeqCst);
+        self.number.fetch_add(1, Ordering::SeqCst);
+        self.is_open.store(true, Ordering::SeqCst);
+        self.members.iter().for_each(Member::wake);
+        IS_AT_WORK.set(true);
+        let close = Close(self);
+        work(0);
+        drop(close);
+        if let Some(panic) = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// What a member does until the team ends.
+    fn serve(&self, index: usize) {
+        IS_AT_WORK.set(true);
+        // What calls rayon has this thread to itself. Without a pool of its own it takes the program's.
+        let _pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        let member = &self.members[index];
+        let _ = member.thread.set(thread::current());
+        let (mut done, mut rounds, mut since) = (0, 0, Instant::now());
+        loop {
+            match self.number.load(Ordering::SeqCst) {
+                u64::MAX => return,
+                number if number != done => {
+                    if self.join(index + 1) {
+                        done = number;
+                    }
+                    (rounds, since) = (0, Instant::now());
+                }
+                _ if rounds & 0x3F == 0x3F && since.elapsed() > PATIENCE => {
+                    member.is_asleep.store(true, Ordering::SeqCst);
+                    if self.number.load(Ordering::SeqCst) == done {
+                        thread::park();
+                    }
+                    member.is_asleep.store(false, Ordering::SeqCst);
+                    (rounds, since) = (0, Instant::now());
+                }
+                _ => look_again(&mut rounds),
+            }
+        }
+    }
+
+    /// Does the open work as the member of this number; false where it is not open yet or any more.
+    fn join(&self, number: usize) -> bool {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.is_open.load(Ordering::SeqCst);
+        if is_open {
+            // SAFETY: whoever is inside while the work is open keeps the leader in `run`, where the work lives.
+            let work = unsafe { *self.work.load(Ordering::SeqCst).cast::<&Work>() };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(number))) {
+                *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+            }
+        }
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        is_open
+    }
+}
+
+impl Member {
+    fn wake(&self) {
+        if self.is_asleep.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+/// Passes a moment: other threads of this core have their turn now and then.
+fn look_again(rounds: &mut u32) {
+    *rounds = rounds.wrapping_add(1);
+    if *rounds & 0x3F == 0 { thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_item_is_worked_on_once_and_in_its_place() {
+        for threads in [1, 2, 3, 8] {
+            let squares = with_threads(threads, || map((0..1000).collect(), |number: usize| number * number));
+            assert!(squares.iter().enumerate().all(|(number, square)| number * number == *square));
+        }
+    }
+
+    #[test]
+    fn all_threads_take_part_and_what_they_call_has_one() {
+        with_threads(3, || {
+            assert_eq!(threads(), 3);
+            let mut seen = HashSet::new();
+            // A thread that sleeps is not waited for.
+            while seen.len() < 3 {
+                seen.extend(map((0..64).collect(), |_: usize| {
+                    let is_member = LED.get().is_null();
+                    assert!(threads() == 1 && (!is_member || rayon::current_num_threads() == 1));
+                    thread::sleep(Duration::from_micros(100));
+                    thread::current().id()
+                }));
+            }
+        });
+        assert!(!is_here(), "the team ends with its work");
+    }
+
+    #[test]
+    fn a_member_that_slept_wakes_for_the_next_work() {
+        with_threads(2, || {
+            let begun = Instant::now();
+            loop {
+                thread::sleep(2 * PATIENCE);
+                let ids = map(vec![(); 8], |()| {
+                    thread::sleep(Duration::from_millis(1));
+                    thread::current().id()
+                });
+                if ids.into_iter().collect::<HashSet<_>>().len() == 2 {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(20), "the member sleeps on");
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_reaches_the_one_that_asked() {
+        with_threads(4, || {
+            for bad in [0, 63] {
+                let panicked = catch_unwind(AssertUnwindSafe(|| {
+                    map((0..64).collect(), |number: usize| assert!(number != bad, "on purpose"));
+                }));
+                assert!(panicked.is_err());
+                assert_eq!(map(vec![1, 2], |number| number + 1), [2, 3], "the team works on");
+            }
+        });
+    }
+}
