@@ -11,7 +11,7 @@
 //!
 //! All of it takes about half an hour on one core.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use causal_attention::evaluation::{AtLength, Protocol, at_length};
 use causal_attention::ops;
 use causal_attention::position::PositionScheme;
 use causal_attention::report::{LengthPanel, Style, length_multiples, save_all};
-use causal_attention::terminal::{ProgressKind, say, warn};
+use causal_attention::terminal::{ProgressKind, counted, say, warn};
 use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::weights::native;
 use causal_attention::{Error, Result};
@@ -168,19 +168,19 @@ fn atlas(args: &Args) -> Result<()> {
         }
     }
     print(&rows);
+    let seeds = counted(rows.iter().map(|row| row.seed).collect::<BTreeSet<_>>().len(), "seed");
+    let note =
+        format!("all targets of sequences of that length, mean of {seeds}; decoders of two layers, width 64");
     let picture = length_multiples(
         "lengths",
         "Loss above the floor beyond the trained length",
-        NOTE,
+        &note,
         &panels(&rows),
         true,
     );
     save_all(&[picture], &args.out, &Style { scale: 1, ..Style::default() })?;
     Ok(())
 }
-
-const NOTE: &str =
-    "all targets of sequences of that length, mean of three seeds; decoders of two layers, width 64";
 
 fn read(table: &Path) -> Result<Vec<Row>> {
     if !table.exists() {

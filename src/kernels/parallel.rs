@@ -57,8 +57,9 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
         });
         let parts = parts.collect::<Vec<_>>();
         // Each thread begins with the same items in each kernel, which its cache may still hold.
-        team::run(&|thread| {
-            let first = thread * parts.len() / threads;
+        let sharing = threads.min(parts.len());
+        team::run(sharing, &|thread| {
+            let first = thread * parts.len() / sharing;
             for offset in 0..parts.len() {
                 let part = take(&parts[(first + offset) % parts.len()]);
                 part.into_iter().flat_map(P::into_iter).for_each(&task);
@@ -74,7 +75,7 @@ pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() 
         other();
     } else if team::is_here() {
         let (one, other) = (Mutex::new(Some(one)), Mutex::new(Some(other)));
-        team::run(&|thread| {
+        team::run(2, &|thread| {
             let first = thread == 0;
             for is_one in [first, !first] {
                 if is_one {

@@ -33,6 +33,8 @@ struct Team {
     is_open: AtomicBool,
     /// The number of the work, or `u64::MAX` when there will be none any more.
     number: AtomicU64,
+    /// How many members it is for: the first ones.
+    wanted: AtomicUsize,
     /// Members that may be at work.
     inside: AtomicUsize,
     /// What a member's work has panicked with.
@@ -57,6 +59,7 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
         work: AtomicPtr::default(),
         is_open: AtomicBool::new(false),
         number: AtomicU64::new(0),
+        wanted: AtomicUsize::new(0),
         inside: AtomicUsize::new(0),
         panic: Mutex::new(None),
         members: (1..threads).map(|_| Member::default()).collect(),
@@ -85,9 +88,10 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
 /// If `work` does.
 pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
     let mut done = items.iter().map(|_| None).collect::<Vec<_>>();
+    let count = items.len();
     let left = Mutex::new(items.into_iter().zip(&mut done));
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    run(&|_| {
+    run(count, &|_| {
         while let Some((item, done)) = next() {
             *done = Some(work(item));
         }
@@ -108,11 +112,11 @@ pub(super) fn is_here() -> bool {
     IS_AT_WORK.get() || !LED.get().is_null()
 }
 
-/// Has the members of this thread's team do `work` with it, each by its number, as many as come in time; it returns when
-/// all that came are done.
-pub(super) fn run(work: &Work) {
+/// Has up to `most` threads, of which this is the first and the others are of its team, do `work`, each by its number, as
+/// many as come in time; it returns when all that came are done.
+pub(super) fn run(most: usize, work: &Work) {
     match led() {
-        Some(team) if !IS_AT_WORK.get() => team.run(work),
+        Some(team) if !IS_AT_WORK.get() && most > 1 => team.run(most - 1, work),
         _ => work(0),
     }
 }
@@ -123,7 +127,7 @@ fn led<'a>() -> Option<&'a Team> {
 }
 
 impl Team {
-    fn run(&self, work: &Work) {
+    fn run(&self, wanted: usize, work: &Work) {
         /// Closes the work, and waits for those who came, whatever became of it.
         struct Close<'a>(&'a Team);
         impl Drop for Close<'_> {
@@ -138,9 +142,10 @@ impl Team {
         }
         let place: *const &Work = &work;
         self.work.store(place.cast_mut().cast(), Ordering::SeqCst);
+        self.wanted.store(wanted, Ordering::SeqCst);
         self.number.fetch_add(1, Ordering::SeqCst);
         self.is_open.store(true, Ordering::SeqCst);
-        self.members.iter().for_each(Member::wake);
+        self.members.iter().take(wanted).for_each(Member::wake);
         IS_AT_WORK.set(true);
         let close = Close(self);
         work(0);
@@ -162,7 +167,7 @@ impl Team {
             match self.number.load(Ordering::SeqCst) {
                 u64::MAX => return,
                 number if number != done => {
-                    if self.join(index + 1) {
+                    if index >= self.wanted.load(Ordering::SeqCst) || self.join(index + 1) {
                         done = number;
                     }
                     (rounds, since) = (0, Instant::now());
