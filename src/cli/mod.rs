@@ -75,11 +75,13 @@ enum Command {
 /// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
-    mute_all_but_first();
+    let is_another_worker = mute_all_but_first();
     let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) if told.kind() == NO_COMMAND => {
-            let _ = told.print();
+            if !is_another_worker {
+                let _ = told.print();
+            }
             return ExitCode::from(2);
         }
         Err(told) if !told.use_stderr() => {
@@ -97,6 +99,11 @@ pub fn main() -> ExitCode {
             *place = format!(" at {}:{}", location.file(), location.line());
         }
     }));
+    // Of the processes that mpirun started one does what they do not share.
+    let shares = matches!(cli.command, Command::Train(_) | Command::Tune(_) | Command::Scale(_));
+    if is_another_worker && !shares {
+        return ExitCode::SUCCESS;
+    }
     let work = || match run(cli.command)? {
         ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
         code => Ok(code),

@@ -15,9 +15,9 @@ use crate::terminal::{
     Bytes, ProgressKind, beside_floor, clock, counted, keep_working_unread, print_json, say, thousands, warn,
 };
 use crate::training::{
-    Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, write_events,
+    Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
 };
-use crate::workers::Workers;
+use crate::workers::{Shards, Workers};
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -108,6 +108,9 @@ fn train(args: &Args, workers: &Workers) -> Result<ExitCode> {
         ));
     }
     if args.dry_run {
+        let config = shared_by(&config, workers);
+        let check = || config.training.check().and_then(|()| Shards::new(&config.training, workers));
+        workers.agree(check())?;
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));

@@ -168,6 +168,9 @@ fn unwritten(error: &io::Error) -> Error {
 }
 
 fn write_out(text: &str) {
+    if is_mute() {
+        return;
+    }
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     drop(out);

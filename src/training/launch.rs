@@ -21,7 +21,7 @@ use crate::ops::{self, Precision};
 use crate::terminal::{counted, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
-use crate::workers::{Identity, Presence, Shards, Workers};
+use crate::workers::{Identity, Presence, Shards, Workers, remove_left_behind};
 
 /// What to do when the disk is full: all but the steps since the last checkpoint is kept.
 const RESUME: &str = "free some, then resume the run";
@@ -63,13 +63,10 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     }
 
     let workers = &control.workers;
-    let mut config = config.clone();
-    if let Mode::New(_) = mode
-        && workers.count() > 1
-    {
-        config.training.shards.get_or_insert(workers.count());
-    }
-    let config = &config;
+    let config = &match mode {
+        Mode::New(_) => shared_by(config, workers),
+        Mode::Resume(_) => config.clone(),
+    };
     let check = || {
         config.training.check()?;
         Shards::new(&config.training, workers)?;
@@ -82,6 +79,15 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
         }
         error => error,
     })
+}
+
+/// The config of a new run that `workers` share: with a shard for each where it does not say how many there are.
+pub fn shared_by(config: &Config, workers: &Workers) -> Config {
+    let mut config = config.clone();
+    if workers.count() > 1 {
+        config.training.shards.get_or_insert(workers.count());
+    }
+    config
 }
 
 /// A run's folder, taken by worker 0, and what it learns from.
@@ -165,6 +171,7 @@ fn share(taken: Option<(RunFolder, Lock)>, dataset: Dataset, workers: &Workers) 
 fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path, run: &str) -> Result<()> {
     let workers = &control.workers;
     if workers.count() == 1 {
+        remove_left_behind(place);
         return Ok(());
     }
     workers.agree(Identity::new(config, dataset.fingerprint(), &control.device))?.check(workers)?;

@@ -53,7 +53,7 @@ pub use checkpoint::{
 pub use conduct::Outcome;
 pub use control::{Control, NOTHING_TO_LOSE, hold};
 pub use history::{Row, Split, read as read_metrics};
-pub use launch::{Mode, check_precision, launch};
+pub use launch::{Mode, check_precision, launch, shared_by};
 pub use loader::train_steps;
 pub use new_folder::{PREPARED, RUNS, RunPath};
 pub use optimizer::Optimizer;

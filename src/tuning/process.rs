@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::runs::lock_alive;
 use crate::error::{Error, Result};
-use crate::workers::{Presence, Workers, without_launcher};
+use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 
 /// How often one looks whether a run has ended.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
@@ -151,6 +151,8 @@ pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()>
             study.display()
         );
         workers.watch(Presence::begin(workers, study, Duration::MAX, remedy)?);
+    } else {
+        remove_left_behind(study);
     }
     Ok(())
 }

@@ -36,11 +36,13 @@ pub fn is_launched() -> bool {
     said().is_some()
 }
 
-/// Of the processes that `mpirun` started, whatever they do, one speaks for all.
-pub fn mute_all_but_first() {
-    if said().is_some_and(|(rank, _)| rank > 0) {
+/// Of the processes that `mpirun` started, whatever they do, one speaks for all: whether this is another one.
+pub fn mute_all_but_first() -> bool {
+    let is_another = said().is_some_and(|(rank, _)| rank > 0);
+    if is_another {
         mute();
     }
+    is_another
 }
 
 /// How many processes `mpirun` started.

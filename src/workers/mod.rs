@@ -37,7 +37,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use agreement::Identity;
 pub use launched::{is_launched, mute_all_but_first, without_launcher};
 pub use machine::host;
-pub use presence::Presence;
+pub use presence::{Presence, remove_left_behind};
 pub use shards::Shards;
 
 use crate::error::{Error, Result};

@@ -206,8 +206,10 @@ impl View {
     /// Ends this worker, which has waited for longer than it should.
     fn end_hanging(&self, passed: Duration) {
         let works = |rank: usize| self.said(rank).is_some_and(|[state, ..]| state == WORKS.trim_end());
-        // Of those that wait the first speaks, and may have left since.
-        if (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
+        let has_left = |rank: usize| self.said(rank).is_some_and(|[state, ..]| state == LEFT.trim_end());
+        // Of those that wait the first speaks, and none after it: one that hung wakes as all are ended.
+        let is_said = (0..self.count).any(has_left);
+        if !is_said && (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
             let hangs = (0..self.count).filter(|&rank| works(rank)).map(|rank| self.name(rank));
             let hangs = hangs.collect::<Vec<_>>();
             let seconds = passed.as_secs();
@@ -244,7 +246,7 @@ fn whole(path: &Path) -> Result<PathBuf> {
 }
 
 /// Removes the shared folders that killed workers left beside `place`.
-fn remove_left_behind(place: &Path) {
+pub fn remove_left_behind(place: &Path) {
     let parent = place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARED)) {

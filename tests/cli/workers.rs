@@ -182,7 +182,7 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
             );
         }
     }
-    let is_left = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    let is_left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
     for count in [1, 4] {
         let step = if count == 1 { "1450" } else { "1500" };
         let resume = ["train", "--progress", "none", "--resume", "run", "--until", step];
@@ -194,14 +194,11 @@ fn a_run_that_loses_workers_goes_on_with_any_other_number_to_the_same_bytes() {
             }
             _ => workers(place.path(), count, &resume),
         });
+        let beside = fs::read_dir(place.path()).unwrap().flatten();
+        assert_eq!(beside.filter(is_left).count(), 0, "nothing hidden is left beside the run");
     }
     assert_same_end(&run, &place.path().join("undisturbed"));
-    let left = fs::read_dir(place.path())
-        .unwrap()
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
-    assert_eq!(left.count(), 0, "nothing hidden is left beside the run");
-    assert!(!fs::read_dir(&run).unwrap().flatten().any(is_left), "nor in it");
+    assert!(!fs::read_dir(&run).unwrap().flatten().any(|entry| is_left(&entry)), "nor in it");
 }
 
 #[test]
@@ -269,6 +266,9 @@ fn what_workers_cannot_share_is_refused_in_one_line_and_nothing_is_made() {
     );
     refused(set(2, &["training.shards=6"]), &["`training.shards` = 6", "power of two"]);
     refused(set(2, &["model.hed=6"]), &["did you mean `model.heads`"]);
+    let mut planned = set(4, &["training.shards=2"]);
+    planned.arg("--dry-run");
+    refused(planned, &["`training.shards` = 2", "4 workers"]);
     let odd = ["train", "--set", "data.train_samples=96", "--set", "data.valid_samples=32"];
     refused(workers(place.path(), 3, &odd), &["`training.shards` = 3", "power of two"]);
 
@@ -347,6 +347,29 @@ fn shards_change_the_result_and_one_changes_nothing() {
         assert!(
             (whole - cut).abs() < 1e-4,
             "without dropout shards are another order of the same sums: {whole}, {cut}"
+        );
+    }
+}
+
+#[test]
+fn one_worker_speaks_for_all() {
+    if !can_start() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let mut shared = workers(place.path(), 2, &["train", "--progress", "plain", "--run", "run"]);
+    for set in SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]) {
+        shared.args(["--set", set]);
+    }
+    let said = text(&done(shared).stdout);
+    assert_eq!(said.matches("step 6/6").count(), 1, "{said}");
+    for command in [&["evaluate", "run"][..], &["data", "--json"], &["--version"], &["train", "--help"]] {
+        let mut alone = program(place.path());
+        alone.args(command);
+        assert_eq!(
+            text(&done(workers(place.path(), 3, command)).stdout),
+            text(&done(alone).stdout),
+            "{command:?}"
         );
     }
 }
