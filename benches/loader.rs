@@ -11,7 +11,7 @@ use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
-use causal_attention::terminal::{ProgressKind, print_json_line};
+use causal_attention::terminal::print_json_line;
 use causal_attention::training::{Control, Mode, RunPath, Summary, launch};
 
 type B = Autodiff<NdArray>;
@@ -59,13 +59,7 @@ fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
 fn run() -> Summary {
     let experiment = experiment(vec![format!("training.steps={STEPS}")]);
     let folder = tempfile::tempdir().expect("a folder");
-    let control = Control {
-        progress: ProgressKind::None,
-        signal: Default::default(),
-        device: Device::processor(BackendName::Ndarray),
-        until: None,
-        workers: Default::default(),
-    };
+    let control = Control::unwatched(Device::processor(BackendName::Ndarray));
     let target = RunPath::Folder(folder.path().join("run"));
     launch(&experiment, Mode::New(target), &control).expect("a run").summary
 }

@@ -164,13 +164,8 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     let experiment = config.expect("a config");
     let folder = tempfile::tempdir().expect("a folder");
     let target = RunPath::Folder(folder.path().join("run"));
-    let control = Control {
-        progress: ProgressKind::Bar,
-        signal: Default::default(),
-        device: Device::processor(BackendName::Ndarray),
-        until: None,
-        workers: Default::default(),
-    };
+    let device = Device::processor(BackendName::Ndarray);
+    let control = Control { progress: ProgressKind::Bar, ..Control::unwatched(device) };
     let begun = Instant::now();
     launch(&experiment, Mode::New(target), &control).expect("a run");
     begun.elapsed()

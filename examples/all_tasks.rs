@@ -13,7 +13,7 @@ use causal_attention::backend;
 use causal_attention::cli::explain;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
-use causal_attention::terminal::{ProgressKind, say, warn};
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::{Error, Result};
 
@@ -131,12 +131,6 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
 
 fn train(config: &Config, target: RunPath) -> Result<Outcome> {
     let device = backend::choose(None, None)?;
-    let control = Control {
-        progress: ProgressKind::None,
-        signal: Default::default(),
-        device,
-        until: None,
-        workers: Default::default(),
-    };
+    let control = Control::unwatched(device);
     launch(config, Mode::New(target), &control)
 }

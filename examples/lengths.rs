@@ -22,7 +22,7 @@ use causal_attention::evaluation::{AtLength, Protocol, at_length};
 use causal_attention::ops;
 use causal_attention::position::PositionScheme;
 use causal_attention::report::{LengthPanel, Style, length_multiples, save_all};
-use causal_attention::terminal::{ProgressKind, counted, say, warn};
+use causal_attention::terminal::{counted, say, warn};
 use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::weights::native;
 use causal_attention::{Error, Result};
@@ -211,13 +211,7 @@ fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row
     let config = Config::parse(EXPERIMENT, Path::new("lengths.rs"), &overrides)?;
     let place = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
     let device = backend::choose(None, None)?;
-    let control = Control {
-        progress: ProgressKind::None,
-        signal: Default::default(),
-        device: device.clone(),
-        until: None,
-        workers: Default::default(),
-    };
+    let control = Control::unwatched(device.clone());
     let target = RunPath::Folder(place.path().join("run"));
     let Outcome { folder, summary, .. } = launch(&config, Mode::New(target), &control)?;
     let found = backend::run(&device, Evaluate { config: &config, folder: &folder, lengths, on: &device })?;

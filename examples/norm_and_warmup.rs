@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use causal_attention::backend;
 use causal_attention::config::Config;
-use causal_attention::terminal::{ProgressKind, say, warn};
+use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Mode, RunPath, Split, launch, read_metrics};
 use causal_attention::{Error, Result};
 use plotters::prelude::*;
@@ -88,13 +88,7 @@ fn compare(picture: &Path) -> Result<()> {
 
 fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> {
     let device = backend::choose(None, None)?;
-    let control = Control {
-        progress: ProgressKind::None,
-        signal: Default::default(),
-        device,
-        until: None,
-        workers: Default::default(),
-    };
+    let control = Control::unwatched(device);
     let outcome = launch(config, Mode::New(RunPath::Folder(folder)), &control)?;
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);

@@ -39,18 +39,11 @@
 //! ```
 //! use causal_attention::backend;
 //! use causal_attention::config::{Config, DEFAULT_TEXT};
-//! use causal_attention::terminal::ProgressKind;
 //! use causal_attention::training::{Control, Mode, RunPath, launch};
 //!
 //! let sets = ["training.steps=3", "data.train_samples=64", "data.valid_samples=8"].map(String::from);
 //! let config = Config::parse(DEFAULT_TEXT, "config.toml".as_ref(), &sets)?;
-//! let control = Control {
-//!     progress: ProgressKind::None,
-//!     signal: Default::default(),
-//!     device: backend::choose(None, None)?,
-//!     until: None,
-//!     workers: Default::default(),
-//! };
+//! let control = Control::unwatched(backend::choose(None, None)?);
 //! let temporary = tempfile::tempdir().unwrap();
 //! let target = RunPath::Folder(temporary.path().join("run"));
 //! let outcome = launch(&config, Mode::New(target), &control)?;

@@ -34,7 +34,7 @@ pub struct MemoryEstimate {
 impl MemoryEstimate {
     /// Estimates what training on `dataset` takes.
     pub fn of(config: &Config, dataset: &Dataset, device: &Device) -> Self {
-        let rows = rows_at_once(&config.training, rows(&config.training, dataset));
+        let rows = rows_at_once(&config.training, rows(&config.training, dataset), device);
         Self::of_batch(config, config.sizes(dataset), rows, device)
     }
 
@@ -44,7 +44,7 @@ impl MemoryEstimate {
         let longest = data.lengths.map_or(0, |[_, longest]| longest).max(data.length);
         let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
-        let rows = rows_at_once(&config.training, rows);
+        let rows = rows_at_once(&config.training, rows, device);
         let drawn = data.source == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }
@@ -122,11 +122,18 @@ impl MemoryEstimate {
     }
 }
 
-/// Rows that are computed at once where a batch has `rows`: those of a shard, or of as many shards as there can be at once.
-fn rows_at_once(training: &TrainingConfig, rows: usize) -> usize {
+/// How many of a worker's `shards` its `threads` compute at once on the host: one each, where they divide the shards; else
+/// one after another has all threads.
+pub fn shards_at_once(threads: usize, shards: usize) -> usize {
+    if threads <= MOST_SHARDS_AT_ONCE && shards.is_multiple_of(threads) { threads } else { 1 }
+}
+
+/// Rows that are computed at once where a batch has `rows`: those of the shards that one worker alone computes so.
+fn rows_at_once(training: &TrainingConfig, rows: usize, device: &Device) -> usize {
     let shards = training.shards.unwrap_or(1);
     let threads = training.threads.unwrap_or_else(rayon::current_num_threads);
-    rows.div_ceil(shards) * threads.clamp(1, shards.min(MOST_SHARDS_AT_ONCE))
+    let is_on_host = device.backend.is_cpu() && training.kernels == Kernels::Fused;
+    rows.div_ceil(shards) * if is_on_host { shards_at_once(threads, shards) } else { 1 }
 }
 
 /// Samples of the largest batch: a full one, where there are so many in all. Batches of windows are full even

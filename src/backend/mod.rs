@@ -24,7 +24,7 @@ pub use choice::{choose, devices_of, of_worker};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;
 pub use device_watch::DeviceWatch;
-pub use memory::{MOST_SHARDS_AT_ONCE, MemoryEstimate, free, rows};
+pub use memory::{MOST_SHARDS_AT_ONCE, MemoryEstimate, free, rows, shards_at_once};
 
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 use burn_autodiff::Autodiff;

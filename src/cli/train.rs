@@ -17,7 +17,7 @@ use crate::terminal::{
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
 };
-use crate::workers::{Shards, Workers};
+use crate::workers::Workers;
 
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
@@ -108,9 +108,7 @@ fn train(args: &Args, workers: &Workers) -> Result<ExitCode> {
         ));
     }
     if args.dry_run {
-        let config = shared_by(&config, workers);
-        let check = || config.training.check().and_then(|()| Shards::new(&config.training, workers));
-        workers.agree(check())?;
+        let config = workers.agree(shared_by(&config, workers))?;
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));

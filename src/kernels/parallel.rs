@@ -41,7 +41,7 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
         let Self { parts, count, task } = self;
         let threads = team::threads();
         let parts = parts.min(EACH * threads);
-        if threads == 1 || parts < 2 {
+        if parts < 2 {
             return producer.into_iter().for_each(task);
         }
         let mut left = Some(producer);
@@ -61,7 +61,8 @@ impl<T, F: Fn(T) + Sync + Send> ProducerCallback<T> for Shared<F> {
         team::run(sharing, &|thread| {
             let first = thread * parts.len() / sharing;
             for offset in 0..parts.len() {
-                let part = take(&parts[(first + offset) % parts.len()]);
+                let part = &parts[(first + offset) % parts.len()];
+                let part = part.lock().unwrap_or_else(PoisonError::into_inner).take();
                 part.into_iter().flat_map(P::into_iter).for_each(&task);
             }
         });
@@ -74,17 +75,8 @@ pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() 
         one();
         other();
     } else if team::is_here() {
-        let (one, other) = (Mutex::new(Some(one)), Mutex::new(Some(other)));
-        team::run(2, &|thread| {
-            let first = thread == 0;
-            for is_one in [first, !first] {
-                if is_one {
-                    take(&one).into_iter().for_each(|one| one());
-                } else {
-                    take(&other).into_iter().for_each(|other| other());
-                }
-            }
-        });
+        let tasks: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(one), Box::new(other)];
+        team::map(tasks, |task| task());
     } else {
         rayon::join(one, other);
     }
@@ -107,9 +99,4 @@ pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
     /// Long enough to hide the cost of handing a piece over, short enough to stay in a core's own cache.
     const PIECE_WORK: usize = 1 << 15;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))
-}
-
-/// What nobody has taken yet.
-fn take<T>(part: &Mutex<Option<T>>) -> Option<T> {
-    part.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -168,7 +168,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             }
             // Autodiff computes one gradient at a time of models that share their parameters.
             let group = group.map(|shard| (model.clone().fork(device), shard)).collect();
-            side_by_side::map(group, |(model, shard)| (seed(&shard), model.step(shard)).1)
+            side_by_side::map(*at_once, group, |(model, shard)| (seed(&shard), model.step(shard)).1)
         };
         // As many at once as the memory holds beside the model: the sum is the same.
         let together = gradients::together(&model);

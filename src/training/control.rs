@@ -32,3 +32,16 @@ pub struct Control {
     /// The workers that share its steps.
     pub workers: Workers,
 }
+
+impl Control {
+    /// A run on `device` that is not watched and goes on to its end, by this process alone.
+    pub fn unwatched(device: Device) -> Self {
+        Self {
+            progress: ProgressKind::None,
+            signal: Arc::default(),
+            device,
+            until: None,
+            workers: Workers::alone(),
+        }
+    }
+}

@@ -7,6 +7,7 @@ use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::TrainOutput;
 
 use super::step::{StepOutput, Trainee};
+use crate::backend::MOST_SHARDS_AT_ONCE;
 use crate::error::Result;
 use crate::ops::{self, sum_in_order};
 use crate::workers::Workers;
@@ -19,7 +20,7 @@ pub(super) fn together<B: Backend>(model: &Trainee<B>) -> usize {
     /// Bytes that they may take together.
     const MOST: usize = 512 << 20;
     let largest = MOST / (size_of::<f32>() * model.num_params()).max(1);
-    1 << largest.clamp(2, 8).ilog2()
+    1 << largest.clamp(2, MOST_SHARDS_AT_ONCE).ilog2()
 }
 
 /// Adds up what several shards, or sums of them, have learned, along the tree over their order; none of none.

@@ -63,16 +63,15 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     }
 
     let workers = &control.workers;
-    let config = &match mode {
-        Mode::New(_) => shared_by(config, workers),
-        Mode::Resume(_) => config.clone(),
-    };
     let check = || {
-        config.training.check()?;
-        Shards::new(&config.training, workers)?;
-        check_precision(&config.training, &control.device)
+        let shared = match mode {
+            Mode::New(_) => shared_by(config, workers)?,
+            Mode::Resume(_) => check_shared(config.clone(), workers)?,
+        };
+        check_precision(&shared.training, &control.device)?;
+        Ok(shared)
     };
-    workers.agree(check())?;
+    let config = &workers.agree(check())?;
     backend::run(&control.device, Train(config, mode, control)).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}. A run that has begun goes on with train --resume RUN"))
@@ -82,12 +81,21 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 }
 
 /// The config of a new run that `workers` share: with a shard for each where it does not say how many there are.
-pub fn shared_by(config: &Config, workers: &Workers) -> Config {
+///
+/// # Errors
+/// [`Error::Key`] where they cannot share it.
+pub fn shared_by(config: &Config, workers: &Workers) -> Result<Config> {
     let mut config = config.clone();
     if workers.count() > 1 {
         config.training.shards.get_or_insert(workers.count());
     }
-    config
+    check_shared(config, workers)
+}
+
+fn check_shared(config: Config, workers: &Workers) -> Result<Config> {
+    config.training.check()?;
+    Shards::new(&config.training, workers)?;
+    Ok(config)
 }
 
 /// A run's folder, taken by worker 0, and what it learns from.

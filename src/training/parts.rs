@@ -18,7 +18,7 @@ use crate::backend::{self, Device, Job, MemoryEstimate, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::kernels::allocator;
+use crate::kernels::{allocator, sums};
 use crate::ops;
 use crate::workers::{Shards, Workers};
 
@@ -120,11 +120,8 @@ pub fn time_parts(
                             shards.iter().map(|shard| (trainee.clone().fork(&device), shard.clone()));
                         let models = models.collect::<Vec<_>>();
                         let learn = |(model, shard): (Trainee<B>, _)| model.step(shard);
-                        let learned = clock.time(|| match <[_; 1]>::try_from(models) {
-                            Ok([alone]) => Ok(vec![learn(alone)]),
-                            Err(several) => Ok(side_by_side::map(several, learn)),
-                        });
-                        std::hint::black_box(learned?);
+                        let learned = clock.time(|| Ok(side_by_side::map(models.len(), models, learn)))?;
+                        std::hint::black_box(learned);
                     }
                     let other = trainee.step(shard.clone());
                     let learned = clock
@@ -135,7 +132,7 @@ pub fn time_parts(
                         .time(|| exchange.sum(&alone, &trainee, Some(learned), about, Notes::default()))?;
                     let other = exchange.buffer.clone();
                     clock.time(|| {
-                        exchange.buffer.iter_mut().zip(&other).for_each(|(sum, other)| *sum += other);
+                        sums::add(&mut exchange.buffer, &other);
                         Ok(())
                     })?;
                     clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch))?;

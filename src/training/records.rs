@@ -95,10 +95,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let batches = loader.in_order().skip(shard).step_by(shards.count);
             Tally::of::<B::InnerBackend>(&model, batches, &self.device)
         };
-        let tallies = match self.at_once {
-            1 => items.map(tally).collect(),
-            _ => side_by_side::map(items.collect(), tally),
-        };
+        let tallies = side_by_side::map(self.at_once, items.collect(), tally);
         let mut tally =
             sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
         if self.control.workers.count() > 1 {

@@ -1,19 +1,22 @@
 //! Shards of a step side by side, each on a thread of its own: none then waits for another one's part of a product.
 
-use crate::backend::MOST_SHARDS_AT_ONCE;
+use crate::backend::shards_at_once;
 use crate::kernels::team;
 use crate::ops;
 
-/// How many of a worker's `shards` are computed at once: one a thread, where the kernels compute them, the threads
-/// divide them, and memory holds so many; else one after another has all threads.
+/// How many of a worker's `shards` are computed at once: as many as [`shards_at_once`] says where the kernels compute them
+/// and memory holds the gradients of so many, `most`.
 pub fn at_once<B: ops::Backend>(shards: usize, most: usize) -> usize {
-    let threads = team::threads();
-    let fits = threads <= most.min(MOST_SHARDS_AT_ONCE) && shards.is_multiple_of(threads);
-    if fits && ops::is_on_host::<B>() { threads } else { 1 }
+    let at_once = shards_at_once(team::threads(), shards);
+    if at_once <= most && ops::is_on_host::<B>() { at_once } else { 1 }
 }
 
-/// What `work` makes of each item, in their order, each on one thread; with the kernels and the precision of this one.
-pub fn map<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+/// What `work` makes of each item, in their order: of one after another with all threads, or, where several are to be
+/// worked on `at_once`, of each on one thread, with the kernels and the precision of this one.
+pub fn map<I: Send, T: Send>(at_once: usize, items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+    if at_once == 1 {
+        return items.into_iter().map(work).collect();
+    }
     let (kernels, precision) = (ops::kernels(), ops::precision());
     team::map(items, |item| kernels.run(|| precision.run(|| work(item))))
 }
@@ -43,7 +46,7 @@ mod tests {
     #[test]
     fn each_computes_as_this_thread_does() {
         let found =
-            team::with_threads(2, || Precision::Bf16.run(|| map(vec![(), ()], |()| ops::precision())));
+            team::with_threads(2, || Precision::Bf16.run(|| map(2, vec![(), ()], |()| ops::precision())));
         assert_eq!(found, [Precision::Bf16; 2]);
     }
 }

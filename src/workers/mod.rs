@@ -171,12 +171,11 @@ impl Workers {
     pub fn from_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let Some(link) = &self.link else { return Ok(value) };
         if self.is_first() {
-            let text = serde_json::to_vec(&value).expect("what workers share are plain values");
+            let text = written(&value);
             (1..self.count).try_for_each(|peer| link.send(peer, &text, &mut self.wait()))?;
             return Ok(value);
         }
-        let text = link.receive(0, &mut self.wait())?;
-        serde_json::from_slice(&text).map_err(|error| unreadable(0, &error))
+        read(0, &link.receive(0, &mut self.wait())?)
     }
 
     /// What each worker holds, in the order of their numbers, on worker 0; nothing on the others.
@@ -186,13 +185,12 @@ impl Workers {
     pub fn to_first<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>> {
         let Some(link) = &self.link else { return Ok(vec![value]) };
         if !self.is_first() {
-            let text = serde_json::to_vec(&value).expect("what workers share are plain values");
+            let text = written(&value);
             return link.send(0, &text, &mut self.wait()).map(|()| Vec::new());
         }
         let mut values = vec![value];
         for peer in 1..self.count {
-            let text = link.receive(peer, &mut self.wait())?;
-            values.push(serde_json::from_slice(&text).map_err(|error| unreadable(peer, &error))?);
+            values.push(read(peer, &link.receive(peer, &mut self.wait())?)?);
         }
         Ok(values)
     }
@@ -203,7 +201,7 @@ impl Workers {
     /// If it does not answer.
     pub fn send<T: Serialize>(&self, rank: usize, message: &T) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
-        let text = serde_json::to_vec(message).expect("what workers share are plain values");
+        let text = written(message);
         link.send(rank, &text, &mut self.wait())
     }
 
@@ -212,10 +210,8 @@ impl Workers {
     /// # Errors
     /// If it cannot be read.
     pub fn poll<T: DeserializeOwned>(&self, rank: usize) -> Result<Option<T>> {
-        let Some(text) = self.link.as_ref().map(|link| link.poll(rank)).transpose()?.flatten() else {
-            return Ok(None);
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|error| unreadable(rank, &error))
+        let text = self.link.as_ref().map(|link| link.poll(rank)).transpose()?.flatten();
+        text.map(|text| read(rank, &text)).transpose()
     }
 
     /// What every worker has come to. Where one of them failed all fail alike, and worker 0 says why.
@@ -293,6 +289,13 @@ impl Workers {
     }
 }
 
-fn unreadable(rank: usize, error: &serde_json::Error) -> Error {
-    Error::Failed(format!("worker {rank} said what nobody can read: {error}"))
+/// A message to another worker.
+fn written(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("what workers share are plain values")
+}
+
+/// A message of worker `rank`.
+fn read<T: DeserializeOwned>(rank: usize, text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text)
+        .map_err(|error| Error::Failed(format!("worker {rank} said what nobody can read: {error}")))
 }

@@ -169,6 +169,11 @@ impl View {
         Some([lines.next()?, lines.next()?, lines.next()?])
     }
 
+    /// Whether a worker is in this state.
+    fn says(&self, rank: usize, state: &str) -> bool {
+        self.said(rank).is_some_and(|[said, ..]| said == state.trim_end())
+    }
+
     /// A worker as messages name it.
     fn name(&self, rank: usize) -> String {
         match self.said(rank) {
@@ -187,9 +192,8 @@ impl View {
                     return;
                 }
                 if is_gone {
-                    let has_spoken = self.said(rank).is_some_and(|[state, ..]| state == LEFT.trim_end());
                     // Worker 0 speaks, or where that is the dead one, worker 1.
-                    if !has_spoken && self.rank == usize::from(rank == 0) {
+                    if !self.says(rank, LEFT) && self.rank == usize::from(rank == 0) {
                         self.speak(&format!("{} has died", self.name(rank)));
                     }
                     thread::sleep(GRACE);
@@ -205,10 +209,9 @@ impl View {
 
     /// Ends this worker, which has waited for longer than it should.
     fn end_hanging(&self, passed: Duration) {
-        let works = |rank: usize| self.said(rank).is_some_and(|[state, ..]| state == WORKS.trim_end());
-        let has_left = |rank: usize| self.said(rank).is_some_and(|[state, ..]| state == LEFT.trim_end());
+        let works = |rank: usize| self.says(rank, WORKS);
         // Of those that wait the first speaks, and none after it: one that hung wakes as all are ended.
-        let is_said = (0..self.count).any(has_left);
+        let is_said = (0..self.count).any(|rank| self.says(rank, LEFT));
         if !is_said && (0..self.count).find(|&rank| !works(rank)) == Some(self.rank) {
             let hangs = (0..self.count).filter(|&rank| works(rank)).map(|rank| self.name(rank));
             let hangs = hangs.collect::<Vec<_>>();

@@ -7,21 +7,31 @@
 //! workers. A library's own all-reduce may order sums as it likes. In a pair one adds `a + b` and the other `b + a`,
 //! which are the same bits.
 
-use std::ops::{Add, Range};
-
-use rayon::prelude::*;
+use std::ops::Range;
 
 use super::link::{Link, Wait};
 use crate::error::Result;
+use crate::kernels::sums;
 
 /// What can be added up over workers.
-pub trait Element: bytemuck::Pod + Add<Output = Self> + Send + Sync {}
+pub trait Element: bytemuck::Pod {
+    /// `values[i] += others[i]`.
+    fn add(values: &mut [Self], others: &[Self]);
+}
 
-impl Element for f32 {}
-impl Element for f64 {}
+/// Of gradients.
+impl Element for f32 {
+    fn add(values: &mut [Self], others: &[Self]) {
+        sums::add(values, others);
+    }
+}
 
-/// Elements that one thread adds at a time.
-const PIECE: usize = 1 << 15;
+/// Of what a validation counts, which is little.
+impl Element for f64 {
+    fn add(values: &mut [Self], others: &[Self]) {
+        values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
+    }
+}
 
 /// Adds up the `values` of all workers, whose `count` is a power of two.
 pub(super) fn over_workers<T: Element>(
@@ -40,7 +50,7 @@ pub(super) fn over_workers<T: Element>(
         let (own, others) = if rank < peer { (low, high) } else { (high, low) };
         let received = &mut scratch[..own.len()];
         link.swap(peer, bytemuck::cast_slice(&values[others]), bytemuck::cast_slice_mut(received), wait)?;
-        add(&mut values[own.clone()], received);
+        T::add(&mut values[own.clone()], received);
         outer.push(std::mem::replace(&mut part, own));
     }
     for (peer, whole) in rounds.rev().zip(outer.into_iter().rev()) {
@@ -54,12 +64,6 @@ pub(super) fn over_workers<T: Element>(
 fn halves(part: &Range<usize>) -> (Range<usize>, Range<usize>) {
     let middle = part.start + part.len() / 2;
     (part.start..middle, middle..part.end)
-}
-
-fn add<T: Element>(values: &mut [T], others: &[T]) {
-    values.par_chunks_mut(PIECE).zip(others.par_chunks(PIECE)).for_each(|(values, others)| {
-        values.iter_mut().zip(others).for_each(|(value, &other)| *value = *value + other);
-    });
 }
 
 #[cfg(test)]
