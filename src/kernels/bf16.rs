@@ -1,12 +1,14 @@
 //! Matrix products whose factors are rounded to bf16 and whose sums are taken in single precision.
 //!
 //! A bf16 is the upper half of an `f32` (Kalamkar et al., *A study of bfloat16 for deep learning training*, 2019, arXiv
-//! 1905.12322). Two that meet in a sum stand side by side in one slot of 32 bits, the first in its lower half, and
-//! a slot's products enter the sum as the instruction `VDPBF16PS` of AVX512-BF16 defines it: the upper half first, each
+//! 1905.12322). Two that meet in a sum stand side by side in one slot of 32 bits, the first in its lower half, and a
+//! slot's products enter the sum as the instruction `VDPBF16PS` of AVX512-BF16 defines it: the upper half first, each
 //! by one fused multiply-add, with denormals flushed to zero. Processors without it do the same in their own
-//! registers, so that every processor computes the same bits. Each number of a result is one sum from its
-//! first term to its last, however the product is cut.
+//! registers, so that they compute the same bits. Processors with a matrix unit (Intel's AMX) take sums by that, in
+//! [another order](amx) and many times faster. Each number of a result is one sum from its first term to its
+//! last, however the product is cut.
 
+pub(super) mod amx;
 mod tile;
 
 use rayon::prelude::*;
@@ -15,11 +17,12 @@ use super::matmul::Destination;
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each;
 use super::pool::{self, Buffer};
-use super::vector::{LANES, vectorized};
-use tile::{TILE_COLUMNS, TILE_ROWS, Tile};
+use super::vector::vectorized;
 
-/// Slots that are transposed at once.
-const BLOCK: usize = 16;
+/// Lines of a block, and slots of each.
+const SIDE: usize = 16;
+/// A block: 16 slots of each of 16 lines.
+const BLOCK: usize = SIDE * SIDE;
 
 /// Each number rounded to bf16.
 ///
@@ -32,75 +35,51 @@ pub fn round(values: &[f32], rounded: &mut [f32]) {
     for_each(pieces, PIECE, |(rounded, values)| round_piece(values, rounded));
 }
 
-/// A left factor as slots: those of a row side by side, or where the matrix is transposed those of a column.
+/// Which factor of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Left,
+    Right,
+}
+
+/// A factor as blocks of slots: `[lines / 16, inner / 32]` of them, with zeros where a block reaches beyond the factor.
+/// Lines are the rows of a left factor and the columns of a right one. A block is `[line, slot]` in a left factor and
+/// `[slot, line]` in a right one.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct Factor {
     slots: Buffer,
-    row_stride: usize,
-    slot_stride: usize,
-    rows: usize,
+    lines: usize,
     inner: usize,
 }
 
-impl Left {
+impl Factor {
     /// Rounds a matrix, on several threads where it is large.
-    pub fn new(matrix: Matrix) -> Self {
-        let (rows, inner) = (matrix.rows(), matrix.columns());
-        let pairs = inner.div_ceil(2);
-        let mut slots = pool::take(rows * pairs);
-        let (row_stride, slot_stride) = if matrix.is_transposed() { (1, rows) } else { (pairs, 1) };
+    pub fn new(side: Side, matrix: Matrix) -> Self {
+        /// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by
+        /// side.
+        const TOGETHER: usize = 8;
+        let matrix = if side == Side::Right { matrix.transposed() } else { matrix };
+        let (lines, inner) = (matrix.rows(), matrix.columns());
+        let steps = inner.div_ceil(2 * SIDE);
+        let mut slots = pool::take(lines.div_ceil(SIDE) * steps * BLOCK);
         if !slots.is_empty() {
-            let length = if matrix.is_transposed() { rows } else { pairs };
-            for_each(slots.par_chunks_mut(length).enumerate(), length, |(index, slots)| {
-                match matrix.is_transposed() {
-                    true => pair_rows(two_rows(matrix.transposed(), index), slots),
-                    false => pair_numbers(matrix.row(index), slots),
-                }
+            let groups = slots.par_chunks_mut(TOGETHER * steps * BLOCK).enumerate();
+            for_each(groups, TOGETHER * steps * BLOCK, |(group, slots)| {
+                let first = group * TOGETHER * SIDE;
+                fill(side, matrix.part(first..lines.min(first + TOGETHER * SIDE), 0..inner), slots);
             });
         }
-        Self { slots, row_stride, slot_stride, rows, inner }
-    }
-}
-
-/// Rows `2 index` and `2 index + 1`, of which the second may be missing.
-fn two_rows<'a>(matrix: Matrix<'a>, index: usize) -> [&'a [f32]; 2] {
-    let second = 2 * index + 1;
-    [matrix.row(2 * index), if second < matrix.rows() { matrix.row(second) } else { &[] }]
-}
-
-/// A right factor as slots: panels of 64 columns, of which the last may be narrower, each `[pairs, its width]` with
-/// zeros behind the last column.
-#[derive(Debug)]
-pub(super) struct Right {
-    slots: Buffer,
-    inner: usize,
-    columns: usize,
-}
-
-impl Right {
-    /// Rounds a matrix, on several threads where it is large.
-    pub fn new(matrix: Matrix) -> Self {
-        /// Panels that are filled together: what they hold of a row lies side by side.
-        const TOGETHER: usize = 4;
-        let (inner, columns) = (matrix.rows(), matrix.columns());
-        let pairs = inner.div_ceil(2);
-        let mut slots = pool::take(pairs * columns.next_multiple_of(LANES));
-        if !slots.is_empty() {
-            let groups = slots.par_chunks_mut(TOGETHER * pairs * TILE_COLUMNS).enumerate();
-            for_each(groups, TOGETHER * pairs * TILE_COLUMNS, |(group, slots)| {
-                let start = group * TOGETHER * TILE_COLUMNS;
-                let part = matrix.part(0..inner, start..columns.min(start + TOGETHER * TILE_COLUMNS));
-                fill_panels(part, slots);
-            });
-        }
-        Self { slots, inner, columns }
+        Self { slots, lines, inner }
     }
 
-    /// The panel that begins at a column, and its width.
-    fn panel(&self, start: usize) -> (&[f32], usize) {
-        let pairs = self.inner.div_ceil(2);
-        let width = (self.columns - start).min(TILE_COLUMNS).next_multiple_of(LANES);
-        (&self.slots[pairs * start..][..pairs * width], width)
+    /// Blocks along the inner dimension.
+    fn steps(&self) -> usize {
+        self.inner.div_ceil(2 * SIDE)
+    }
+
+    /// Where the blocks of a line begin.
+    fn place(&self, line: usize) -> usize {
+        line / SIDE * self.steps() * BLOCK
     }
 }
 
@@ -108,77 +87,42 @@ impl Right {
 /// begin at `first`, on the calling thread.
 ///
 /// # Panics
-/// If the shapes do not fit, or a panel does not begin at the first column.
+/// If the shapes do not fit, or `first` are not whole blocks.
 pub(super) fn product(
     output: &mut MatrixMut,
     destination: Destination,
     scale: f32,
-    (left, right): (&Left, &Right),
+    factors: [&Factor; 2],
+    first: [usize; 2],
+) {
+    let unit = if amx::is_used() { amx::Unit::new() } else { None };
+    product_by(unit.as_ref(), output, destination, scale, factors, first);
+}
+
+/// By the matrix unit where there is one, and else by other instructions.
+fn product_by(
+    unit: Option<&amx::Unit>,
+    output: &mut MatrixMut,
+    destination: Destination,
+    scale: f32,
+    [left, right]: [&Factor; 2],
     first: [usize; 2],
 ) {
     let (rows, columns) = (output.rows(), output.columns());
     assert!(
         right.inner == left.inner
-            && first[0] + rows <= left.rows
-            && first[1] + columns <= right.columns
-            && first[1].is_multiple_of(TILE_COLUMNS),
+            && first[0] + rows <= left.lines
+            && first[1] + columns <= right.lines
+            && first.iter().all(|first| first.is_multiple_of(SIDE)),
         "[{rows}, {}] times [{}, {columns}] at {first:?} of [{}, {}]",
         left.inner,
         right.inner,
-        left.rows,
-        right.columns
+        left.lines,
+        right.lines
     );
-    for start in (0..columns).step_by(TILE_COLUMNS) {
-        let (panel, width) = right.panel(first[1] + start);
-        let used = start..columns.min(start + TILE_COLUMNS);
-        for row in (0..rows).step_by(TILE_ROWS) {
-            let tile = Tile {
-                left: &left.slots[((first[0] + row) * left.row_stride).min(left.slots.len())..],
-                strides: [left.row_stride, left.slot_stride],
-                panel,
-                width,
-            };
-            let rows = row..rows.min(row + TILE_ROWS);
-            tile.sum_into(&mut output.part(rows, used.clone()), destination, scale);
-        }
-    }
-}
-
-/// The panels of `matrix` `[inner, columns]`.
-fn fill_panels(matrix: Matrix, slots: &mut [f32]) {
-    let (inner, columns) = (matrix.rows(), matrix.columns());
-    let mut panels = slots.chunks_mut(inner.div_ceil(2) * TILE_COLUMNS).collect::<Vec<_>>();
-    let part = |index: usize| index * TILE_COLUMNS..columns.min((index + 1) * TILE_COLUMNS);
-    if matrix.is_transposed() {
-        for (index, panel) in panels.into_iter().enumerate() {
-            let matrix = matrix.part(0..inner, part(index));
-            let width = matrix.columns().next_multiple_of(LANES);
-            fill_transposed(matrix.transposed(), width, panel);
-        }
-        return;
-    }
-    for pair in 0..inner.div_ceil(2) {
-        let rows = two_rows(matrix, pair);
-        for (index, panel) in panels.iter_mut().enumerate() {
-            let part = part(index);
-            let width = part.len().next_multiple_of(LANES);
-            let (slots, behind) = panel[pair * width..][..width].split_at_mut(part.len());
-            pair_rows(rows.map(|row| row.get(part.clone()).unwrap_or_default()), slots);
-            behind.fill(0.0);
-        }
-    }
-}
-
-/// The panel of a matrix that is given transposed, `[columns, inner]`.
-fn fill_transposed(matrix: Matrix, width: usize, panel: &mut [f32]) {
-    let (columns, inner) = (matrix.rows(), matrix.columns());
-    for (index, slots) in panel.chunks_mut(BLOCK * width).enumerate() {
-        slots.chunks_mut(width).for_each(|slots| slots[columns..].fill(0.0));
-        let numbers = 2 * BLOCK * index..inner.min(2 * BLOCK * (index + 1));
-        for first in (0..columns).step_by(BLOCK) {
-            let last = columns.min(first + BLOCK);
-            transpose_pairs(matrix.part(first..last, numbers.clone()), width, &mut slots[first..]);
-        }
+    match unit {
+        Some(unit) => unit.product(output, destination, scale, [left, right], first),
+        None => tile::product(output, destination, scale, [left, right], first),
     }
 }
 
@@ -199,55 +143,76 @@ fn slot(first: f32, second: f32) -> f32 {
     f32::from_bits(rounded(first) >> 16 | rounded(second))
 }
 
+/// Slots of two lines of numbers, which may be missing, with zeros behind the last.
+#[inline(always)]
+fn pair([first, second]: [&[f32]; 2], slots: &mut [f32; SIDE]) {
+    if let (Ok(first), Ok(second)) = (<&[f32; SIDE]>::try_from(first), <&[f32; SIDE]>::try_from(second)) {
+        return (0..SIDE).for_each(|place| slots[place] = slot(first[place], second[place]));
+    }
+    let (slots, behind) = slots.split_at_mut(first.len());
+    behind.fill(0.0);
+    if second.is_empty() {
+        slots.iter_mut().zip(first).for_each(|(slot, first)| *slot = self::slot(*first, 0.0));
+    } else {
+        let second = &second[..first.len()];
+        for ((slot, first), second) in slots.iter_mut().zip(first).zip(second) {
+            *slot = self::slot(*first, *second);
+        }
+    }
+}
+
+/// So many numbers from one on, as far as there are any.
+#[inline(always)]
+fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
+    &numbers[from.min(numbers.len())..(from + length).min(numbers.len())]
+}
+
+/// Slots of each two numbers of a line, with zeros behind the last.
+#[inline(always)]
+fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
+    if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
+        return (0..SIDE).for_each(|place| slots[place] = slot(line[2 * place], line[2 * place + 1]));
+    }
+    let pairs = line.chunks_exact(2);
+    let last = pairs.remainder();
+    let (whole, behind) = slots.split_at_mut(pairs.len());
+    whole.iter_mut().zip(pairs).for_each(|(slot, pair)| *slot = self::slot(pair[0], pair[1]));
+    behind.fill(0.0);
+    if let [last] = last {
+        behind[0] = slot(*last, 0.0);
+    }
+}
+
 vectorized! {
     fn round_piece(_simd; values: &[f32], rounded: &mut [f32]) {
         rounded.iter_mut().zip(values).for_each(|(it, x)| *it = f32::from_bits(self::rounded(*x)));
     }
 
-    /// Slots of each two numbers of a row.
-    fn pair_numbers(_simd; row: &[f32], slots: &mut [f32]) {
-        let whole = row.len() / 2;
-        let (slots, last) = slots.split_at_mut(whole);
-        for (slot, pair) in slots.iter_mut().zip(row.chunks_exact(2)) {
-            *slot = self::slot(pair[0], pair[1]);
-        }
-        if let [last] = last {
-            *last = slot(row[2 * whole], 0.0);
-        }
-    }
-
-    /// Slots of the numbers of two rows; a second one that is missing is zero.
-    fn pair_rows(_simd; rows: [&[f32]; 2], slots: &mut [f32]) {
-        let [first, second] = rows;
-        if second.is_empty() {
-            slots.iter_mut().zip(first).for_each(|(slot, first)| *slot = self::slot(*first, 0.0));
+    /// The blocks of a matrix `[lines, inner]`, which is read in the order in which it lies.
+    fn fill(_simd; side: Side, matrix: Matrix<'_>, slots: &mut [f32]) {
+        let (lines, inner) = (matrix.rows(), matrix.columns());
+        let steps = inner.div_ceil(2 * SIDE);
+        let (slots, _) = slots.as_chunks_mut();
+        if matrix.is_transposed() {
+            let rows = matrix.transposed();
+            let row = |row| if row < inner { rows.row(row) } else { &[] };
+            for slot in 0..steps * SIDE {
+                let rows = [row(2 * slot), row(2 * slot + 1)];
+                for (block, slots) in slots[slot..].iter_mut().step_by(steps * SIDE).enumerate() {
+                    pair(rows.map(|row| part(row, block * SIDE, SIDE)), slots);
+                }
+            }
         } else {
-            let second = &second[..first.len()];
-            for ((slot, first), second) in slots.iter_mut().zip(first).zip(second) {
-                *slot = self::slot(*first, *second);
-            }
-        }
-    }
-
-    /// The slots of at most 16 rows of at most 32 numbers become at most 16 rows, `width` apart.
-    fn transpose_pairs(_simd; matrix: Matrix<'_>, width: usize, slots: &mut [f32]) {
-        let mut block = [[0.0; BLOCK]; BLOCK];
-        let pairs = matrix.columns().div_ceil(2);
-        for (row, block) in block.iter_mut().enumerate().take(matrix.rows()) {
-            let numbers = matrix.row(row);
-            if let Ok(numbers) = <&[f32; 2 * BLOCK]>::try_from(numbers) {
-                for pair in 0..BLOCK {
-                    block[pair] = slot(numbers[2 * pair], numbers[2 * pair + 1]);
-                }
-            } else {
-                for (pair, slot) in block.iter_mut().enumerate().take(pairs) {
-                    *slot = self::slot(numbers[2 * pair], numbers.get(2 * pair + 1).copied().unwrap_or(0.0));
+            for line in 0..lines.next_multiple_of(SIDE) {
+                let row = if line < lines { matrix.row(line) } else { &[] };
+                let slots = slots[line / SIDE * steps * SIDE + line % SIDE..].iter_mut().step_by(SIDE);
+                for (step, slots) in slots.take(steps).enumerate() {
+                    pair_neighbours(part(row, step * 2 * SIDE, 2 * SIDE), slots);
                 }
             }
         }
-        for pair in 0..pairs {
-            let slots = &mut slots[pair * width..][..matrix.rows()];
-            slots.iter_mut().zip(&block).for_each(|(slot, block)| *slot = block[pair]);
+        if matrix.is_transposed() == (side == Side::Left) {
+            slots.as_chunks_mut().0.iter_mut().for_each(tile::transpose);
         }
     }
 }

@@ -28,7 +28,7 @@
 //!
 //! # Checking the `unsafe` code
 //! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives on
-//! the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls an instruction, and in
+//! the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls instructions, and in
 //! [`allocator`], which calls one function of the system. Two runs of the tests look for what can go wrong there:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
@@ -67,7 +67,7 @@ mod testing;
 mod textbook;
 mod vector;
 
-pub use bf16::round;
+pub use bf16::{amx::is_used as uses_amx, round};
 pub use matmul::Precision;
 pub use vector::INSTRUCTION_SET_VARIABLE;
 
@@ -82,7 +82,7 @@ mod tests {
         if std::env::var_os(INSTRUCTION_SET_VARIABLE).is_some() {
             return; // this is one of the processes started below
         }
-        for set in ["avx2", "portable"] {
+        for set in ["avx512", "avx2", "portable"] {
             let tests = std::env::current_exe().expect("the path of the tests");
             let run = Command::new(tests).env(INSTRUCTION_SET_VARIABLE, set).output();
             let run = run.expect("a process with the tests");

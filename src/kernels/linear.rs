@@ -113,7 +113,8 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
         few_rows::product(input, weight, output);
     }
     let factors = Factors::new(layer.precision, input, [weight]);
-    let (tile_rows, tile_columns) = if is_few { (rows, d_out) } else { tile_size(rows, d_out, d_in) };
+    let (tile_rows, tile_columns) =
+        if is_few { (rows, d_out) } else { tile_size(layer.precision, [rows, d_out], d_in) };
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
     let tiles = cut(output).map(|tile| (tile, saved.next())).collect::<Vec<_>>();
@@ -168,7 +169,8 @@ pub fn forward_gated(
     }
     let weights = [0..width, width..d_out].map(|columns| weight.part(0..d_in, columns));
     let factors = Factors::new(layer.precision, input, weights);
-    let (tile_rows, tile_columns) = if is_few { (rows, width) } else { tile_size(rows, width, 2 * d_in) };
+    let (tile_rows, tile_columns) =
+        if is_few { (rows, width) } else { tile_size(layer.precision, [rows, width], 2 * d_in) };
     let (gates, ups) = MatrixMut::new(pre_activation, d_out).split_columns(width);
     let [gates, ups, outputs] = [gates, ups, MatrixMut::new(output, width)]
         .map(|matrix| matrix.tiles(tile_rows, tile_columns).into_par_iter());

@@ -5,9 +5,10 @@
 
 use rayon::prelude::*;
 
-use super::bf16;
+use super::bf16::{self, Factor, Side};
 use super::matrix::{Matrix, MatrixMut, Tile};
 use super::parallel::for_each;
+use super::vector::LANES;
 
 /// What the factors of a matrix product are rounded to; sums are taken in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +40,9 @@ pub(super) fn product(
     right: Matrix,
 ) {
     if precision == Precision::Bf16 {
-        let factors = (&bf16::Left::new(left), &bf16::Right::new(right));
-        return bf16::product(output, destination, scale, factors, [0; 2]);
+        let factors =
+            [(Side::Left, left), (Side::Right, right)].map(|(side, matrix)| Factor::new(side, matrix));
+        return bf16::product(output, destination, scale, factors.each_ref(), [0; 2]);
     }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert!(
@@ -89,7 +91,7 @@ pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matri
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
     let factors = Factors::new(precision, left, [right]);
-    let (tile_rows, tile_columns) = tile_size(rows, columns, inner);
+    let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
     let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
     for_each(tiles, tile_rows * tile_columns * inner, |mut tile| factors.product_tile(0, &mut tile));
 }
@@ -98,14 +100,16 @@ pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matri
 #[derive(Debug)]
 pub(super) enum Factors<'a, const N: usize> {
     F32(Matrix<'a>, [Matrix<'a>; N]),
-    Bf16(bf16::Left, [bf16::Right; N]),
+    Bf16(Factor, [Factor; N]),
 }
 
 impl<'a, const N: usize> Factors<'a, N> {
     pub fn new(precision: Precision, left: Matrix<'a>, rights: [Matrix<'a>; N]) -> Self {
         match precision {
             Precision::F32 => Self::F32(left, rights),
-            Precision::Bf16 => Self::Bf16(bf16::Left::new(left), rights.map(bf16::Right::new)),
+            Precision::Bf16 => {
+                Self::Bf16(Factor::new(Side::Left, left), rights.map(|right| Factor::new(Side::Right, right)))
+            }
         }
     }
 
@@ -120,7 +124,7 @@ impl<'a, const N: usize> Factors<'a, N> {
             }
             Self::Bf16(left, rights) => {
                 let first = [rows.start, columns.start];
-                bf16::product(numbers, Destination::Overwrite, 1.0, (left, &rights[index]), first);
+                bf16::product(numbers, Destination::Overwrite, 1.0, [left, &rights[index]], first);
             }
         }
     }
@@ -135,22 +139,36 @@ pub(super) fn is_one_tile(work: usize) -> bool {
 /// Multiply-adds below which cutting costs more than it gains.
 const LEAST_WORK: usize = 1 << 21;
 
-/// Rows and columns of a tile of a result `[rows, columns]`.
-///
-/// `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
-/// rows: no two tiles pack the same numbers. Columns come in multiples of [`LANES`](super::vector::LANES).
-pub(super) fn tile_size(rows: usize, columns: usize, inner: usize) -> (usize, usize) {
+/// Rows and columns of a tile of a result `[rows, columns]`. Columns come in multiples of
+/// [`LANES`](super::vector::LANES).
+pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
     /// Tiles into which the largest products are cut.
     const MOST_TILES: usize = 32;
-    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2).
+    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2), and that of a panel in bf16.
     const LEAST_COLUMNS: usize = 64;
     const LEAST_ROWS: usize = 256;
+    /// Numbers of both factors of a tile in bf16: half of what is near to a core.
+    const NEAR: usize = 1 << 19;
     let work = rows * columns * inner;
     if is_one_tile(work) && work >= LEAST_WORK && rows >= LEAST_ROWS {
         // Two halves, so that a second thread has one.
-        return (rows.div_ceil(2), columns.next_multiple_of(LEAST_COLUMNS));
+        let half = match precision {
+            Precision::F32 => rows.div_ceil(2),
+            Precision::Bf16 => rows.div_ceil(2).next_multiple_of(LANES),
+        };
+        return (half, columns.next_multiple_of(LEAST_COLUMNS));
     }
     let tiles = (work / LEAST_WORK).clamp(1, MOST_TILES);
+    if precision == Precision::Bf16 {
+        // Both factors are rounded once for all tiles, so the squarest tiles read the least.
+        let side = (rows * columns / tiles).isqrt().min(NEAR / 2 / inner.max(1)).max(1);
+        let tile_columns =
+            columns.clamp(1, side.next_multiple_of(LEAST_COLUMNS)).next_multiple_of(LEAST_COLUMNS);
+        let tile_rows = (rows * columns).div_ceil(tiles * tile_columns).min(NEAR / 2 / inner.max(1));
+        return (tile_rows.next_multiple_of(LEAST_COLUMNS).min(rows.max(1)), tile_columns);
+    }
+    // `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
+    // rows: no two tiles pack the same numbers.
     let tile_columns = columns.max(1).div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
     let tiles_of_rows = tiles / columns.div_ceil(tile_columns).max(1);
     let tile_rows = rows.max(1).div_ceil(tiles_of_rows.max(1)).max(LEAST_ROWS);
@@ -197,7 +215,7 @@ mod tests {
     #[test]
     fn large_products_have_the_same_bits_on_any_number_of_threads() {
         let (rows, inner, columns) = (211, 307, 397);
-        assert_ne!(tile_size(rows, columns, inner), (rows, columns), "the product is cut");
+        assert_ne!(tile_size(Precision::F32, [rows, columns], inner), (rows, columns), "the product is cut");
         let (left, right) = (random(1, rows * inner), random(2, inner * columns));
         assert_same_on_any_number_of_threads(|| {
             let mut output = vec![0.0; rows * columns];

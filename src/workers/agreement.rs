@@ -31,6 +31,7 @@ fn instructions() -> String {
         ("FMA", is_x86_feature_detected!("fma")),
         ("AVX-512", is_x86_feature_detected!("avx512f")),
         ("AVX-512 BF16", is_x86_feature_detected!("avx512bf16")),
+        ("AMX BF16", causal_attention_kernels::uses_amx()),
     ];
     has.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

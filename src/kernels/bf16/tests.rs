@@ -1,21 +1,49 @@
 //! Products in bf16 against their definition, to the bit.
 
-use super::tile::sum_in_registers;
+use super::tile::{TILE_COLUMNS, TILE_ROWS, Tile, sum_in_registers};
 use super::*;
 use crate::testing::{assert_same_on_any_number_of_threads, random, transposed};
 
-/// The product of rounded factors by the definition.
-fn expected(left: &[f32], right: &[f32], inner: usize, columns: usize) -> Vec<f32> {
-    let flushed = |x: f32| if x.abs() < f32::MIN_POSITIVE { x * 0.0 } else { x };
-    let number = |x: f32| f32::from_bits(rounded(x));
-    let sum = |(row, column): (usize, usize)| {
-        let term = |sum: f32, k: usize| match k < inner {
-            true => flushed(number(left[row * inner + k]).mul_add(number(right[k * columns + column]), sum)),
-            false => flushed(sum),
-        };
-        (0..inner).step_by(2).fold(0.0, |sum, k| term(term(sum, k + 1), k))
-    };
-    (0..left.len() / inner * columns).map(|place| sum((place / columns, place % columns))).collect()
+fn flushed(x: f32) -> f32 {
+    if x.abs() < f32::MIN_POSITIVE { x * 0.0 } else { x }
+}
+
+/// The sum of products of rounded numbers as `VDPBF16PS` defines it.
+fn in_pairs(left: &[f32], right: &[f32]) -> f32 {
+    let mut sum = 0.0;
+    for (left, right) in left.chunks(2).zip(right.chunks(2)) {
+        for k in [1, 0] {
+            let [left, right] = [left, right].map(|pair| pair.get(k).copied().unwrap_or(0.0));
+            sum = flushed(left.mul_add(right, sum));
+        }
+    }
+    sum
+}
+
+/// The same as `TDPBF16PS` defines it.
+fn in_tiles(left: &[f32], right: &[f32]) -> f32 {
+    left.chunks(32).zip(right.chunks(32)).fold(0.0, |total, (left, right)| {
+        let [lower, upper] = [0, 1].map(|half| {
+            let products = left.iter().zip(right).skip(half).step_by(2);
+            products.fold(0.0, |sum, (left, right)| flushed(left.mul_add(*right, sum)))
+        });
+        flushed(total + flushed(lower + upper))
+    })
+}
+
+/// The product of rounded factors by a definition of their sums.
+fn expected(
+    sum: fn(&[f32], &[f32]) -> f32,
+    left: &[f32],
+    right: &[f32],
+    inner: usize,
+    columns: usize,
+) -> Vec<f32> {
+    let number = |x: &f32| f32::from_bits(rounded(*x));
+    let columns = (0..columns).map(|column| right[column..].iter().step_by(columns).map(number).collect());
+    let columns = columns.collect::<Vec<Vec<f32>>>();
+    let rows = left.chunks(inner).map(|row| row.iter().map(number).collect::<Vec<_>>());
+    rows.flat_map(|row| columns.iter().map(move |column| sum(&row, column)).collect::<Vec<_>>()).collect()
 }
 
 fn bits(numbers: &[f32]) -> Vec<u32> {
@@ -54,38 +82,46 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
         // Numbers of any size, whose products may be denormal.
         left.iter_mut().step_by(5).for_each(|x| *x *= 1e-20);
         right.iter_mut().step_by(3).for_each(|x| *x *= 1e-19);
-        let expected = expected(&left, &right, inner, columns);
-        let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
-        let lefts = [Matrix::new(&left, inner), Matrix::new(&left_t, rows).transposed()];
-        let rights = [Matrix::new(&right, columns), Matrix::new(&right_t, inner).transposed()];
-        for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
-            let mut output = vec![f32::NAN; rows * columns];
-            let (left, packed) = (Left::new(left), Right::new(right));
-            let matrix = &mut MatrixMut::new(&mut output, columns);
-            product(matrix, Destination::Overwrite, 1.0, (&left, &packed), [0; 2]);
-            assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}]");
-            let matrix = &mut MatrixMut::new(&mut output, columns);
-            product(matrix, Destination::AddTo, 2.0, (&left, &packed), [0; 2]);
-            let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
-            assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
+        let (left_numbers, right_numbers) = (left, right);
+        let (left_t, right_t) = (transposed(&left_numbers, inner), transposed(&right_numbers, columns));
+        let lefts = [Matrix::new(&left_numbers, inner), Matrix::new(&left_t, rows).transposed()];
+        let rights = [Matrix::new(&right_numbers, columns), Matrix::new(&right_t, inner).transposed()];
+        let unit = amx::Unit::new();
+        let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit.as_ref(), in_tiles)];
+        // Without a matrix unit both are the first.
+        for (unit, sum) in &ways[..1 + usize::from(unit.is_some())] {
+            let expected = expected(*sum, &left_numbers, &right_numbers, inner, columns);
+            for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
+                let mut output = vec![f32::NAN; rows * columns];
+                let factors = [&Factor::new(Side::Left, left), &Factor::new(Side::Right, right)];
+                let matrix = &mut MatrixMut::new(&mut output, columns);
+                product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [0; 2]);
+                assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}]");
+                let matrix = &mut MatrixMut::new(&mut output, columns);
+                product_by(*unit, matrix, Destination::AddTo, 2.0, factors, [0; 2]);
+                let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
+                assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
+                let first = rows.min(SIDE);
+                let mut last = vec![f32::NAN; (rows - first) * columns];
+                let matrix = &mut MatrixMut::new(&mut last, columns);
+                product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [first / SIDE * SIDE, 0]);
+                assert_eq!(bits(&last), bits(&expected[first * columns..]), "the last rows");
+            }
+        }
 
-            // In registers, as processors without the instruction do it.
-            if columns > TILE_COLUMNS {
-                continue;
-            }
-            let (panel, width) = packed.panel(0);
-            let strides = [left.row_stride, left.slot_stride];
-            let tile = Tile { left: &left.slots, strides, panel, width };
-            let mut sums = [[f32::NAN; TILE_COLUMNS]; TILE_ROWS];
-            let count = rows.min(TILE_ROWS);
-            sum_in_registers(count, &tile, &mut sums);
-            for (sums, expected) in sums.iter().zip(expected.chunks(columns)).take(count) {
-                assert_eq!(
-                    bits(&sums[..columns]),
-                    bits(expected),
-                    "[{rows}, {inner}, {columns}] in registers"
-                );
-            }
+        // In registers, as processors without an instruction do it.
+        let (left, right) = (Factor::new(Side::Left, lefts[0]), Factor::new(Side::Right, rights[0]));
+        let tile = Tile { left: &left, right: &right, first: [0; 2], width: columns.min(TILE_COLUMNS) };
+        let mut sums = [[f32::NAN; TILE_COLUMNS]; TILE_ROWS];
+        sum_in_registers(rows.min(TILE_ROWS), &tile, &mut sums);
+        let by_definition = expected(in_pairs, &left_numbers, &right_numbers, inner, columns);
+        for (sums, expected) in sums.iter().zip(by_definition.chunks(columns)).take(rows.min(TILE_ROWS)) {
+            let used = columns.min(TILE_COLUMNS);
+            assert_eq!(
+                bits(&sums[..used]),
+                bits(&expected[..used]),
+                "[{rows}, {inner}, {columns}] in registers"
+            );
         }
     }
 }
@@ -95,6 +131,6 @@ fn a_factor_is_rounded_to_the_same_bits_on_any_number_of_threads() {
     let matrix = random(3, 700 * 901);
     assert_same_on_any_number_of_threads(|| {
         let matrix = Matrix::new(&matrix, 901);
-        [matrix, matrix.transposed()].map(|matrix| Left::new(matrix).slots.to_vec()).to_vec()
+        [matrix, matrix.transposed()].map(|matrix| Factor::new(Side::Left, matrix).slots.to_vec()).to_vec()
     });
 }

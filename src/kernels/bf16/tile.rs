@@ -2,24 +2,42 @@
 
 use pulp::Simd;
 
+use super::{BLOCK, Factor, SIDE};
 use crate::matmul::Destination;
 use crate::matrix::MatrixMut;
-use crate::vector::{LANES, Vector, update, vectorized};
+use crate::vector::{LANES, Vector, instruction_set, update, vectorized};
 
 /// Rows of a tile in registers.
 pub(super) const TILE_ROWS: usize = 6;
-/// Columns of a tile in registers, and of a panel.
+/// Columns of a tile in registers.
 pub(super) const TILE_COLUMNS: usize = 4 * LANES;
 
-/// What a tile of a result sums up.
+/// `output = scale * left * right`, or that added to it, for lines that begin at `first`.
+pub(super) fn product(
+    output: &mut MatrixMut,
+    destination: Destination,
+    scale: f32,
+    [left, right]: [&Factor; 2],
+    first: [usize; 2],
+) {
+    let (rows, columns) = (output.rows(), output.columns());
+    for column in (0..columns).step_by(TILE_COLUMNS) {
+        let width = (columns - column).min(TILE_COLUMNS);
+        for row in (0..rows).step_by(TILE_ROWS) {
+            let tile = Tile { left, right, first: [first[0] + row, first[1] + column], width };
+            let rows = row..rows.min(row + TILE_ROWS);
+            tile.sum_into(&mut output.part(rows, column..column + width), destination, scale);
+        }
+    }
+}
+
+/// A tile of a result.
 pub(super) struct Tile<'a> {
-    /// From the first row of the tile on.
-    pub left: &'a [f32],
-    /// Between rows and between slots of a row.
-    pub strides: [usize; 2],
-    /// `[pairs, width]`.
-    pub panel: &'a [f32],
-    /// One to four registers of 16 numbers.
+    pub left: &'a Factor,
+    pub right: &'a Factor,
+    /// Its first row and column.
+    pub first: [usize; 2],
+    /// At most four registers of 16 numbers.
     pub width: usize,
 }
 
@@ -44,10 +62,10 @@ macro_rules! with_sizes {
 
 impl Tile<'_> {
     /// `output = scale * sums`, or that added to it.
-    pub fn sum_into(&self, output: &mut MatrixMut, destination: Destination, scale: f32) {
+    fn sum_into(&self, output: &mut MatrixMut, destination: Destination, scale: f32) {
         let (rows, columns) = (output.rows(), output.columns());
         #[cfg(target_arch = "x86_64")]
-        if has_instruction() && columns == self.width {
+        if has_instruction() && columns.is_multiple_of(LANES) {
             self.check(rows);
             let address = output.address();
             macro_rules! by_instruction {
@@ -83,19 +101,95 @@ impl Tile<'_> {
                     }
                 };
             }
-            return with_sizes!((rows, self.width / LANES), by_instruction);
+            return with_sizes!((rows, self.width.div_ceil(LANES)), by_instruction);
         }
         sum_in_registers(rows, self, sums);
     }
 
     /// Whether so many rows lie within the factors.
     fn check(&self, rows: usize) {
-        let pairs = self.panel.len() / self.width;
+        let [row, column] = self.first;
+        assert!((1..=TILE_ROWS).contains(&rows) && (1..=TILE_COLUMNS).contains(&self.width));
         assert!(
-            (1..=TILE_ROWS).contains(&rows) && self.width.is_multiple_of(LANES) && self.width <= TILE_COLUMNS
+            row + rows <= self.left.lines
+                && column + self.width <= self.right.lines
+                && column.is_multiple_of(SIDE),
+            "a tile reaches beyond its factors"
         );
-        let last = (rows - 1) * self.strides[0] + pairs.saturating_sub(1) * self.strides[1];
-        assert!(pairs == 0 || last < self.left.len(), "a tile reaches beyond its factor");
+    }
+
+    /// Where the slots of a row begin in each of its blocks, counted from the first of the factor's slots.
+    fn row(&self, row: usize) -> usize {
+        let line = self.first[0] + row;
+        self.left.place(line) + line % SIDE * SIDE
+    }
+
+    /// The same for the columns of a register.
+    fn register(&self, register: usize) -> usize {
+        self.right.place(self.first[1] + register * LANES)
+    }
+
+    /// The blocks along the inner dimension, with the slots that are used of each.
+    fn steps(&self) -> impl Iterator<Item = (usize, usize)> {
+        let pairs = self.left.inner.div_ceil(2);
+        (0..self.left.steps()).map(move |step| (step * BLOCK, SIDE.min(pairs - step * SIDE)))
+    }
+}
+
+/// Exchanges rows and columns of a block.
+pub(super) fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(instruction_set(), pulp::Arch::V4(_)) {
+        // SAFETY: the processor has the instructions.
+        return unsafe { transpose_in_registers(block) };
+    }
+    let rows = *block;
+    for (column, row) in block.iter_mut().enumerate() {
+        *row = rows.map(|row| row[column]);
+    }
+}
+
+/// [`transpose`] with a row in each of 16 registers: squares of 1, 2, 4 and 8 numbers above the diagonal and below it
+/// are exchanged.
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
+    use std::arch::x86_64::{_mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutex2var_ps, _mm512_storeu_ps};
+    /// The numbers of two rows that form a new one: `[which, step][number]`, from 16 on those of the second row.
+    const CHOICES: [[[i32; SIDE]; 4]; 2] = {
+        let mut choices = [[[0; SIDE]; 4]; 2];
+        let mut step = 0;
+        while step < 4 {
+            let (size, mut number) = (1 << step, 0);
+            while number < SIDE {
+                let is_second = number & size != 0;
+                choices[0][step][number] = if is_second { SIDE + number - size } else { number } as i32;
+                choices[1][step][number] = if is_second { SIDE + number } else { number + size } as i32;
+                number += 1;
+            }
+            step += 1;
+        }
+        choices
+    };
+    // SAFETY: a row and a choice have 16 numbers.
+    unsafe {
+        let mut rows: [_; SIDE] = block.each_ref().map(|row| _mm512_loadu_ps(row.as_ptr()));
+        for step in 0..4 {
+            let choices = CHOICES.map(|choices| _mm512_loadu_si512(choices[step].as_ptr().cast()));
+            for row in (0..SIDE).filter(|row| row & (1 << step) == 0) {
+                let other = row | (1 << step);
+                (rows[row], rows[other]) = (
+                    _mm512_permutex2var_ps(rows[row], choices[0], rows[other]),
+                    _mm512_permutex2var_ps(rows[row], choices[1], rows[other]),
+                );
+            }
+        }
+        for (row, numbers) in block.iter_mut().zip(rows) {
+            _mm512_storeu_ps(row.as_mut_ptr(), numbers);
+        }
     }
 }
 
@@ -104,9 +198,7 @@ impl Tile<'_> {
 fn has_instruction() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *FOUND.get_or_init(|| {
-        std::env::var_os(crate::INSTRUCTION_SET_VARIABLE).is_none()
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bf16")
+        matches!(instruction_set(), pulp::Arch::V4(_)) && is_x86_feature_detected!("avx512bf16")
     })
 }
 
@@ -129,20 +221,23 @@ unsafe fn sum_by_instruction<const ROWS: usize, const REGISTERS: usize>(
     };
     // SAFETY: both are 64 bytes of bits.
     let slots = |bits: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
-    let [row_stride, slot_stride] = tile.strides;
-    let (left, panel) = (tile.left.as_ptr().cast::<i32>(), tile.panel.as_ptr());
+    let (left, right) = (tile.left.slots.as_ptr().cast::<i32>(), tile.right.slots.as_ptr());
+    let rows: [usize; ROWS] = std::array::from_fn(|row| tile.row(row));
+    let registers: [usize; REGISTERS] = std::array::from_fn(|register| tile.register(register));
     let mut sums = [[_mm512_setzero_ps(); REGISTERS]; ROWS];
-    for pair in 0..tile.panel.len() / (REGISTERS * LANES) {
-        // SAFETY: see above.
-        unsafe {
-            let mut right = [slots(_mm512_set1_epi32(0)); REGISTERS];
-            for (register, right) in right.iter_mut().enumerate() {
-                *right = slots(_mm512_loadu_si512(panel.add((pair * REGISTERS + register) * LANES).cast()));
-            }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let left = slots(_mm512_set1_epi32(*left.add(row * row_stride + pair * slot_stride)));
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum = _mm512_dpbf16_ps(*sum, left, right);
+    for (start, pairs) in tile.steps() {
+        for pair in 0..pairs {
+            // SAFETY: see above.
+            unsafe {
+                let mut factors = [slots(_mm512_set1_epi32(0)); REGISTERS];
+                for (factor, register) in factors.iter_mut().zip(registers) {
+                    *factor = slots(_mm512_loadu_si512(right.add(register + start + pair * SIDE).cast()));
+                }
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    let left = slots(_mm512_set1_epi32(*left.add(row + start + pair)));
+                    for (sum, factor) in sums.iter_mut().zip(factors) {
+                        *sum = _mm512_dpbf16_ps(*sum, left, factor);
+                    }
                 }
             }
         }
@@ -172,17 +267,20 @@ fn flush<S: Simd>(x: Vector<S>) -> Vector<S> {
 vectorized! {
     /// [`Tile::sum`] in the registers of any processor.
     pub(super) fn sum_in_registers(simd; rows: usize, tile: &Tile<'_>, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
-        let [row_stride, slot_stride] = tile.strides;
         for (row, sums) in sums.iter_mut().enumerate().take(rows) {
+            let row = tile.row(row);
             for first in (0..tile.width).step_by(Vector::<S>::LANES) {
+                let column = tile.register(first / LANES) + first % LANES;
                 let mut sum = Vector::splat(simd, 0.0);
-                for (pair, panel) in tile.panel.chunks_exact(tile.width).enumerate() {
-                    let left = tile.left[row * row_stride + pair * slot_stride].to_bits();
-                    let right = Vector::load(simd, &panel[first..]);
-                    let upper = right.map_bits(|simd, bits| simd.and_u32s(bits, simd.splat_u32s(0xFFFF_0000)));
-                    let lower = right.map_bits(|simd, bits| simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(16)));
-                    sum = flush(upper.mul_add(f32::from_bits(left & 0xFFFF_0000), sum));
-                    sum = flush(lower.mul_add(f32::from_bits(left << 16), sum));
+                for (start, pairs) in tile.steps() {
+                    for pair in 0..pairs {
+                        let left = tile.left.slots[row + start + pair].to_bits();
+                        let right = Vector::load(simd, &tile.right.slots[column + start + pair * SIDE..]);
+                        let upper = right.map_bits(|simd, bits| simd.and_u32s(bits, simd.splat_u32s(0xFFFF_0000)));
+                        let lower = right.map_bits(|simd, bits| simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(16)));
+                        sum = flush(upper.mul_add(f32::from_bits(left & 0xFFFF_0000), sum));
+                        sum = flush(lower.mul_add(f32::from_bits(left << 16), sum));
+                    }
                 }
                 sum.store(&mut sums[first..]);
             }

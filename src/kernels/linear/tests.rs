@@ -170,7 +170,7 @@ fn products_in_bf16_are_off_by_the_rounding_of_their_factors_alone() {
 
 #[test]
 fn products_cut_into_tiles_agree_with_f64() {
-    assert_ne!(tile_size(331, 307, 101), (331, 307), "the product is cut");
+    assert_ne!(tile_size(Precision::F32, [331, 307], 101), (331, 307), "the product is cut");
     check(331, 101, 307);
 }
 

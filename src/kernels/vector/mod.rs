@@ -18,7 +18,8 @@ pub(super) use walk::{max, sum_map, update, update_all, update_and_sum};
 /// The most numbers that a register holds. Lengths rounded up to it are whole registers everywhere.
 pub(super) const LANES: usize = 16;
 
-/// The environment variable that holds kernels to a smaller instruction set: `portable` or `avx2`.
+/// The environment variable that holds kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without the
+/// matrix unit.
 ///
 /// It serves comparison and doubt; matrix products, which the `gemm` crate dispatches by itself, stay as they
 /// are.

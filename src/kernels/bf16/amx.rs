@@ -1,0 +1,216 @@
+//! Products by the processor's matrix unit (Intel's AMX), which sums up 16 rows by 16 columns at once.
+//!
+//! Its instruction `TDPBF16PS` takes 16 slots of each row and column. It sums up the products of their lower halves and
+//! those of their upper halves, each from zero and in order by fused multiply-adds, adds the two sums, and adds that
+//! to what the tile holds; denormals are zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests hold it to that).
+
+use std::marker::PhantomData;
+
+use super::{BLOCK, Factor, SIDE};
+use crate::matmul::Destination;
+use crate::matrix::MatrixMut;
+use crate::vector::{update, vectorized};
+
+/// Rows and columns of four tiles, whose sums are taken together.
+const FOUR: usize = 2 * SIDE;
+
+/// Whether products in bf16 are taken by the processor's matrix unit: it has one, and nobody asked for a smaller
+/// instruction set.
+pub fn is_used() -> bool {
+    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *FOUND.get_or_init(|| std::env::var_os(crate::INSTRUCTION_SET_VARIABLE).is_none() && unit::is_ready())
+}
+
+/// The unit of the processor that this thread runs on, ready for tiles of 16 rows of 64 bytes. It stays with the thread.
+pub(super) struct Unit(PhantomData<*const ()>);
+
+impl Unit {
+    /// None where the processor has no matrix unit.
+    pub fn new() -> Option<Self> {
+        unit::is_ready().then(|| {
+            // SAFETY: the processor has the unit, and the system lets this process use it.
+            unsafe { unit::configure() };
+            Self(PhantomData)
+        })
+    }
+
+    /// `output = scale * left * right`, or that added to it, for lines that begin at `first`.
+    pub fn product(
+        &self,
+        output: &mut MatrixMut,
+        destination: Destination,
+        scale: f32,
+        [left, right]: [&Factor; 2],
+        first: [usize; 2],
+    ) {
+        let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
+        let mut sums = Sums([[0.0; FOUR]; FOUR]);
+        // Where there is no second tile, the first one is computed twice.
+        let tiles = |factor: &Factor, start: usize, from: usize, length: usize| {
+            let second = if from + SIDE < length { from + SIDE } else { from };
+            [from, second].map(|line| {
+                let blocks = &factor.slots[factor.place(start + line)..][..steps * BLOCK];
+                blocks.as_ptr()
+            })
+        };
+        // The columns stay in the nearest cache, while rows pass by.
+        for column in (0..columns).step_by(FOUR) {
+            let rights = tiles(right, first[1], column, columns);
+            for row in (0..rows).step_by(FOUR) {
+                // SAFETY: the unit is ready, and so many blocks are there, as the slices above are.
+                unsafe { unit::sum(tiles(left, first[0], row, rows), rights, steps, &mut sums) };
+                let mut part = output.part(row..rows.min(row + FOUR), column..columns.min(column + FOUR));
+                match destination {
+                    Destination::Overwrite => set(scale, &sums, &mut part),
+                    Destination::AddTo => add(scale, &sums, &mut part),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        // SAFETY: the unit was made ready by `new`, on this thread.
+        unsafe { unit::release() };
+    }
+}
+
+/// The sums of four tiles, in cache lines of their own.
+#[repr(align(64))]
+struct Sums([[f32; FOUR]; FOUR]);
+
+vectorized! {
+    fn set(simd; scale: f32, sums: &Sums, output: &mut MatrixMut<'_>) {
+        for (row, sums) in (0..output.rows()).zip(&sums.0) {
+            update(simd, output.row(row), [sums], |_, [sum]| sum * scale);
+        }
+    }
+
+    fn add(simd; scale: f32, sums: &Sums, output: &mut MatrixMut<'_>) {
+        for (row, sums) in (0..output.rows()).zip(&sums.0) {
+            update(simd, output.row(row), [sums], |x, [sum]| sum.mul_add(scale, x));
+        }
+    }
+}
+
+/// The unit as Linux lends it.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod unit {
+    use std::arch::{asm, x86_64::__cpuid_count};
+
+    use super::{FOUR, SIDE, Sums};
+
+    /// Whether the processor has the unit, and the system grants it to this process, which has to ask (Linux,
+    /// Documentation/arch/x86/xstate.rst).
+    pub fn is_ready() -> bool {
+        static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *FOUND.get_or_init(|| {
+            const BF16: u32 = 1 << 22;
+            const TILES: u32 = 1 << 24;
+            const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+            const XFEATURE_XTILEDATA: libc::c_long = 18;
+            is_x86_feature_detected!("avx512f")
+                && __cpuid_count(7, 0).edx & (BF16 | TILES) == BF16 | TILES
+                // SAFETY: a request, which changes nothing but what the process may do.
+                && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
+        })
+    }
+
+    /// What `LDTILECFG` reads: palette 1, and eight registers of 16 rows of 64 bytes.
+    #[repr(C, align(64))]
+    struct Configuration {
+        palette: u8,
+        first_row: u8,
+        reserved: [u8; 14],
+        bytes: [u16; 16],
+        rows: [u8; 16],
+    }
+
+    /// Makes this thread's registers ready.
+    ///
+    /// # Safety
+    /// The unit must be ready.
+    pub unsafe fn configure() {
+        let mut configuration =
+            Configuration { palette: 1, first_row: 0, reserved: [0; 14], bytes: [0; 16], rows: [0; 16] };
+        configuration.bytes[..8].fill(4 * SIDE as u16);
+        configuration.rows[..8].fill(SIDE as u8);
+        // SAFETY: reads the configuration alone.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly, preserves_flags));
+        }
+    }
+
+    /// Lets go of this thread's registers, so that the system need not save them.
+    ///
+    /// # Safety
+    /// The unit must be ready.
+    pub unsafe fn release() {
+        // SAFETY: changes the tile registers alone.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
+
+    /// The sums of two times 16 rows with two times 16 columns over `steps` blocks of each.
+    ///
+    /// # Safety
+    /// The unit must be configured, and so many blocks lie at each address.
+    pub unsafe fn sum(left: [*const f32; 2], right: [*const f32; 2], steps: usize, sums: &mut Sums) {
+        let sums = sums.0.as_mut_ptr().cast::<f32>();
+        // SAFETY: the tiles lie where they may be read, by what the caller promises, and the result fills `sums`.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "test {steps}, {steps}",
+                "jz 3f",
+                "2:",
+                "tileloadd tmm4, [{left_0} + {line}]",
+                "tileloadd tmm6, [{right_0} + {line}]",
+                "tileloadd tmm7, [{right_1} + {line}]",
+                "tileloadd tmm5, [{left_1} + {line}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {left_0}, {block}",
+                "add {left_1}, {block}",
+                "add {right_0}, {block}",
+                "add {right_1}, {block}",
+                "dec {steps}",
+                "jnz 2b",
+                "3:",
+                "tilestored [{sums} + 2 * {line}], tmm0",
+                "tilestored [{sums} + 2 * {line} + 64], tmm1",
+                "add {sums}, {below}",
+                "tilestored [{sums} + 2 * {line}], tmm2",
+                "tilestored [{sums} + 2 * {line} + 64], tmm3",
+                left_0 = inout(reg) left[0] => _,
+                left_1 = inout(reg) left[1] => _,
+                right_0 = inout(reg) right[0] => _,
+                right_1 = inout(reg) right[1] => _,
+                line = in(reg) 4 * SIDE,
+                block = const 4 * SIDE * SIDE,
+                steps = inout(reg) steps => _,
+                sums = inout(reg) sums => _,
+                below = const 4 * FOUR * SIDE,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// No unit.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod unit {
+    use super::Sums;
+
+    pub fn is_ready() -> bool {
+        false
+    }
+    pub unsafe fn configure() {}
+    pub unsafe fn release() {}
+    pub unsafe fn sum(_: [*const f32; 2], _: [*const f32; 2], _: usize, _: &mut Sums) {}
+}
