@@ -25,6 +25,8 @@ pub struct Muon {
     pub momentum: f64,
     /// The largest norm of all gradients together.
     pub max_norm: Option<f64>,
+    /// Of the products that make a matrix orthogonal; Jordan et al. take bf16.
+    pub precision: Precision,
 }
 
 /// A parameter `[rows, sum of widths]` of matrices that stand side by side, each of which is made orthogonal by itself.
@@ -92,7 +94,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
         for (row, update) in update.chunks_mut(columns).enumerate() {
             move_row([clip, mu, keep], values.row(row), [update, momentum.row(row), gradient.row(row)]);
         }
-        orthogonalize(&mut update, columns);
+        orthogonalize(settings.precision, &mut update, columns);
         let rate = (settings.learning_rate * scale(rows, columns)) as f32;
         for (row, update) in update.chunks(columns).enumerate() {
             subtract(rate, update, gradient.row(row));
@@ -101,7 +103,7 @@ pub fn step(settings: &Muon, norm: f64, parameters: &mut [Matrices]) {
 }
 
 /// `matrix = O(matrix)` by Newton and Schulz's iteration, on the calling thread.
-fn orthogonalize(matrix: &mut pool::Buffer, columns: usize) {
+fn orthogonalize(precision: Precision, matrix: &mut pool::Buffer, columns: usize) {
     let rows = matrix.len() / columns;
     let side = rows.min(columns);
     let norm = global_norm(&[&**matrix]) as f32;
@@ -113,35 +115,22 @@ fn orthogonalize(matrix: &mut pool::Buffer, columns: usize) {
         // X becomes a X + b X X' X + c X X' X X' X, with X' X in place of X X' where that is the smaller.
         let x = Matrix::new(matrix, columns);
         let (left, right) = if rows <= columns { (x, x.transposed()) } else { (x.transposed(), x) };
-        product(
-            Precision::F32,
-            &mut MatrixMut::new(&mut gram, side),
-            Destination::Overwrite,
-            1.0,
-            left,
-            right,
-        );
-        let square = Matrix::new(&gram, side);
-        product(
-            Precision::F32,
-            &mut MatrixMut::new(&mut polynomial, side),
-            Destination::Overwrite,
-            c,
-            square,
-            square,
-        );
+        let product = |output: &mut [f32], columns, scale, [left, right]: [Matrix; 2]| {
+            product(
+                precision,
+                &mut MatrixMut::new(output, columns),
+                Destination::Overwrite,
+                scale,
+                left,
+                right,
+            );
+        };
+        product(&mut gram, side, 1.0, [left, right]);
+        product(&mut polynomial, side, c, [Matrix::new(&gram, side); 2]);
         add(b, &gram, &mut polynomial);
         polynomial.iter_mut().step_by(side + 1).for_each(|diagonal| *diagonal += a);
         let polynomial = Matrix::new(&polynomial, side);
-        let (left, right) = if rows <= columns { (polynomial, x) } else { (x, polynomial) };
-        product(
-            Precision::F32,
-            &mut MatrixMut::new(&mut next, columns),
-            Destination::Overwrite,
-            1.0,
-            left,
-            right,
-        );
+        product(&mut next, columns, 1.0, if rows <= columns { [polynomial, x] } else { [x, polynomial] });
         std::mem::swap(matrix, &mut next);
     }
 }
@@ -174,17 +163,19 @@ mod tests {
     use super::*;
     use crate::testing::{assert_same_on_any_number_of_threads, random};
 
-    fn orthogonal(rows: usize, columns: usize) -> Vec<f32> {
+    fn orthogonal(precision: Precision, rows: usize, columns: usize) -> Vec<f32> {
         let mut matrix = pool::take(rows * columns);
         matrix.copy_from_slice(&random(7, rows * columns));
-        orthogonalize(&mut matrix, columns);
+        orthogonalize(precision, &mut matrix, columns);
         matrix.to_vec()
     }
 
     #[test]
     fn the_singular_values_of_an_orthogonal_momentum_lie_near_one() {
-        for (rows, columns) in [(5, 23), (23, 5), (11, 11)] {
-            let it = orthogonal(rows, columns);
+        let shapes = [(5, 23), (23, 5), (11, 11)];
+        let cases = [Precision::F32, Precision::Bf16].map(|precision| shapes.map(|shape| (precision, shape)));
+        for (precision, (rows, columns)) in cases.into_iter().flatten() {
+            let it = orthogonal(precision, rows, columns);
             // Every direction of the smaller side keeps about its length.
             for direction in 0..rows.min(columns) {
                 let (row, column) = if rows < columns { (1, 0) } else { (0, 1) };
@@ -199,7 +190,8 @@ mod tests {
     #[test]
     fn matrices_side_by_side_move_as_they_do_alone_with_the_same_bits_on_any_number_of_threads() {
         let (rows, widths) = (67, [67, 33, 140]);
-        let settings = Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0) };
+        let settings =
+            Muon { learning_rate: 1e-2, momentum: 0.95, max_norm: Some(1.0), precision: Precision::F32 };
         let whole = |seed| random(seed, rows * 240);
         let together = || {
             let (values, mut gradient, mut momentum) = (whole(1), whole(2), whole(3));

@@ -5,6 +5,7 @@
 
 use burn::tensor::{Tensor, TensorMetadata, backend, ops::FloatTensor};
 
+use super::precision::{matmul, precision};
 use super::{Floats, HostAccess, float, host::tensor, primitive};
 use crate::kernels::{muon, optimizer as kernel};
 
@@ -93,14 +94,15 @@ impl Update {
             let Self { momentum, learning_rate, step, max_norm, .. } = *self;
             let (beta_1, beta_2, epsilon, step) = (beta1, beta2, epsilon as f32, step as u32);
             let adam = kernel::AdamW { learning_rate, beta_1, beta_2, epsilon, step, max_norm };
-            let muon = muon::Muon { learning_rate, momentum, max_norm };
+            let precision = precision().of_kernels().unwrap_or_default();
+            let muon = muon::Muon { learning_rate, momentum, max_norm, precision };
             return (fused((&adam, &muon), norm, parameters), Tensor::from_data([norm as f32], device));
         }
         self.composed(parameters, device)
     }
 
     /// By Burn's operations, which leave the norm on the device.
-    fn composed<B: backend::Backend>(
+    fn composed<B: HostAccess>(
         &self,
         parameters: Vec<Parameter<B>>,
         device: &B::Device,
@@ -165,7 +167,7 @@ impl Update {
 }
 
 /// What Muon moves matrices side by side by, whose momentum this is, at a learning rate of one.
-fn orthogonal<B: backend::Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
+fn orthogonal<B: HostAccess>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
     let columns = widths.iter().sum::<usize>();
     let rows = momentum.dims()[0] / columns;
     let of_one = |x: Tensor<B, 2>| {
@@ -175,9 +177,9 @@ fn orthogonal<B: backend::Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> 
         let mut x = if rows <= columns { x } else { x.transpose() };
         let [a, b, c] = muon::COEFFICIENTS;
         for _ in 0..muon::ITERATIONS {
-            let gram = x.clone().matmul(x.clone().transpose());
-            let polynomial = gram.clone() * b + gram.clone().matmul(gram) * c;
-            x = x.clone() * a + polynomial.matmul(x);
+            let gram = matmul(x.clone(), x.clone().transpose());
+            let polynomial = gram.clone() * b + matmul(gram.clone(), gram) * c;
+            x = x.clone() * a + matmul(polynomial, x);
         }
         let x = if rows <= columns { x } else { x.transpose() };
         x * muon::scale(rows, columns)
