@@ -57,10 +57,17 @@ impl Unit {
         for column in (0..columns).step_by(FOUR) {
             let rights = tiles(right, first[1], column, columns);
             for row in (0..rows).step_by(FOUR) {
-                // SAFETY: the unit is ready, and so many blocks are there, as the slices above are.
-                unsafe { unit::sum(tiles(left, first[0], row, rows), rights, steps, &mut sums) };
                 let mut part = output.part(row..rows.min(row + FOUR), column..columns.min(column + FOUR));
+                let is_result = destination == Destination::Overwrite
+                    && scale == 1.0
+                    && [part.rows(), part.columns()] == [FOUR; 2];
+                let place =
+                    if is_result { part.address() } else { (sums.0.as_mut_ptr().cast(), FOUR as isize) };
+                // SAFETY: the unit is ready, so many blocks are there, as the slices above are, and so many sums may be
+                // written.
+                unsafe { unit::sum(tiles(left, first[0], row, rows), rights, steps, place) };
                 match destination {
+                    _ if is_result => (),
                     Destination::Overwrite => set(scale, &sums, &mut part),
                     Destination::AddTo => add(scale, &sums, &mut part),
                 }
@@ -99,7 +106,7 @@ vectorized! {
 mod unit {
     use std::arch::{asm, x86_64::__cpuid_count};
 
-    use super::{FOUR, SIDE, Sums};
+    use super::SIDE;
 
     /// Whether the processor has the unit, and the system grants it to this process, which has to ask (Linux,
     /// Documentation/arch/x86/xstate.rst).
@@ -151,13 +158,18 @@ mod unit {
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 
-    /// The sums of two times 16 rows with two times 16 columns over `steps` blocks of each.
+    /// The sums of two times 16 rows with two times 16 columns over `steps` blocks of each, written to a place with a
+    /// distance between rows.
     ///
     /// # Safety
-    /// The unit must be configured, and so many blocks lie at each address.
-    pub unsafe fn sum(left: [*const f32; 2], right: [*const f32; 2], steps: usize, sums: &mut Sums) {
-        let sums = sums.0.as_mut_ptr().cast::<f32>();
-        // SAFETY: the tiles lie where they may be read, by what the caller promises, and the result fills `sums`.
+    /// The unit must be configured, so many blocks lie at each address, and the place take so many rows and columns.
+    pub unsafe fn sum(
+        left: [*const f32; 2],
+        right: [*const f32; 2],
+        steps: usize,
+        (place, stride): (*mut f32, isize),
+    ) {
+        // SAFETY: the tiles lie where they may be read, and the result where it may be written.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -182,11 +194,10 @@ mod unit {
                 "dec {steps}",
                 "jnz 2b",
                 "3:",
-                "tilestored [{sums} + 2 * {line}], tmm0",
-                "tilestored [{sums} + 2 * {line} + 64], tmm1",
-                "add {sums}, {below}",
-                "tilestored [{sums} + 2 * {line}], tmm2",
-                "tilestored [{sums} + 2 * {line} + 64], tmm3",
+                "tilestored [{place} + {stride}], tmm0",
+                "tilestored [{place} + {stride} + 64], tmm1",
+                "tilestored [{below} + {stride}], tmm2",
+                "tilestored [{below} + {stride} + 64], tmm3",
                 left_0 = inout(reg) left[0] => _,
                 left_1 = inout(reg) left[1] => _,
                 right_0 = inout(reg) right[0] => _,
@@ -194,8 +205,9 @@ mod unit {
                 line = in(reg) 4 * SIDE,
                 block = const 4 * SIDE * SIDE,
                 steps = inout(reg) steps => _,
-                sums = inout(reg) sums => _,
-                below = const 4 * FOUR * SIDE,
+                place = in(reg) place,
+                below = in(reg) place.wrapping_offset(SIDE as isize * stride),
+                stride = in(reg) 4 * stride,
                 options(nostack),
             );
         }
@@ -205,12 +217,10 @@ mod unit {
 /// No unit.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod unit {
-    use super::Sums;
-
     pub fn is_ready() -> bool {
         false
     }
     pub unsafe fn configure() {}
     pub unsafe fn release() {}
-    pub unsafe fn sum(_: [*const f32; 2], _: [*const f32; 2], _: usize, _: &mut Sums) {}
+    pub unsafe fn sum(_: [*const f32; 2], _: [*const f32; 2], _: usize, _: (*mut f32, isize)) {}
 }

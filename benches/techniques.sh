@@ -1,0 +1,59 @@
+#!/bin/sh
+# What each technique of characters_quick.toml gives: the loss over the whole validation tail, and the time from the start
+# of the program to its written weights, with one technique left out at a time, as differences from the whole preset with
+# the same seed (mean and 95 % interval over seeds, by Student's t). The variants of a seed run one after another.
+#
+#     benches/techniques.sh TEXT
+#
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. SEEDS seeds (5, at most 10), THREADS threads (2).
+set -eu
+[ $# -eq 1 ] || { echo "usage: $0 TEXT" >&2; exit 2; }
+text=$(realpath "$1")
+cd "$(dirname "$0")/.."
+cargo build --release --quiet
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+variants() {
+    cat <<'VARIANTS'
+all of them|
+64 characters of context in place of 256|data.length=64 training.batch_size=24
+AdamW in place of Muon|training.optimizer=adamw
+cosine in place of the trapezoid|training.schedule=cosine
+layer norms in place of RMS norms|model.norm_kind=layer
+GELU in place of SwiGLU|model.activation=gelu model.d_inner=384
+learned in place of rotary positions|model.position=learned
+queries and keys not normalised|model.qk_norm=false
+three key heads in place of one|model.key_value_heads=3
+products in f32 in place of bf16|training.precision=f32
+VARIANTS
+}
+
+for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
+    variants | while IFS='|' read -r name keys; do
+        sets=
+        for key in $keys; do sets="$sets --set $key"; done
+        begun=$(date +%s.%N)
+        target/release/causal-attention train assets/configs/characters_quick.toml --run "$work/run" --progress none \
+            $sets --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" \
+            >/dev/null 2>"$work/said" </dev/null || { cat "$work/said" >&2; exit 1; }
+        ended=$(stat -c %.Y "$work/run/model.safetensors")
+        loss=$(sed -n 's/.*"best_valid_loss": \([0-9.]*\).*/\1/p' "$work/run/summary.json")
+        rm -r "$work/run"
+        awk "BEGIN { printf \"%s|%s|%.5f|%.2f\n\", $seed, \"$name\", $loss, $ended - $begun }" | tee -a "$work/all"
+    done
+done
+awk -F'|' '
+    BEGIN { split("12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262", t, " ") }
+    $2 == "all of them" { whole[$1] = $3; time[$1] = $4 }
+    !($2 in n) { order[++variants] = $2 }
+    { n[$2]++; d = $3 - whole[$1]; sum[$2] += d; squares[$2] += d * d; loss[$2] += $3; ratio[$2] += $4 / time[$1] }
+    END {
+        print ""
+        for (i = 1; i <= variants; i++) {
+            v = order[i]; mean = sum[v] / n[v]
+            variance = n[v] > 1 ? (squares[v] - n[v] * mean * mean) / (n[v] - 1) : 0
+            printf "%s: %.4f nats, %+.4f ± %.4f, %.2f of the time\n", v, loss[v] / n[v], mean,
+                n[v] > 1 && variance > 0 ? t[n[v] - 1] * sqrt(variance / n[v]) : 0, ratio[v] / n[v]
+        }
+    }' "$work/all"
