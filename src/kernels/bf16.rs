@@ -72,6 +72,11 @@ impl Factor {
         Self { slots, lines, inner }
     }
 
+    /// Whether the first `inner` numbers of the inner dimension fill blocks, or are all.
+    pub fn begins_with(&self, inner: usize) -> bool {
+        inner == self.inner || inner < self.inner && inner.is_multiple_of(2 * SIDE)
+    }
+
     /// Blocks along the inner dimension.
     fn steps(&self) -> usize {
         self.inner.div_ceil(2 * SIDE)
@@ -84,10 +89,11 @@ impl Factor {
 }
 
 /// `output = scale * left * right`, or that added to `output`, for the rows of `left` and the columns of `right` that
-/// begin at `first`, on the calling thread.
+/// begin at `first`, on the calling thread. Of `right` the first numbers of the inner dimension are taken, as many as
+/// `left` has.
 ///
 /// # Panics
-/// If the shapes do not fit, or `first` are not whole blocks.
+/// If the shapes do not fit, or `first` or the numbers that are taken are not whole blocks.
 pub(super) fn product(
     output: &mut MatrixMut,
     destination: Destination,
@@ -110,7 +116,7 @@ fn product_by(
 ) {
     let (rows, columns) = (output.rows(), output.columns());
     assert!(
-        right.inner == left.inner
+        right.begins_with(left.inner)
             && first[0] + rows <= left.lines
             && first[1] + columns <= right.lines
             && first.iter().all(|first| first.is_multiple_of(SIDE)),

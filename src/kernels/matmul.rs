@@ -83,6 +83,34 @@ pub(super) fn product(
     }
 }
 
+/// A right factor made ready for several products with parts of it.
+pub(super) struct Right<'a> {
+    matrix: Matrix<'a>,
+    rounded: Option<Factor>,
+}
+
+impl<'a> Right<'a> {
+    pub fn new(precision: Precision, matrix: Matrix<'a>) -> Self {
+        Self { matrix, rounded: (precision == Precision::Bf16).then(|| Factor::new(Side::Right, matrix)) }
+    }
+
+    /// [`product`] with the first rows and columns of this factor, as many as `left` has columns and `output` has.
+    pub fn product(&self, output: &mut MatrixMut, destination: Destination, scale: f32, left: Matrix) {
+        let inner = left.columns();
+        match &self.rounded {
+            Some(factor) if factor.begins_with(inner) => {
+                let left = Factor::new(Side::Left, left);
+                bf16::product(output, destination, scale, [&left, factor], [0; 2]);
+            }
+            rounded => {
+                let precision = if rounded.is_some() { Precision::Bf16 } else { Precision::F32 };
+                let part = self.matrix.part(0..inner, 0..output.columns());
+                product(precision, output, destination, scale, left, part);
+            }
+        }
+    }
+}
+
 /// `output = left * right` by tiles, on several threads where the product is large.
 ///
 /// # Panics

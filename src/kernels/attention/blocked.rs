@@ -7,7 +7,7 @@ use super::rows::{self, Block};
 use super::{Attention, Saved};
 use crate::matmul::{
     Destination::{AddTo, Overwrite},
-    product,
+    Right, product,
 };
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
@@ -29,8 +29,6 @@ fn blocks<'a>(piece: &'a Piece) -> impl Iterator<Item = Block<'a>> {
             piece,
             head,
             query: piece.query.part(queries.clone(), columns(head, d_head)),
-            key: piece.key.part(keys.clone(), 0..d_head),
-            value: piece.value.part(keys.clone(), 0..d_head),
             queries,
             keys,
             mask,
@@ -49,11 +47,13 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
     let Attention { query_time, d_head, scale, precision, .. } = *piece.attention;
     let (mut scores, width) = score_rows(piece.attention);
     let mut room = [None, None];
-    for block in blocks(&piece.turned(&mut room)) {
+    let piece = piece.turned(&mut room);
+    let [keys, values] = [piece.key.transposed(), piece.value].map(|matrix| Right::new(precision, matrix));
+    for block in blocks(&piece) {
         let (rows, queries) = (block.queries.len(), block.queries.clone());
         let mut matrix = MatrixMut::new(&mut scores, width);
         let mut used = matrix.part(0..rows, block.keys.clone());
-        product(precision, &mut used, Overwrite, scale, block.query, block.key.transposed());
+        keys.product(&mut used, Overwrite, scale, block.query);
         let mut inverse_sums = [0.0; BLOCK];
         rows::weights(
             &block,
@@ -63,7 +63,7 @@ pub(super) fn forward(piece: &Piece, context: &mut MatrixMut, log_sum_exp: &mut 
         );
         let mut context = context.part(queries, columns(block.head, d_head));
         let weights = Matrix::new(&scores, width).part(0..rows, block.keys.clone());
-        product(precision, &mut context, Overwrite, 1.0, weights, block.value);
+        values.product(&mut context, Overwrite, 1.0, weights);
         rows::scale_rows(&inverse_sums[..rows], &mut context);
     }
 }
@@ -85,7 +85,11 @@ pub(super) fn backward(
     let mut destination = Overwrite;
     bias.iter_mut().for_each(|bias| bias.fill(0.0));
     let mut room = [None, None];
-    for block in blocks(&piece.turned(&mut room)) {
+    let piece = piece.turned(&mut room);
+    let [for_scores, for_weights, for_queries] =
+        [piece.key.transposed(), piece.value.transposed(), piece.key]
+            .map(|matrix| Right::new(precision, matrix));
+    for block in blocks(&piece) {
         let (rows, queries, keys) = (0..block.queries.len(), block.queries.clone(), block.keys.clone());
         let columns = columns(block.head, d_head);
         let [context, context_gradient] =
@@ -95,9 +99,9 @@ pub(super) fn backward(
         let (mut all_scores, mut all_slopes) =
             (MatrixMut::new(&mut scores, width), MatrixMut::new(&mut slopes, width));
         let mut used = all_scores.part(rows.clone(), keys.clone());
-        product(precision, &mut used, Overwrite, scale, block.query, block.key.transposed());
+        for_scores.product(&mut used, Overwrite, scale, block.query);
         let mut products = all_slopes.part(rows.clone(), keys.clone());
-        product(precision, &mut products, Overwrite, 1.0, context_gradient, block.value.transposed());
+        for_weights.product(&mut products, Overwrite, 1.0, context_gradient);
         let whole_registers = 0..keys.end.next_multiple_of(LANES);
         rows::gradients(
             &block,
@@ -114,7 +118,7 @@ pub(super) fn backward(
         let slopes = Matrix::new(&slopes, width).part(rows, keys.clone());
         let mut value_gradient = value_gradient.part(keys.clone(), 0..d_head);
         product(precision, &mut value_gradient, destination, 1.0, weights, context_gradient);
-        product(precision, &mut query_gradient.part(queries, columns), Overwrite, scale, slopes, block.key);
+        for_queries.product(&mut query_gradient.part(queries, columns), Overwrite, scale, slopes);
         let mut key_gradient = key_gradient.part(keys, 0..d_head);
         product(precision, &mut key_gradient, destination, scale, slopes.transposed(), block.query);
         destination = AddTo;

@@ -22,9 +22,6 @@ pub(super) struct Block<'a> {
     pub keys: Range<usize>,
     /// `[queries, d_head]`.
     pub query: Matrix<'a>,
-    /// `[keys, d_head]`, as the values.
-    pub key: Matrix<'a>,
-    pub value: Matrix<'a>,
     /// The attention's dropout, ready to be asked.
     pub mask: Option<Mask>,
 }
