@@ -179,5 +179,5 @@ test("a model answers every place of a text, and writes on behind the end of its
 test("learned positions end, and the model says so", () => {
   const model = counting({ position: "learned" });
   assert.equal(model.forward([0, 1, 2, 3]).logits.length, 16);
-  assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the context of 4, and learned positions end there/);
+  assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the context of 4, where its positions end/);
 });

@@ -84,7 +84,7 @@ class Stack {
   /** The stream of tokens behind the `start` first, `[time, d_model]`. */
   embed(tokens, start) {
     if (start + tokens.length > this.position.most) {
-      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the context of ${this.position.most}, and learned positions end there`);
+      throw new Error(`a sequence of ${start + tokens.length} tokens is longer than the context of ${this.position.most}, where its positions end`);
     }
     const width = this.table.shape[1];
     const stream = new Float64Array(tokens.length * width);
