@@ -21,7 +21,7 @@ pub struct TrainingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceChoice>,
     /// The precision of the matrix products. bf16 is faster on GPUs and CPUs that support it, f16 on GPUs;
-    /// softmax, norms, loss, weights and optimizer stay in f32.
+    /// softmax, norms, loss, weights and the optimizer's moments stay in f32.
     pub precision: Precision,
     /// How the heavy operations are computed: `fused` by this project's kernels on backends of the CPU and with
     /// attention by blocks on GPUs, `composed` by Burn's operations one after another.

@@ -27,7 +27,8 @@ pub(super) enum Destination {
     AddTo,
 }
 
-/// `output = scale * left * right`, or that added to `output`, on the calling thread.
+/// `output = scale * left * right`, or that added to `output`, on the calling thread; what bf16 rounds before may be
+/// shared by several.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -39,19 +40,14 @@ pub(super) fn product(
     left: Matrix,
     right: Matrix,
 ) {
+    assert_fit(left, right);
+    assert_eq!([output.rows(), output.columns()], [left.rows(), right.columns()], "the size of the product");
     if precision == Precision::Bf16 {
         let factors =
             [(Side::Left, left), (Side::Right, right)].map(|(side, matrix)| Factor::new(side, matrix));
         return bf16::product(output, destination, scale, factors.each_ref(), [0; 2]);
     }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
-    assert!(
-        right.rows() == inner && output.rows() == rows && output.columns() == columns,
-        "[{rows}, {inner}] times [{}, {columns}] into [{}, {}]",
-        right.rows(),
-        output.rows(),
-        output.columns()
-    );
     let (left_start, left_row, left_column) = left.address();
     let (right_start, right_row, right_column) = right.address();
     let (output_start, output_row) = output.address();
@@ -81,6 +77,17 @@ pub(super) fn product(
             gemm::Parallelism::None,
         );
     }
+}
+
+fn assert_fit(left: Matrix, right: Matrix) {
+    assert!(
+        left.columns() == right.rows(),
+        "[{}, {}] times [{}, {}]",
+        left.rows(),
+        left.columns(),
+        right.rows(),
+        right.columns()
+    );
 }
 
 /// A right factor made ready for several products with parts of it.
@@ -133,6 +140,7 @@ pub(super) enum Factors<'a, const N: usize> {
 
 impl<'a, const N: usize> Factors<'a, N> {
     pub fn new(precision: Precision, left: Matrix<'a>, rights: [Matrix<'a>; N]) -> Self {
+        rights.iter().for_each(|right| assert_fit(left, *right));
         match precision {
             Precision::F32 => Self::F32(left, rights),
             Precision::Bf16 => {
@@ -167,12 +175,12 @@ pub(super) fn is_one_tile(work: usize) -> bool {
 /// Multiply-adds below which cutting costs more than it gains.
 const LEAST_WORK: usize = 1 << 21;
 
-/// Rows and columns of a tile of a result `[rows, columns]`. Columns come in multiples of
-/// [`LANES`](super::vector::LANES).
+/// Rows and columns of a tile of a result `[rows, columns]`. Columns come in multiples of [`LANES`], and in bf16 rows
+/// do, unless they are all.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
-    /// Tiles into which the largest products are cut.
+    /// Tiles into which large products are cut; in bf16 more where one of so many would not lie near to a core.
     const MOST_TILES: usize = 32;
-    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2), and that of a panel in bf16.
+    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2), and that of tiles in bf16.
     const LEAST_COLUMNS: usize = 64;
     const LEAST_ROWS: usize = 256;
     /// Numbers of both factors of a tile in bf16: half of what is near to a core.
@@ -187,13 +195,14 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
         return (half, columns.next_multiple_of(LEAST_COLUMNS));
     }
     let tiles = (work / LEAST_WORK).clamp(1, MOST_TILES);
-    if precision == Precision::Bf16 {
+    if precision == Precision::Bf16 && tiles > 1 {
         // Both factors are rounded once for all tiles, so the squarest tiles read the least.
-        let side = (rows * columns / tiles).isqrt().min(NEAR / 2 / inner.max(1)).max(1);
+        let most = (NEAR / 2 / inner).max(LEAST_COLUMNS);
+        let whole = |lines: usize, all: usize| lines.min(most).next_multiple_of(LEAST_COLUMNS).min(all);
         let tile_columns =
-            columns.clamp(1, side.next_multiple_of(LEAST_COLUMNS)).next_multiple_of(LEAST_COLUMNS);
-        let tile_rows = (rows * columns).div_ceil(tiles * tile_columns).min(NEAR / 2 / inner.max(1));
-        return (tile_rows.next_multiple_of(LEAST_COLUMNS).min(rows.max(1)), tile_columns);
+            whole((rows * columns / tiles).isqrt().max(1), columns.next_multiple_of(LEAST_COLUMNS));
+        let tile_rows = (rows * columns).div_ceil(tiles * tile_columns.min(columns));
+        return (whole(tile_rows, rows), tile_columns);
     }
     // `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
     // rows: no two tiles pack the same numbers.
@@ -237,6 +246,23 @@ mod tests {
             );
             let tripled: Vec<f64> = expected.iter().map(|value| 3.0 * value).collect();
             assert_close("added product", &output, &tripled);
+        }
+    }
+
+    #[test]
+    fn tiles_are_never_empty_and_in_bf16_whole_blocks() {
+        let rows = [0, 1, 15, 16, 17, 63, 64, 65, 257, 2_048, 16_384, 50_257];
+        let inner = [0, 1, 384, 2_048, 262_143, 262_144, 262_145, 1_000_000];
+        let cases = rows
+            .map(|rows| [1, 10, 64, 384, 50_304].map(|columns| inner.map(|inner| (rows, columns, inner))));
+        for (rows, columns, inner) in cases.into_iter().flatten().flatten() {
+            for precision in [Precision::F32, Precision::Bf16] {
+                let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
+                let case = format!("{tile_rows} by {tile_columns} of [{rows}, {columns}], inner {inner}");
+                assert!(tile_rows >= 1 && tile_columns.is_multiple_of(LANES) && tile_columns >= 1, "{case}");
+                let is_whole = tile_rows.is_multiple_of(LANES) || tile_rows >= rows;
+                assert!(precision == Precision::F32 || is_whole, "{case}");
+            }
         }
     }
 

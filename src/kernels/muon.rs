@@ -188,6 +188,30 @@ mod tests {
     }
 
     #[test]
+    fn in_bf16_a_matrix_moves_by_nearly_the_same() {
+        let columns = 40;
+        let change = |precision| {
+            let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
+            let mut momentum = vec![0.0; values.len()];
+            let norm = global_norm(&[&gradient]);
+            let settings = Muon { learning_rate: 1.0, momentum: 0.9, max_norm: None, precision };
+            let parameter = Matrices {
+                values: &values,
+                gradient: &mut gradient,
+                momentum: &mut momentum,
+                widths: &[columns],
+                weight_decay: 0.0,
+            };
+            step(&settings, norm, &mut [parameter]);
+            gradient.iter().zip(&values).map(|(new, old)| new - old).collect::<Vec<_>>()
+        };
+        let [single, rounded] = [Precision::F32, Precision::Bf16].map(change);
+        let difference = single.iter().zip(&rounded).map(|(a, b)| a - b).collect::<Vec<_>>();
+        let part = global_norm(&[&difference]) / global_norm(&[&single]);
+        assert!((1e-4..0.1).contains(&part), "{part} of the change");
+    }
+
+    #[test]
     fn matrices_side_by_side_move_as_they_do_alone_with_the_same_bits_on_any_number_of_threads() {
         let (rows, widths) = (67, [67, 33, 140]);
         let settings =

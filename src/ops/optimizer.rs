@@ -94,6 +94,7 @@ impl Update {
             let Self { momentum, learning_rate, step, max_norm, .. } = *self;
             let (beta_1, beta_2, epsilon, step) = (beta1, beta2, epsilon as f32, step as u32);
             let adam = kernel::AdamW { learning_rate, beta_1, beta_2, epsilon, step, max_norm };
+            // Kernels do not know f16.
             let precision = precision().of_kernels().unwrap_or_default();
             let muon = muon::Muon { learning_rate, momentum, max_norm, precision };
             return (fused((&adam, &muon), norm, parameters), Tensor::from_data([norm as f32], device));

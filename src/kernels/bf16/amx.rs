@@ -4,8 +4,6 @@
 //! those of their upper halves, each from zero and in order by fused multiply-adds, adds the two sums, and adds that
 //! to what the tile holds; denormals are zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests hold it to that).
 
-use std::marker::PhantomData;
-
 use super::{BLOCK, Factor, SIDE};
 use crate::matmul::Destination;
 use crate::matrix::MatrixMut;
@@ -18,20 +16,20 @@ const FOUR: usize = 2 * SIDE;
 /// instruction set.
 pub fn is_used() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(|| std::env::var_os(crate::INSTRUCTION_SET_VARIABLE).is_none() && unit::is_ready())
+    *FOUND.get_or_init(|| {
+        let asked = std::env::var(crate::INSTRUCTION_SET_VARIABLE);
+        !matches!(asked.as_deref(), Ok("portable" | "avx2" | "avx512")) && unit::is_ready()
+    })
 }
 
-/// The unit of the processor that this thread runs on, ready for tiles of 16 rows of 64 bytes. It stays with the thread.
-pub(super) struct Unit(PhantomData<*const ()>);
+/// The processor's matrix unit.
+#[derive(Clone, Copy)]
+pub(super) struct Unit(());
 
 impl Unit {
-    /// None where the processor has no matrix unit.
+    /// None where the processor has none, or the system does not lend it.
     pub fn new() -> Option<Self> {
-        unit::is_ready().then(|| {
-            // SAFETY: the processor has the unit, and the system lets this process use it.
-            unsafe { unit::configure() };
-            Self(PhantomData)
-        })
+        unit::is_ready().then_some(Self(()))
     }
 
     /// `output = scale * left * right`, or that added to it, for lines that begin at `first`.
@@ -44,6 +42,10 @@ impl Unit {
         first: [usize; 2],
     ) {
         let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
+        assert!(steps <= right.steps(), "a left factor of more blocks than the right one has");
+        // SAFETY: the unit is ready.
+        unsafe { unit::configure() };
+        let _release = Release;
         let mut sums = Sums([[0.0; FOUR]; FOUR]);
         // Where there is no second tile, the first one is computed twice.
         let tiles = |factor: &Factor, start: usize, from: usize, length: usize| {
@@ -76,9 +78,12 @@ impl Unit {
     }
 }
 
-impl Drop for Unit {
+/// Lets go of the unit's registers on this thread, so that the system need not save them.
+struct Release;
+
+impl Drop for Release {
     fn drop(&mut self) {
-        // SAFETY: the unit was made ready by `new`, on this thread.
+        // SAFETY: the unit is ready.
         unsafe { unit::release() };
     }
 }
@@ -149,7 +154,7 @@ mod unit {
         }
     }
 
-    /// Lets go of this thread's registers, so that the system need not save them.
+    /// Lets go of this thread's registers.
     ///
     /// # Safety
     /// The unit must be ready.
@@ -208,6 +213,8 @@ mod unit {
                 place = in(reg) place,
                 below = in(reg) place.wrapping_offset(SIDE as isize * stride),
                 stride = in(reg) 4 * stride,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),
             );
         }

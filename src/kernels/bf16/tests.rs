@@ -101,6 +101,18 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
                 product_by(*unit, matrix, Destination::AddTo, 2.0, factors, [0; 2]);
                 let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
                 assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
+                let matrix = &mut MatrixMut::new(&mut output, columns);
+                product_by(*unit, matrix, Destination::Overwrite, 0.3, factors, [0; 2]);
+                let scaled = expected.iter().map(|x| x * 0.3).collect::<Vec<_>>();
+                assert_eq!(bits(&output), bits(&scaled), "[{rows}, {inner}, {columns}], scaled");
+                let first = columns.min(SIDE) / SIDE * SIDE;
+                let mut last = vec![f32::NAN; rows * (columns - first)];
+                if first < columns {
+                    let matrix = &mut MatrixMut::new(&mut last, columns - first);
+                    product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [0, first]);
+                }
+                let of_all = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
+                assert!(of_all.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
                 let first = rows.min(SIDE);
                 let mut last = vec![f32::NAN; (rows - first) * columns];
                 let matrix = &mut MatrixMut::new(&mut last, columns);
@@ -124,6 +136,25 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
             );
         }
     }
+}
+
+#[test]
+fn of_a_longer_right_factor_the_first_numbers_are_taken() {
+    let (rows, inner, columns) = (19, 64, 33);
+    let (left, right) = (random(1, rows * inner), random(2, 2 * inner * columns));
+    let longer = Factor::new(Side::Right, Matrix::new(&right, columns));
+    let alone = Factor::new(Side::Right, Matrix::new(&right[..inner * columns], columns));
+    let left = Factor::new(Side::Left, Matrix::new(&left, inner));
+    for unit in [None, amx::Unit::new()] {
+        let [longer, alone] = [&longer, &alone].map(|right| {
+            let mut output = vec![f32::NAN; rows * columns];
+            let matrix = &mut MatrixMut::new(&mut output, columns);
+            product_by(unit.as_ref(), matrix, Destination::Overwrite, 1.0, [&left, right], [0; 2]);
+            bits(&output)
+        });
+        assert_eq!(longer, alone);
+    }
+    assert!(longer.begins_with(128) && longer.begins_with(96) && !longer.begins_with(65));
 }
 
 #[test]

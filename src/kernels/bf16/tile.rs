@@ -5,7 +5,9 @@ use pulp::Simd;
 use super::{BLOCK, Factor, SIDE};
 use crate::matmul::Destination;
 use crate::matrix::MatrixMut;
-use crate::vector::{LANES, Vector, instruction_set, update, vectorized};
+#[cfg(target_arch = "x86_64")]
+use crate::vector::instruction_set;
+use crate::vector::{LANES, Vector, update, vectorized};
 
 /// Rows of a tile in registers.
 pub(super) const TILE_ROWS: usize = 6;

@@ -21,7 +21,7 @@ pub(super) const LANES: usize = 16;
 /// The environment variable that holds kernels to a smaller instruction set: `portable`, `avx2`, or `avx512` without the
 /// matrix unit.
 ///
-/// It serves comparison and doubt; matrix products, which the `gemm` crate dispatches by itself, stay as they
+/// It serves comparison and doubt; matrix products in f32, which the `gemm` crate dispatches by itself, stay as they
 /// are.
 pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 
