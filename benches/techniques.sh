@@ -52,8 +52,9 @@ awk -F'|' '
         print ""
         for (i = 1; i <= variants; i++) {
             v = order[i]; mean = sum[v] / n[v]
-            variance = n[v] > 1 ? (squares[v] - n[v] * mean * mean) / (n[v] - 1) : 0
-            printf "%s: %.4f nats, %+.4f ± %.4f, %.2f of the time\n", v, loss[v] / n[v], mean,
-                n[v] > 1 && variance > 0 ? t[n[v] - 1] * sqrt(variance / n[v]) : 0, ratio[v] / n[v]
+            variance = (n[v] > 1) ? (squares[v] - n[v] * mean * mean) / (n[v] - 1) : 0
+            interval = (variance > 0) ? t[n[v] - 1] * sqrt(variance / n[v]) : 0
+            printf "%s: %.4f nats, %+.4f ± %.4f, %.2f of the time\n",
+                v, loss[v] / n[v], mean, interval, ratio[v] / n[v]
         }
     }' "$work/all"

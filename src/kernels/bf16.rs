@@ -17,7 +17,7 @@ use super::matmul::Destination;
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each;
 use super::pool::{self, Buffer};
-use super::vector::vectorized;
+use super::vector::{update, vectorized};
 
 /// Lines of a block, and slots of each.
 const SIDE: usize = 16;
@@ -101,13 +101,12 @@ pub(super) fn product(
     factors: [&Factor; 2],
     first: [usize; 2],
 ) {
-    let unit = if amx::is_used() { amx::Unit::new() } else { None };
-    product_by(unit.as_ref(), output, destination, scale, factors, first);
+    product_by(amx::Unit::chosen(), output, destination, scale, factors, first);
 }
 
 /// By the matrix unit where there is one, and else by other instructions.
 fn product_by(
-    unit: Option<&amx::Unit>,
+    unit: Option<amx::Unit>,
     output: &mut MatrixMut,
     destination: Destination,
     scale: f32,
@@ -149,21 +148,27 @@ fn slot(first: f32, second: f32) -> f32 {
     f32::from_bits(rounded(first) >> 16 | rounded(second))
 }
 
-/// Slots of two lines of numbers, which may be missing, with zeros behind the last.
+/// Slots of two lines of numbers, with zeros behind their ends.
 #[inline(always)]
-fn pair([first, second]: [&[f32]; 2], slots: &mut [f32; SIDE]) {
-    if let (Ok(first), Ok(second)) = (<&[f32; SIDE]>::try_from(first), <&[f32; SIDE]>::try_from(second)) {
+fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
+    if let [Ok(first), Ok(second)] = lines.map(<&[f32; SIDE]>::try_from) {
         return (0..SIDE).for_each(|place| slots[place] = slot(first[place], second[place]));
     }
-    let (slots, behind) = slots.split_at_mut(first.len());
-    behind.fill(0.0);
-    if second.is_empty() {
-        slots.iter_mut().zip(first).for_each(|(slot, first)| *slot = self::slot(*first, 0.0));
-    } else {
-        let second = &second[..first.len()];
-        for ((slot, first), second) in slots.iter_mut().zip(first).zip(second) {
-            *slot = self::slot(*first, *second);
-        }
+    for (place, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = lines.map(|line| line.get(place).copied().unwrap_or(0.0));
+        *slot = self::slot(first, second);
+    }
+}
+
+/// Slots of each two numbers of a line, with zeros behind its end.
+#[inline(always)]
+fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
+    if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
+        return (0..SIDE).for_each(|place| slots[place] = slot(line[2 * place], line[2 * place + 1]));
+    }
+    for (place, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = [2 * place, 2 * place + 1].map(|at| line.get(at).copied().unwrap_or(0.0));
+        *slot = self::slot(first, second);
     }
 }
 
@@ -173,25 +178,34 @@ fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
     &numbers[from.min(numbers.len())..(from + length).min(numbers.len())]
 }
 
-/// Slots of each two numbers of a line, with zeros behind the last.
-#[inline(always)]
-fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
-    if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
-        return (0..SIDE).for_each(|place| slots[place] = slot(line[2 * place], line[2 * place + 1]));
-    }
-    let pairs = line.chunks_exact(2);
-    let last = pairs.remainder();
-    let (whole, behind) = slots.split_at_mut(pairs.len());
-    whole.iter_mut().zip(pairs).for_each(|(slot, pair)| *slot = self::slot(pair[0], pair[1]));
-    behind.fill(0.0);
-    if let [last] = last {
-        behind[0] = slot(*last, 0.0);
+/// `output = scale * sums`, or that added to it, of the first sums of each row.
+fn write<const WIDTH: usize>(
+    destination: Destination,
+    scale: f32,
+    sums: &[[f32; WIDTH]],
+    output: &mut MatrixMut,
+) {
+    match destination {
+        Destination::Overwrite => set(scale, sums, output),
+        Destination::AddTo => add(scale, sums, output),
     }
 }
 
 vectorized! {
     fn round_piece(_simd; values: &[f32], rounded: &mut [f32]) {
         rounded.iter_mut().zip(values).for_each(|(it, x)| *it = f32::from_bits(self::rounded(*x)));
+    }
+
+    fn set<const WIDTH: usize>(simd; scale: f32, sums: &[[f32; WIDTH]], output: &mut MatrixMut<'_>) {
+        for (row, sums) in (0..output.rows()).zip(sums) {
+            update(simd, output.row(row), [sums], |_, [sum]| sum * scale);
+        }
+    }
+
+    fn add<const WIDTH: usize>(simd; scale: f32, sums: &[[f32; WIDTH]], output: &mut MatrixMut<'_>) {
+        for (row, sums) in (0..output.rows()).zip(sums) {
+            update(simd, output.row(row), [sums], |x, [sum]| sum.mul_add(scale, x));
+        }
     }
 
     /// The blocks of a matrix `[lines, inner]`, which is read in the order in which it lies.

@@ -43,9 +43,8 @@ pub(super) fn product(
     assert_fit(left, right);
     assert_eq!([output.rows(), output.columns()], [left.rows(), right.columns()], "the size of the product");
     if precision == Precision::Bf16 {
-        let factors =
-            [(Side::Left, left), (Side::Right, right)].map(|(side, matrix)| Factor::new(side, matrix));
-        return bf16::product(output, destination, scale, factors.each_ref(), [0; 2]);
+        let factors = [&Factor::new(Side::Left, left), &Factor::new(Side::Right, right)];
+        return bf16::product(output, destination, scale, factors, [0; 2]);
     }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     let (left_start, left_row, left_column) = left.address();

@@ -4,10 +4,9 @@
 //! those of their upper halves, each from zero and in order by fused multiply-adds, adds the two sums, and adds that
 //! to what the tile holds; denormals are zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests hold it to that).
 
-use super::{BLOCK, Factor, SIDE};
+use super::{BLOCK, Factor, SIDE, write};
 use crate::matmul::Destination;
 use crate::matrix::MatrixMut;
-use crate::vector::{update, vectorized};
 
 /// Rows and columns of four tiles, whose sums are taken together.
 const FOUR: usize = 2 * SIDE;
@@ -27,14 +26,20 @@ pub fn is_used() -> bool {
 pub(super) struct Unit(());
 
 impl Unit {
+    /// The unit, where [it is used](is_used).
+    pub fn chosen() -> Option<Self> {
+        is_used().then_some(Self(()))
+    }
+
     /// None where the processor has none, or the system does not lend it.
+    #[cfg(test)]
     pub fn new() -> Option<Self> {
         unit::is_ready().then_some(Self(()))
     }
 
     /// `output = scale * left * right`, or that added to it, for lines that begin at `first`.
     pub fn product(
-        &self,
+        self,
         output: &mut MatrixMut,
         destination: Destination,
         scale: f32,
@@ -68,10 +73,8 @@ impl Unit {
                 // SAFETY: the unit is ready, so many blocks are there, as the slices above are, and so many sums may be
                 // written.
                 unsafe { unit::sum(tiles(left, first[0], row, rows), rights, steps, place) };
-                match destination {
-                    _ if is_result => (),
-                    Destination::Overwrite => set(scale, &sums, &mut part),
-                    Destination::AddTo => add(scale, &sums, &mut part),
+                if !is_result {
+                    write(destination, scale, &sums.0, &mut part);
                 }
             }
         }
@@ -91,20 +94,6 @@ impl Drop for Release {
 /// The sums of four tiles, in cache lines of their own.
 #[repr(align(64))]
 struct Sums([[f32; FOUR]; FOUR]);
-
-vectorized! {
-    fn set(simd; scale: f32, sums: &Sums, output: &mut MatrixMut<'_>) {
-        for (row, sums) in (0..output.rows()).zip(&sums.0) {
-            update(simd, output.row(row), [sums], |_, [sum]| sum * scale);
-        }
-    }
-
-    fn add(simd; scale: f32, sums: &Sums, output: &mut MatrixMut<'_>) {
-        for (row, sums) in (0..output.rows()).zip(&sums.0) {
-            update(simd, output.row(row), [sums], |x, [sum]| sum.mul_add(scale, x));
-        }
-    }
-}
 
 /// The unit as Linux lends it.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -87,7 +87,7 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
         let lefts = [Matrix::new(&left_numbers, inner), Matrix::new(&left_t, rows).transposed()];
         let rights = [Matrix::new(&right_numbers, columns), Matrix::new(&right_t, inner).transposed()];
         let unit = amx::Unit::new();
-        let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit.as_ref(), in_tiles)];
+        let ways = [(None, in_pairs as fn(&[f32], &[f32]) -> f32), (unit, in_tiles)];
         // Without a matrix unit both are the first.
         for (unit, sum) in &ways[..1 + usize::from(unit.is_some())] {
             let expected = expected(*sum, &left_numbers, &right_numbers, inner, columns);
@@ -149,7 +149,7 @@ fn of_a_longer_right_factor_the_first_numbers_are_taken() {
         let [longer, alone] = [&longer, &alone].map(|right| {
             let mut output = vec![f32::NAN; rows * columns];
             let matrix = &mut MatrixMut::new(&mut output, columns);
-            product_by(unit.as_ref(), matrix, Destination::Overwrite, 1.0, [&left, right], [0; 2]);
+            product_by(unit, matrix, Destination::Overwrite, 1.0, [&left, right], [0; 2]);
             bits(&output)
         });
         assert_eq!(longer, alone);

@@ -2,12 +2,12 @@
 
 use pulp::Simd;
 
-use super::{BLOCK, Factor, SIDE};
+use super::{BLOCK, Factor, SIDE, write};
 use crate::matmul::Destination;
 use crate::matrix::MatrixMut;
 #[cfg(target_arch = "x86_64")]
 use crate::vector::instruction_set;
-use crate::vector::{LANES, Vector, update, vectorized};
+use crate::vector::{LANES, Vector, vectorized};
 
 /// Rows of a tile in registers.
 pub(super) const TILE_ROWS: usize = 6;
@@ -81,12 +81,7 @@ impl Tile<'_> {
         }
         let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
         self.sum(rows, &mut sums);
-        for (row, sums) in (0..rows).zip(&sums) {
-            match destination {
-                Destination::Overwrite => set(scale, sums, &mut output.row(row)[..columns]),
-                Destination::AddTo => add(scale, sums, &mut output.row(row)[..columns]),
-            }
-        }
+        write(destination, scale, &sums, output);
     }
 
     /// The sums of the first `rows` rows.
@@ -115,7 +110,8 @@ impl Tile<'_> {
         assert!(
             row + rows <= self.left.lines
                 && column + self.width <= self.right.lines
-                && column.is_multiple_of(SIDE),
+                && column.is_multiple_of(SIDE)
+                && self.left.steps() <= self.right.steps(),
             "a tile reaches beyond its factors"
         );
     }
@@ -287,13 +283,5 @@ vectorized! {
                 sum.store(&mut sums[first..]);
             }
         }
-    }
-
-    fn set(simd; scale: f32, sums: &[f32], output: &mut [f32]) {
-        update(simd, output, [sums], |_, [sum]| sum * scale);
-    }
-
-    fn add(simd; scale: f32, sums: &[f32], output: &mut [f32]) {
-        update(simd, output, [sums], |x, [sum]| sum.mul_add(scale, x));
     }
 }
