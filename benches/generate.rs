@@ -10,11 +10,15 @@ use causal_attention::backend::compute;
 use causal_attention::config::TrainingConfig;
 use causal_attention::data::Vocabulary;
 use causal_attention::generation::{Options, Prompt, Sampling, write};
-use causal_attention::kernels::team;
+use causal_attention::kernels::{allocator::WholeLines, team};
 use causal_attention::model::{Architecture, Initialisation, Model, ModelConfig, Sizes};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::PositionScheme;
 use causal_attention::terminal::say;
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: WholeLines = WholeLines;
 
 fn main() {
     let length = |name: &str, default| {

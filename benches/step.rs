@@ -21,6 +21,10 @@ use causal_attention::position::PositionScheme;
 use causal_attention::terminal::{ProgressKind, print_json_line};
 use causal_attention::training::{Control, Mode, Optimizer, RunPath, StepBatches, Trainee, launch};
 
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: allocator::WholeLines = allocator::WholeLines;
+
 type B = Autodiff<NdArray>;
 
 #[derive(Clone)]

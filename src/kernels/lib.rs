@@ -22,14 +22,15 @@
 //! (`parallel`, [`team`]) and buffers that are used again ([`pool`], [`allocator`]).
 //!
 //! # Same bits on any number of threads
-//! Work is cut into pieces by shape alone and sums are taken in a fixed order, so the threads of the current [team], or
-//! else of the current rayon pool, decide how fast a kernel runs and never what it computes. Another processor may
-//! round differently: it may have another instruction set.
+//! Work is cut into pieces by shape alone, or where cuts change no bit, and sums are taken in a fixed order, so the
+//! threads of the current [team], or else of the current rayon pool, decide how fast a kernel runs and never what it
+//! computes. Another processor may round differently: it may have another instruction set.
 //!
 //! # Checking the `unsafe` code
 //! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives on
 //! the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls instructions and asks
-//! Linux for the matrix unit, and in [`allocator`], which calls one function of the system. Two runs of the tests look for what can go wrong there:
+//! Linux for the matrix unit, and in [`allocator`], which gives out the system's memory. Two runs of the tests look for
+//! what can go wrong there:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
 //!   overflow checks. [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.

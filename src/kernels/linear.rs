@@ -121,7 +121,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     // What follows finds the tile in cache.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
         if !is_few {
-            factors.product_tile(0, &mut tile);
+            factors.product_tiles([&mut tile]);
         }
         let bias = bias.map(|bias| &bias[tile.columns.clone()]);
         match after {
@@ -177,8 +177,7 @@ pub fn forward_gated(
     let tiles = gates.zip(ups).zip(outputs);
     for_each(tiles, 2 * tile_rows * tile_columns * d_in, |((mut gate, mut up), mut output)| {
         if !is_few {
-            factors.product_tile(0, &mut gate);
-            factors.product_tile(1, &mut up);
+            factors.product_tiles([&mut gate, &mut up]);
         }
         let bias = layer.bias.map(|bias| bias.split_at(width));
         let bias = bias.map(|(gate, up)| [gate, up].map(|bias| &bias[output.columns.clone()]));

@@ -1,14 +1,15 @@
 //! Matrix products, in single precision by the `gemm` crate.
 //!
 //! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
-//! one thread: large products are cut into tiles of the result, the same ones for any number of threads.
+//! one thread: large products are cut into tiles of the result, the same ones for any number of threads. Sums in bf16
+//! have one order however a result is cut.
 
 use rayon::prelude::*;
 
-use super::bf16::{self, Factor, Side};
+use super::bf16::{self, Factor, Side, Source, Update};
 use super::matrix::{Matrix, MatrixMut, Tile};
 use super::parallel::for_each;
-use super::vector::LANES;
+use super::team;
 
 /// What the factors of a matrix product are rounded to; sums are taken in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,15 @@ pub(super) enum Destination {
     AddTo,
 }
 
+impl Destination {
+    fn update(self, scale: f32) -> Update {
+        match self {
+            Self::Overwrite => Update::Set(scale),
+            Self::AddTo => Update::Add(scale),
+        }
+    }
+}
+
 /// `output = scale * left * right`, or that added to `output`, on the calling thread; what bf16 rounds before may be
 /// shared by several.
 ///
@@ -43,8 +53,8 @@ pub(super) fn product(
     assert_fit(left, right);
     assert_eq!([output.rows(), output.columns()], [left.rows(), right.columns()], "the size of the product");
     if precision == Precision::Bf16 {
-        let factors = [&Factor::new(Side::Left, left), &Factor::new(Side::Right, right)];
-        return bf16::product(output, destination, scale, factors, [0; 2]);
+        let [left, right] = [Factor::new(Side::Left, left), Factor::new(Side::Right, right)];
+        return bf16::product(output, destination.update(scale), [left.all(), right.all()]);
     }
     let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
     let (left_start, left_row, left_column) = left.address();
@@ -106,7 +116,7 @@ impl<'a> Right<'a> {
         match &self.rounded {
             Some(factor) if factor.begins_with(inner) => {
                 let left = Factor::new(Side::Left, left);
-                bf16::product(output, destination, scale, [&left, factor], [0; 2]);
+                bf16::product(output, destination.update(scale), [left.all(), factor.part(0, 0..inner)]);
             }
             rounded => {
                 let precision = if rounded.is_some() { Precision::Bf16 } else { Precision::F32 };
@@ -127,42 +137,49 @@ pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matri
     let factors = Factors::new(precision, left, [right]);
     let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
     let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
-    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| factors.product_tile(0, &mut tile));
+    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| factors.product_tiles([&mut tile]));
 }
 
 /// A left factor and those on its right, made ready for products that are computed tile by tile.
 #[derive(Debug)]
 pub(super) enum Factors<'a, const N: usize> {
     F32(Matrix<'a>, [Matrix<'a>; N]),
-    Bf16(Factor, [Factor; N]),
+    Bf16(Source<'a>, [Source<'a>; N]),
 }
 
 impl<'a, const N: usize> Factors<'a, N> {
     pub fn new(precision: Precision, left: Matrix<'a>, rights: [Matrix<'a>; N]) -> Self {
         rights.iter().for_each(|right| assert_fit(left, *right));
-        match precision {
-            Precision::F32 => Self::F32(left, rights),
-            Precision::Bf16 => {
-                Self::Bf16(Factor::new(Side::Left, left), rights.map(|right| Factor::new(Side::Right, right)))
-            }
+        if precision == Precision::F32 {
+            return Self::F32(left, rights);
+        }
+        // The shorter side is rounded for all tiles, of which each has all of it.
+        if rights.iter().any(|right| is_cut_by_columns([left.rows(), right.columns()])) {
+            Self::Bf16(Source::Rounded(Factor::new(Side::Left, left)), rights.map(Source::Matrix))
+        } else {
+            let rounded = rights.map(|right| Source::Rounded(Factor::new(Side::Right, right)));
+            Self::Bf16(Source::Matrix(left), rounded)
         }
     }
 
-    /// A tile of the product with the right factor `index`, on the calling thread.
-    pub fn product_tile(&self, index: usize, tile: &mut Tile) {
-        let Tile { rows, columns, numbers } = tile;
+    /// A tile of the product with each right factor, on the calling thread.
+    pub fn product_tiles(&self, tiles: [&mut Tile; N]) {
         match self {
             Self::F32(left, rights) => {
-                let left = left.part(rows.clone(), 0..left.columns());
-                let right = rights[index].part(0..rights[index].rows(), columns.clone());
-                product(Precision::F32, numbers, Destination::Overwrite, 1.0, left, right);
+                for (Tile { rows, columns, numbers }, right) in tiles.into_iter().zip(rights) {
+                    let left = left.part(rows.clone(), 0..left.columns());
+                    let right = right.part(0..right.rows(), columns.clone());
+                    product(Precision::F32, numbers, Destination::Overwrite, 1.0, left, right);
+                }
             }
-            Self::Bf16(left, rights) => {
-                let first = [rows.start, columns.start];
-                bf16::product(numbers, Destination::Overwrite, 1.0, [left, &rights[index]], first);
-            }
+            Self::Bf16(left, rights) => bf16::product_tiles(left, rights, tiles),
         }
     }
+}
+
+/// Whether tiles in bf16 have all rows of a result, and some columns, rather than the other way round.
+fn is_cut_by_columns([rows, columns]: [usize; 2]) -> bool {
+    columns > rows
 }
 
 /// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them
@@ -174,35 +191,26 @@ pub(super) fn is_one_tile(work: usize) -> bool {
 /// Multiply-adds below which cutting costs more than it gains.
 const LEAST_WORK: usize = 1 << 21;
 
-/// Rows and columns of a tile of a result `[rows, columns]`. Columns come in multiples of [`LANES`], and in bf16 rows
-/// do, unless they are all.
+/// Rows and columns of a tile of a result `[rows, columns]`.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
-    /// Tiles into which large products are cut; in bf16 more where one of so many would not lie near to a core.
+    /// Tiles into which large products are cut.
     const MOST_TILES: usize = 32;
-    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2), and that of tiles in bf16.
+    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2).
     const LEAST_COLUMNS: usize = 64;
     const LEAST_ROWS: usize = 256;
-    /// Numbers of both factors of a tile in bf16: half of what is near to a core.
-    const NEAR: usize = 1 << 19;
     let work = rows * columns * inner;
+    if precision == Precision::Bf16 {
+        let cut = |lines: usize| strip(lines, work);
+        return match is_cut_by_columns([rows, columns]) {
+            true => (rows.max(1), cut(columns)),
+            false => (cut(rows), columns.max(1)),
+        };
+    }
     if is_one_tile(work) && work >= LEAST_WORK && rows >= LEAST_ROWS {
         // Two halves, so that a second thread has one.
-        let half = match precision {
-            Precision::F32 => rows.div_ceil(2),
-            Precision::Bf16 => rows.div_ceil(2).next_multiple_of(LANES),
-        };
-        return (half, columns.next_multiple_of(LEAST_COLUMNS));
+        return (rows.div_ceil(2), columns.next_multiple_of(LEAST_COLUMNS));
     }
     let tiles = (work / LEAST_WORK).clamp(1, MOST_TILES);
-    if precision == Precision::Bf16 && tiles > 1 {
-        // Both factors are rounded once for all tiles, so the squarest tiles read the least.
-        let most = (NEAR / 2 / inner).max(LEAST_COLUMNS);
-        let whole = |lines: usize, all: usize| lines.min(most).next_multiple_of(LEAST_COLUMNS).min(all);
-        let tile_columns =
-            whole((rows * columns / tiles).isqrt().max(1), columns.next_multiple_of(LEAST_COLUMNS));
-        let tile_rows = (rows * columns).div_ceil(tiles * tile_columns.min(columns));
-        return (whole(tile_rows, rows), tile_columns);
-    }
     // `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
     // rows: no two tiles pack the same numbers.
     let tile_columns = columns.max(1).div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
@@ -211,12 +219,23 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     (tile_rows.min(rows.max(1)), tile_columns)
 }
 
+/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded. How a
+/// result is cut changes none of its bits, so that each thread may have as many tiles as the others.
+fn strip(lines: usize, work: usize) -> usize {
+    const MOST: usize = 256;
+    const WHOLE: usize = 32;
+    let threads = team::threads().min(work / LEAST_WORK).max(1);
+    let tiles = lines.max(1).div_ceil(MOST).next_multiple_of(threads);
+    lines.max(1).div_ceil(tiles).next_multiple_of(WHOLE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{
         assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
     };
+    use crate::vector::LANES;
 
     #[test]
     fn products_agree_with_f64_in_every_orientation() {
@@ -258,9 +277,10 @@ mod tests {
             for precision in [Precision::F32, Precision::Bf16] {
                 let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
                 let case = format!("{tile_rows} by {tile_columns} of [{rows}, {columns}], inner {inner}");
-                assert!(tile_rows >= 1 && tile_columns.is_multiple_of(LANES) && tile_columns >= 1, "{case}");
-                let is_whole = tile_rows.is_multiple_of(LANES) || tile_rows >= rows;
-                assert!(precision == Precision::F32 || is_whole, "{case}");
+                assert!(tile_rows >= 1 && tile_columns >= 1, "{case}");
+                let is_whole = |lines: usize, all| lines.is_multiple_of(LANES) || lines >= all;
+                assert!(is_whole(tile_columns, columns), "{case}");
+                assert!(precision == Precision::F32 || is_whole(tile_rows, rows), "{case}");
             }
         }
     }

@@ -4,12 +4,14 @@
 //! those of their upper halves, each from zero and in order by fused multiply-adds, adds the two sums, and adds that
 //! to what the tile holds; denormals are zero (Intel, *Intrinsics Guide*, `_tile_dpbf16ps`; the tests hold it to that).
 
-use super::{BLOCK, Factor, SIDE, write};
-use crate::matmul::Destination;
+use super::{Part, SIDE, Update, read, write};
 use crate::matrix::MatrixMut;
 
 /// Rows and columns of four tiles, whose sums are taken together.
 const FOUR: usize = 2 * SIDE;
+
+/// Slots of the columns that stay near to a core: a megabyte.
+const NEAR: usize = 1 << 18;
 
 /// Whether products in bf16 are taken by the processor's matrix unit: it has one, and nobody asked for a smaller
 /// instruction set.
@@ -37,15 +39,8 @@ impl Unit {
         unit::is_ready().then_some(Self(()))
     }
 
-    /// `output = scale * left * right`, or that added to it, for lines that begin at `first`.
-    pub fn product(
-        self,
-        output: &mut MatrixMut,
-        destination: Destination,
-        scale: f32,
-        [left, right]: [&Factor; 2],
-        first: [usize; 2],
-    ) {
+    /// The sums of products of the first lines of both factors.
+    pub fn product(self, output: &mut MatrixMut, update: Update, [left, right]: [Part; 2]) {
         let (rows, columns, steps) = (output.rows(), output.columns(), left.steps());
         assert!(steps <= right.steps(), "a left factor of more blocks than the right one has");
         // SAFETY: the unit is ready.
@@ -53,29 +48,33 @@ impl Unit {
         let _release = Release;
         let mut sums = Sums([[0.0; FOUR]; FOUR]);
         // Where there is no second tile, the first one is computed twice.
-        let tiles = |factor: &Factor, start: usize, from: usize, length: usize| {
+        let tiles = |factor: &Part, from: usize, length: usize| {
             let second = if from + SIDE < length { from + SIDE } else { from };
-            [from, second].map(|line| {
-                let blocks = &factor.slots[factor.place(start + line)..][..steps * BLOCK];
-                blocks.as_ptr()
-            })
+            [from, second].map(|line| factor.blocks(line).as_ptr())
         };
-        // The columns stay in the nearest cache, while rows pass by.
-        for column in (0..columns).step_by(FOUR) {
-            let rights = tiles(right, first[1], column, columns);
+        let mut sum_up = |row: usize, column: usize| {
+            let mut part = output.part(row..rows.min(row + FOUR), column..columns.min(column + FOUR));
+            let is_result = matches!(update, Update::Set(1.0) | Update::Continue)
+                && [part.rows(), part.columns()] == [FOUR; 2];
+            let place = if is_result { part.address() } else { (sums.0.as_mut_ptr().cast(), FOUR as isize) };
+            if !is_result && update == Update::Continue {
+                read(&mut part, &mut sums.0);
+            }
+            let (lefts, rights) = (tiles(&left, row, rows), tiles(&right, column, columns));
+            // SAFETY: the unit is ready, so many blocks are there, as the slices above are, and so many sums may be
+            // written.
+            unsafe { unit::sum(lefts, rights, steps, place, update == Update::Continue) };
+            if !is_result {
+                write(update, &sums.0, &mut part);
+            }
+        };
+        // The result is written along its rows, which takes half the time that columns take. The rows of two tiles stay in
+        // the nearest cache meanwhile, and the columns in the next one.
+        let together = (NEAR / (steps * SIDE)).max(1).next_multiple_of(FOUR);
+        for first in (0..columns).step_by(together) {
             for row in (0..rows).step_by(FOUR) {
-                let mut part = output.part(row..rows.min(row + FOUR), column..columns.min(column + FOUR));
-                let is_result = destination == Destination::Overwrite
-                    && scale == 1.0
-                    && [part.rows(), part.columns()] == [FOUR; 2];
-                let place =
-                    if is_result { part.address() } else { (sums.0.as_mut_ptr().cast(), FOUR as isize) };
-                // SAFETY: the unit is ready, so many blocks are there, as the slices above are, and so many sums may be
-                // written.
-                unsafe { unit::sum(tiles(left, first[0], row, rows), rights, steps, place) };
-                if !is_result {
-                    write(destination, scale, &sums.0, &mut part);
-                }
+                let columns = first..columns.min(first + together);
+                columns.step_by(FOUR).for_each(|column| sum_up(row, column));
             }
         }
     }
@@ -153,7 +152,7 @@ mod unit {
     }
 
     /// The sums of two times 16 rows with two times 16 columns over `steps` blocks of each, written to a place with a
-    /// distance between rows.
+    /// distance between rows; from zero, or from what stands there.
     ///
     /// # Safety
     /// The unit must be configured, so many blocks lie at each address, and the place take so many rows and columns.
@@ -162,14 +161,24 @@ mod unit {
         right: [*const f32; 2],
         steps: usize,
         (place, stride): (*mut f32, isize),
+        goes_on: bool,
     ) {
         // SAFETY: the tiles lie where they may be read, and the result where it may be written.
         unsafe {
             asm!(
+                "test {goes_on:e}, {goes_on:e}",
+                "jz 4f",
+                "tileloadd tmm0, [{place} + {stride}]",
+                "tileloadd tmm1, [{place} + {stride} + 64]",
+                "tileloadd tmm2, [{below} + {stride}]",
+                "tileloadd tmm3, [{below} + {stride} + 64]",
+                "jmp 5f",
+                "4:",
                 "tilezero tmm0",
                 "tilezero tmm1",
                 "tilezero tmm2",
                 "tilezero tmm3",
+                "5:",
                 "test {steps}, {steps}",
                 "jz 3f",
                 "2:",
@@ -199,6 +208,7 @@ mod unit {
                 line = in(reg) 4 * SIDE,
                 block = const 4 * SIDE * SIDE,
                 steps = inout(reg) steps => _,
+                goes_on = in(reg) u32::from(goes_on),
                 place = in(reg) place,
                 below = in(reg) place.wrapping_offset(SIDE as isize * stride),
                 stride = in(reg) 4 * stride,
@@ -218,5 +228,5 @@ mod unit {
     }
     pub unsafe fn configure() {}
     pub unsafe fn release() {}
-    pub unsafe fn sum(_: [*const f32; 2], _: [*const f32; 2], _: usize, _: (*mut f32, isize)) {}
+    pub unsafe fn sum(_: [*const f32; 2], _: [*const f32; 2], _: usize, _: (*mut f32, isize), _: bool) {}
 }

@@ -1,7 +1,9 @@
 //! Products in bf16 against their definition, to the bit.
 
+use super::rounding::{fill, rounded};
 use super::tile::{TILE_COLUMNS, TILE_ROWS, Tile, sum_in_registers};
 use super::*;
+use crate::matrix::Matrix;
 use crate::testing::{assert_same_on_any_number_of_threads, random, transposed};
 
 fn flushed(x: f32) -> f32 {
@@ -74,6 +76,28 @@ fn numbers_are_rounded_to_the_nearest_and_to_even_between_two() {
 }
 
 #[test]
+fn factors_hold_the_nearest_numbers_of_any_kind() {
+    let kinds =
+        [f32::NAN, f32::from_bits(0x7F80_0001), f32::INFINITY, -1e-40, f32::MIN_POSITIVE, 3.4e38, -0.0];
+    let mut numbers = random(1, 29 * 41);
+    numbers.iter_mut().step_by(3).zip(kinds.into_iter().cycle()).for_each(|(x, kind)| *x = kind);
+    let lines = numbers.chunks(41).map(<[f32]>::to_vec).collect::<Vec<_>>();
+    let number =
+        |line: usize, at: usize| lines.get(line).and_then(|line| line.get(at)).map_or(0, |x| rounded(*x));
+    let numbers_t = transposed(&numbers, 41);
+    for matrix in [Matrix::new(&numbers, 41), Matrix::new(&numbers_t, 29).transposed()] {
+        let mut slots = vec![f32::NAN; 2 * 2 * BLOCK];
+        fill(Side::Left, matrix, &mut slots);
+        for (place, slot) in slots.iter().enumerate() {
+            let (block, line, pair) = (place / BLOCK, place % BLOCK / SIDE, place % SIDE);
+            let (line, at) = (block / 2 * SIDE + line, (block % 2 * SIDE + pair) * 2);
+            let expected = number(line, at) >> 16 | number(line, at + 1);
+            assert_eq!(slot.to_bits(), expected, "line {line} at {at}: {slot:?}");
+        }
+    }
+}
+
+#[test]
 fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
     for (rows, inner, columns) in
         [(1, 1, 1), (1, 7, 5), (7, 3, 1), (3, 2, 17), (17, 64, 13), (67, 131, 71), (6, 32, 64), (5, 33, 130)]
@@ -93,38 +117,47 @@ fn every_orientation_and_every_way_gives_the_bits_of_the_definition() {
             let expected = expected(*sum, &left_numbers, &right_numbers, inner, columns);
             for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
                 let mut output = vec![f32::NAN; rows * columns];
-                let factors = [&Factor::new(Side::Left, left), &Factor::new(Side::Right, right)];
+                let (left, right) = (Factor::new(Side::Left, left), Factor::new(Side::Right, right));
+                let factors = [left.all(), right.all()];
                 let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [0; 2]);
+                product_by(*unit, matrix, Update::Set(1.0), factors);
                 assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}]");
                 let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Destination::AddTo, 2.0, factors, [0; 2]);
+                product_by(*unit, matrix, Update::Add(2.0), factors);
                 let tripled = expected.iter().map(|x| x.mul_add(2.0, *x)).collect::<Vec<_>>();
                 assert_eq!(bits(&output), bits(&tripled), "[{rows}, {inner}, {columns}], added");
                 let matrix = &mut MatrixMut::new(&mut output, columns);
-                product_by(*unit, matrix, Destination::Overwrite, 0.3, factors, [0; 2]);
+                product_by(*unit, matrix, Update::Set(0.3), factors);
                 let scaled = expected.iter().map(|x| x * 0.3).collect::<Vec<_>>();
                 assert_eq!(bits(&output), bits(&scaled), "[{rows}, {inner}, {columns}], scaled");
-                let first = columns.min(SIDE) / SIDE * SIDE;
+                let first = columns / SIDE * SIDE;
                 let mut last = vec![f32::NAN; rows * (columns - first)];
                 if first < columns {
                     let matrix = &mut MatrixMut::new(&mut last, columns - first);
-                    product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [0, first]);
+                    let factors = [left.all(), right.part(first, 0..inner)];
+                    product_by(*unit, matrix, Update::Set(1.0), factors);
                 }
                 let of_all = expected.chunks(columns).flat_map(|row| bits(&row[first..]));
                 assert!(of_all.eq(bits(&last)), "[{rows}, {inner}, {columns}], the last columns");
-                let first = rows.min(SIDE);
+                let first = rows / SIDE * SIDE;
                 let mut last = vec![f32::NAN; (rows - first) * columns];
                 let matrix = &mut MatrixMut::new(&mut last, columns);
-                product_by(*unit, matrix, Destination::Overwrite, 1.0, factors, [first / SIDE * SIDE, 0]);
+                product_by(*unit, matrix, Update::Set(1.0), [left.part(first, 0..inner), right.all()]);
                 assert_eq!(bits(&last), bits(&expected[first * columns..]), "the last rows");
+                let half = inner / 2 / 32 * 32;
+                for (range, update) in [(0..half, Update::Set(1.0)), (half..inner, Update::Continue)] {
+                    let factors = [left.part(0, range.clone()), right.part(0, range)];
+                    product_by(*unit, &mut MatrixMut::new(&mut output, columns), update, factors);
+                }
+                assert_eq!(bits(&output), bits(&expected), "[{rows}, {inner}, {columns}], by halves");
             }
         }
 
         // In registers, as processors without an instruction do it.
         let (left, right) = (Factor::new(Side::Left, lefts[0]), Factor::new(Side::Right, rights[0]));
-        let tile = Tile { left: &left, right: &right, first: [0; 2], width: columns.min(TILE_COLUMNS) };
-        let mut sums = [[f32::NAN; TILE_COLUMNS]; TILE_ROWS];
+        let tile =
+            Tile { left: left.all(), right: right.all(), first: [0; 2], width: columns.min(TILE_COLUMNS) };
+        let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
         sum_in_registers(rows.min(TILE_ROWS), &tile, &mut sums);
         let by_definition = expected(in_pairs, &left_numbers, &right_numbers, inner, columns);
         for (sums, expected) in sums.iter().zip(by_definition.chunks(columns)).take(rows.min(TILE_ROWS)) {
@@ -149,7 +182,7 @@ fn of_a_longer_right_factor_the_first_numbers_are_taken() {
         let [longer, alone] = [&longer, &alone].map(|right| {
             let mut output = vec![f32::NAN; rows * columns];
             let matrix = &mut MatrixMut::new(&mut output, columns);
-            product_by(unit, matrix, Destination::Overwrite, 1.0, [&left, right], [0; 2]);
+            product_by(unit, matrix, Update::Set(1.0), [left.all(), right.part(0, 0..inner)]);
             bits(&output)
         });
         assert_eq!(longer, alone);
@@ -162,6 +195,6 @@ fn a_factor_is_rounded_to_the_same_bits_on_any_number_of_threads() {
     let matrix = random(3, 700 * 901);
     assert_same_on_any_number_of_threads(|| {
         let matrix = Matrix::new(&matrix, 901);
-        [matrix, matrix.transposed()].map(|matrix| Factor::new(Side::Left, matrix).slots.to_vec()).to_vec()
+        [matrix, matrix.transposed()].map(|matrix| Factor::new(Side::Left, matrix).slots().to_vec()).to_vec()
     });
 }

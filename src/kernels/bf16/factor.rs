@@ -1,0 +1,152 @@
+//! Factors of a product as blocks of slots.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::rounding::fill;
+use super::{BLOCK, SIDE};
+use crate::matrix::Matrix;
+use crate::parallel::for_each;
+use crate::pool::{self, Buffer};
+
+/// Which factor of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Left,
+    Right,
+}
+
+/// A factor as blocks of slots: `[lines / 16, inner / 32]` of them, with zeros where a block reaches beyond the factor.
+/// Lines are the rows of a left factor and the columns of a right one. A block is `[line, slot]` in a left factor and
+/// `[slot, line]` in a right one.
+#[derive(Debug)]
+pub struct Factor {
+    /// In whole cache lines from `start` on: the matrix unit takes four times as long to read across them.
+    room: Buffer,
+    start: usize,
+    lines: usize,
+    inner: usize,
+}
+
+impl Factor {
+    /// Rounds a matrix, on several threads where it is large.
+    pub fn new(side: Side, matrix: Matrix) -> Self {
+        /// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by
+        /// side.
+        const TOGETHER: usize = 4;
+        let matrix = if side == Side::Right { matrix.transposed() } else { matrix };
+        let (lines, inner) = (matrix.rows(), matrix.columns());
+        let steps = inner.div_ceil(2 * SIDE);
+        let mut room = pool::take(lines.div_ceil(SIDE) * steps * BLOCK + SIDE);
+        let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
+        let end = room.len() - SIDE + start;
+        let slots = &mut room[start..end];
+        if !slots.is_empty() {
+            let groups = slots.par_chunks_mut(TOGETHER * steps * BLOCK).enumerate();
+            for_each(groups, TOGETHER * steps * BLOCK, |(group, slots)| {
+                let first = group * TOGETHER * SIDE;
+                fill(side, matrix.part(first..lines.min(first + TOGETHER * SIDE), 0..inner), slots);
+            });
+        }
+        Self { room, start, lines, inner }
+    }
+
+    pub fn slots(&self) -> &[f32] {
+        &self.room[self.start..self.room.len() - SIDE + self.start]
+    }
+
+    /// Whether the first `inner` numbers of the inner dimension fill blocks, or are all.
+    pub fn begins_with(&self, inner: usize) -> bool {
+        inner == self.inner || inner < self.inner && inner.is_multiple_of(2 * SIDE)
+    }
+
+    /// All of it.
+    pub fn all(&self) -> Part<'_> {
+        self.part(0, 0..self.inner)
+    }
+
+    /// The lines from `first` on, and some numbers of the inner dimension.
+    ///
+    /// # Panics
+    /// If they are not whole blocks.
+    pub fn part(&self, first: usize, inner: Range<usize>) -> Part<'_> {
+        let stride = self.inner.div_ceil(2 * SIDE) * BLOCK;
+        assert!(
+            first.is_multiple_of(SIDE)
+                && first <= self.lines
+                && inner.start.is_multiple_of(2 * SIDE)
+                && inner.start <= inner.end
+                && self.begins_with(inner.end),
+            "lines from {first} and numbers {inner:?} of [{}, {}]",
+            self.lines,
+            self.inner
+        );
+        let start = first / SIDE * stride + inner.start / (2 * SIDE) * BLOCK;
+        let slots = &self.slots()[start.min(self.slots().len())..];
+        Part { slots, stride, lines: self.lines - first, inner: inner.len() }
+    }
+}
+
+/// Some blocks of a factor.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// From the first block on.
+    slots: &'a [f32],
+    /// Slots from a block to that of the next lines.
+    stride: usize,
+    pub lines: usize,
+    pub inner: usize,
+}
+
+impl<'a> Part<'a> {
+    /// Blocks along the inner dimension.
+    pub fn steps(&self) -> usize {
+        self.inner.div_ceil(2 * SIDE)
+    }
+
+    /// The blocks of a line and of its neighbours.
+    pub fn blocks(&self, line: usize) -> &'a [f32] {
+        &self.slots[line / SIDE * self.stride..][..self.steps() * BLOCK]
+    }
+}
+
+/// A factor of a product that is computed tile by tile.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// Rounded once for all tiles.
+    Rounded(Factor),
+    /// Rounded by each tile, which keeps what it rounds near to its core.
+    Matrix(Matrix<'a>),
+}
+
+impl Source<'_> {
+    /// Numbers of the inner dimension.
+    pub fn inner(&self, side: Side) -> usize {
+        match (self, side) {
+            (Self::Rounded(factor), _) => factor.inner,
+            (Self::Matrix(matrix), Side::Left) => matrix.columns(),
+            (Self::Matrix(matrix), Side::Right) => matrix.rows(),
+        }
+    }
+
+    /// The part that a tile reads; what it rounds for that lies in `room`.
+    pub fn part<'b>(
+        &'b self,
+        side: Side,
+        lines: &Range<usize>,
+        inner: Range<usize>,
+        room: &'b mut Option<Factor>,
+    ) -> Part<'b> {
+        match self {
+            Self::Rounded(factor) => factor.part(lines.start, inner),
+            Self::Matrix(matrix) => {
+                let part = match side {
+                    Side::Left => matrix.part(lines.clone(), inner.clone()),
+                    Side::Right => matrix.part(inner.clone(), lines.clone()),
+                };
+                room.insert(Factor::new(side, part)).part(0, 0..inner.len())
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Numbers rounded to bf16, and laid down in blocks of slots.
+
+use rayon::prelude::*;
+
+#[cfg(target_arch = "x86_64")]
+use super::tile;
+use super::{SIDE, Side};
+use crate::matrix::Matrix;
+use crate::parallel::for_each;
+#[cfg(target_arch = "x86_64")]
+use crate::vector::instruction_set;
+use crate::vector::vectorized;
+
+/// Each number rounded to bf16.
+///
+/// # Panics
+/// If they are not equally long.
+pub fn round(values: &[f32], rounded: &mut [f32]) {
+    const PIECE: usize = 1 << 14;
+    assert_eq!(values.len(), rounded.len(), "numbers to round");
+    let pieces = rounded.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE));
+    for_each(pieces, PIECE, |(rounded, values)| round_piece(values, rounded));
+}
+
+/// The upper half of the bits of the nearest bf16, to even where two are as near; zero for a denormal.
+#[inline(always)]
+pub(super) fn rounded(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let nearest = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1));
+    let is_nan = x.is_nan();
+    let nearest = if is_nan { bits | 0x0040_0000 } else { nearest };
+    let nearest = if x.abs() < f32::MIN_POSITIVE { bits & 0x8000_0000 } else { nearest };
+    nearest & 0xFFFF_0000
+}
+
+/// The slot of two numbers.
+#[inline(always)]
+fn slot(first: f32, second: f32) -> f32 {
+    f32::from_bits(rounded(first) >> 16 | rounded(second))
+}
+
+/// Slots of two lines of numbers, with zeros behind their ends.
+#[inline(always)]
+fn pair(lines: [&[f32]; 2], slots: &mut [f32; SIDE]) {
+    if let [Ok(first), Ok(second)] = lines.map(<&[f32; SIDE]>::try_from) {
+        return (0..SIDE).for_each(|place| slots[place] = slot(first[place], second[place]));
+    }
+    for (place, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = lines.map(|line| line.get(place).copied().unwrap_or(0.0));
+        *slot = self::slot(first, second);
+    }
+}
+
+/// Slots of each two numbers of a line, with zeros behind its end.
+#[inline(always)]
+fn pair_neighbours(line: &[f32], slots: &mut [f32; SIDE]) {
+    if let Ok(line) = <&[f32; 2 * SIDE]>::try_from(line) {
+        return (0..SIDE).for_each(|place| slots[place] = slot(line[2 * place], line[2 * place + 1]));
+    }
+    for (place, slot) in slots.iter_mut().enumerate() {
+        let [first, second] = [2 * place, 2 * place + 1].map(|at| line.get(at).copied().unwrap_or(0.0));
+        *slot = self::slot(first, second);
+    }
+}
+
+/// So many numbers from one on, as far as there are any.
+#[inline(always)]
+fn part(numbers: &[f32], from: usize, length: usize) -> &[f32] {
+    &numbers[from.min(numbers.len())..(from + length).min(numbers.len())]
+}
+
+vectorized! {
+    fn round_piece(_simd; values: &[f32], rounded: &mut [f32]) {
+        rounded.iter_mut().zip(values).for_each(|(it, x)| *it = f32::from_bits(self::rounded(*x)));
+    }
+
+    fn fill_in_registers(_simd; side: Side, matrix: Matrix<'_>, slots: &mut [f32]) {
+        fill_by(side, matrix, slots, pair, pair_neighbours, |_| {});
+    }
+}
+
+/// Fills the blocks of a matrix `[lines, inner]`, with zeros where they reach beyond it.
+pub(super) fn fill(side: Side, matrix: Matrix, slots: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if tile::has_instruction() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { fill_by_instruction(side, matrix, slots) };
+    }
+    fill_in_registers(side, matrix, slots);
+}
+
+/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. The matrix is read in
+/// the order in which it lies.
+#[inline(always)]
+fn fill_by(
+    side: Side,
+    matrix: Matrix,
+    slots: &mut [f32],
+    pair: impl Fn([&[f32]; 2], &mut [f32; SIDE]),
+    pair_neighbours: impl Fn(&[f32], &mut [f32; SIDE]),
+    fetch: impl Fn(&[f32]),
+) {
+    /// Rows that are fetched before they are needed: of most matrices a piece of each row is read, which no processor
+    /// foresees.
+    const AHEAD: usize = 4;
+    let (lines, inner) = (matrix.rows(), matrix.columns());
+    let steps = inner.div_ceil(2 * SIDE);
+    let (slots, _) = slots.as_chunks_mut();
+    if matrix.is_transposed() {
+        let rows = matrix.transposed();
+        let row = |row| if row < inner { rows.row(row) } else { &[] };
+        for slot in 0..steps * SIDE {
+            let rows = [row(2 * slot), row(2 * slot + 1)];
+            let later = [row(2 * slot + AHEAD), row(2 * slot + AHEAD + 1)];
+            for (block, slots) in slots[slot..].iter_mut().step_by(steps * SIDE).enumerate() {
+                later.iter().for_each(|row| fetch(part(row, block * SIDE, 1)));
+                pair(rows.map(|row| part(row, block * SIDE, SIDE)), slots);
+            }
+        }
+    } else {
+        for line in 0..lines.next_multiple_of(SIDE) {
+            let row = if line < lines { matrix.row(line) } else { &[] };
+            let slots = slots[line / SIDE * steps * SIDE + line % SIDE..].iter_mut().step_by(SIDE);
+            let later = if line + AHEAD < lines { matrix.row(line + AHEAD) } else { &[] };
+            for (step, slots) in slots.take(steps).enumerate() {
+                fetch(part(later, step * 2 * SIDE, 1));
+                fetch(part(later, step * 2 * SIDE + SIDE, 1));
+                pair_neighbours(part(row, step * 2 * SIDE, 2 * SIDE), slots);
+            }
+        }
+    }
+    if matrix.is_transposed() == (side == Side::Left) {
+        slots.as_chunks_mut().0.iter_mut().for_each(transpose);
+    }
+}
+
+/// [`fill`] by `VCVTNE2PS2BF16`, which rounds two registers into one.
+///
+/// # Safety
+/// The processor must have the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn fill_by_instruction(side: Side, matrix: Matrix, slots: &mut [f32]) {
+    use std::arch::x86_64::{
+        __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_cvtne2ps_pbh, _mm512_loadu_si512,
+        _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_storeu_si512,
+    };
+    /// Those of two registers in turn.
+    const IN_TURN: [u16; 2 * SIDE] = {
+        let (mut order, mut place) = ([0; 2 * SIDE], 0);
+        while place < 2 * SIDE {
+            order[place] = (place / 2 + place % 2 * SIDE) as u16;
+            place += 1;
+        }
+        order
+    };
+    // SAFETY: only the numbers of the slice are read.
+    let load = |line: &[f32]| unsafe {
+        _mm512_maskz_loadu_ps(((1_u32 << line.len().min(SIDE)) - 1) as u16, line.as_ptr())
+    };
+    // SAFETY: both are 64 bytes of bits.
+    let round = |first: __m512, second: __m512| unsafe {
+        std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first))
+    };
+    // SAFETY: the constant has 64 bytes.
+    let in_turn = unsafe { _mm512_loadu_si512(IN_TURN.as_ptr().cast()) };
+    let store = |bits: __m512i, slots: &mut [f32; SIDE]| {
+        // SAFETY: so many numbers are written.
+        unsafe { _mm512_storeu_si512(slots.as_mut_ptr().cast(), bits) }
+    };
+    fill_by(
+        side,
+        matrix,
+        slots,
+        |[first, second], slots| {
+            store(_mm512_permutexvar_epi16(in_turn, round(load(first), load(second))), slots);
+        },
+        |line, slots| {
+            let (first, second) = line.split_at(line.len().min(SIDE));
+            store(round(load(first), load(second)), slots);
+        },
+        |line| _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()),
+    );
+}
+
+/// Exchanges rows and columns of a block.
+fn transpose(block: &mut [[f32; SIDE]; SIDE]) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(instruction_set(), pulp::Arch::V4(_)) {
+        // SAFETY: the processor has the instructions.
+        return unsafe { transpose_in_registers(block) };
+    }
+    let rows = *block;
+    for (column, row) in block.iter_mut().enumerate() {
+        *row = rows.map(|row| row[column]);
+    }
+}
+
+/// [`transpose`] with a row in each of 16 registers: squares of 1, 2, 4 and 8 numbers above the diagonal and below it
+/// are exchanged.
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_in_registers(block: &mut [[f32; SIDE]; SIDE]) {
+    use std::arch::x86_64::{_mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutex2var_ps, _mm512_storeu_ps};
+    /// The numbers of two rows that form a new one: `[which, step][number]`, from 16 on those of the second row.
+    const CHOICES: [[[i32; SIDE]; 4]; 2] = {
+        let mut choices = [[[0; SIDE]; 4]; 2];
+        let mut step = 0;
+        while step < 4 {
+            let (size, mut number) = (1 << step, 0);
+            while number < SIDE {
+                let is_second = number & size != 0;
+                choices[0][step][number] = if is_second { SIDE + number - size } else { number } as i32;
+                choices[1][step][number] = if is_second { SIDE + number } else { number + size } as i32;
+                number += 1;
+            }
+            step += 1;
+        }
+        choices
+    };
+    // SAFETY: a row and a choice have 16 numbers.
+    unsafe {
+        let mut rows: [_; SIDE] = block.each_ref().map(|row| _mm512_loadu_ps(row.as_ptr()));
+        for step in 0..4 {
+            let choices = CHOICES.map(|choices| _mm512_loadu_si512(choices[step].as_ptr().cast()));
+            for row in (0..SIDE).filter(|row| row & (1 << step) == 0) {
+                let other = row | (1 << step);
+                (rows[row], rows[other]) = (
+                    _mm512_permutex2var_ps(rows[row], choices[0], rows[other]),
+                    _mm512_permutex2var_ps(rows[row], choices[1], rows[other]),
+                );
+            }
+        }
+        for (row, numbers) in block.iter_mut().zip(rows) {
+            _mm512_storeu_ps(row.as_mut_ptr(), numbers);
+        }
+    }
+}
