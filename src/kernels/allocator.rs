@@ -1,7 +1,7 @@
-//! Where the numbers of a step lie, and what the system's allocator does with their memory, for the GNU allocator; others
-//! are left as they are (`mallopt(3)`).
+//! Where the numbers of a step lie in memory, and what the GNU allocator does with it (`mallopt(3)`); other allocators are
+//! left as they are.
 //!
-//! By itself that gives each thread a store of its own, in parts of 64 MB that go back to the system as soon as
+//! By itself the GNU allocator gives each thread a store of its own, in parts of 64 MB that go back to the system as soon as
 //! they are empty, and gives back what lies free at a store's end: a step whose tensors come and go there has
 //! fresh pages cleared each time.
 
@@ -33,7 +33,7 @@ fn set(parameter: i32, value: i32) {
     unsafe { libc::mallopt(parameter, value) };
 }
 
-/// The system's allocator, of which what is larger than a page begins at a cache line: registers that are as wide then
+/// The system's allocator, of which what fills a page begins at a cache line: registers that are as wide then
 /// read and write one line, not parts of two. A program takes it as its `#[global_allocator]`.
 #[derive(Debug)]
 pub struct WholeLines;
@@ -44,12 +44,12 @@ const LINE: usize = 64;
 /// What the system is asked for so that a cache line begins within it, behind room for the distance to that; none for
 /// what stays as it is.
 fn with_room(layout: Layout) -> Option<Layout> {
-    let is_large = layout.size() >= PAGE && layout.align() <= size_of::<usize>();
+    let is_large = layout.size() >= PAGE && layout.align() <= LINE;
     let size = layout.size().checked_add(LINE).filter(|_| is_large)?;
     Layout::from_size_align(size, size_of::<usize>()).ok()
 }
 
-/// The first cache line of which a word in front belongs to the piece as well.
+/// The first cache line of a piece in front of which a word belongs to the piece as well: that holds the distance.
 ///
 /// # Safety
 /// The piece must have a [`LINE`] more than is asked of it, unless it is null.
@@ -58,12 +58,21 @@ unsafe fn first_line(piece: *mut u8) -> *mut u8 {
         return piece;
     }
     let distance = LINE - piece.addr() % LINE;
-    // SAFETY: a piece begins at a word, so at least one lies before the next line, and at most a line does.
+    // SAFETY: a piece begins at a word, so that at least a word lies before the next line, and at most a line.
     unsafe {
         let line = piece.add(distance);
         line.cast::<usize>().sub(1).write(distance);
         line
     }
+}
+
+/// What [`first_line`] wrote.
+///
+/// # Safety
+/// The place must come from there.
+unsafe fn distance(place: *mut u8) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe { place.cast::<usize>().sub(1).read() }
 }
 
 // SAFETY: the system's allocator, of whose pieces the part from their first cache line on is as long as was asked for.
@@ -89,11 +98,42 @@ unsafe impl GlobalAlloc for WholeLines {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the piece came with this layout from one of the above, which wrote its distance.
+        // SAFETY: the piece came with this layout from one of the others.
         unsafe {
             match with_room(layout) {
-                Some(layout) => System.dealloc(place.sub(place.cast::<usize>().sub(1).read()), layout),
+                Some(layout) => System.dealloc(place.sub(distance(place)), layout),
                 None => System.dealloc(place, layout),
+            }
+        }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
+            return std::ptr::null_mut();
+        };
+        // SAFETY: as the caller promises; large pieces keep their numbers where the system, which need not copy them, puts
+        // the piece at another distance from a line.
+        unsafe {
+            match [with_room(layout), with_room(new_layout)] {
+                [None, None] => System.realloc(place, layout, size),
+                [Some(layout), Some(new_layout)] => {
+                    let old_distance = distance(place);
+                    let piece = System.realloc(place.sub(old_distance), layout, new_layout.size());
+                    let new_distance = LINE - piece.addr() % LINE;
+                    if !piece.is_null() && new_distance != old_distance {
+                        let length = (layout.size() - LINE).min(size);
+                        std::ptr::copy(piece.add(old_distance), piece.add(new_distance), length);
+                    }
+                    first_line(piece)
+                }
+                [_, _] => {
+                    let new = self.alloc(new_layout);
+                    if !new.is_null() {
+                        std::ptr::copy_nonoverlapping(place, new, layout.size().min(size));
+                        self.dealloc(place, layout);
+                    }
+                    new
+                }
             }
         }
     }
@@ -104,21 +144,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_pieces_begin_at_a_cache_line_and_small_ones_stay_as_they_are() {
-        for size in [1, 8, 4_095, 4_096, 4_097, 100_000, 40_000_000] {
-            for layout in [4, 8, 64].map(|align| Layout::from_size_align(size, align).unwrap()) {
+    fn large_pieces_begin_at_a_cache_line_and_keep_their_numbers_as_they_grow_and_shrink() {
+        let sizes = [1, 8, 4_095, 4_096, 4_097, 100_000, 40_000_000];
+        for (size, align) in
+            sizes.into_iter().flat_map(|size| [4, 8, 16, 32, 64, 128].map(|align| (size, align)))
+        {
+            let layout = Layout::from_size_align(size, align).unwrap();
+            for new_size in [1, 3_000, 4_096, 5_000, 90_001, 41_000_001] {
                 // SAFETY: the pieces are as long as they are asked for, and go back with their layouts.
                 unsafe {
-                    let pieces = [WholeLines.alloc(layout), WholeLines.alloc_zeroed(layout)];
-                    assert!((0..size).all(|at| *pieces[1].add(at) == 0));
-                    for (piece, value) in pieces.into_iter().zip([1, 2]) {
-                        assert!(size < PAGE || piece.addr().is_multiple_of(LINE), "{layout:?}");
-                        piece.write_bytes(value, size);
+                    let (piece, zeros) = (WholeLines.alloc(layout), WholeLines.alloc_zeroed(layout));
+                    assert!([piece, zeros].iter().all(|piece| piece.addr().is_multiple_of(align)));
+                    assert!(size < PAGE || piece.addr().is_multiple_of(LINE), "{layout:?}");
+                    for at in 0..size {
+                        piece.add(at).write(at as u8);
                     }
-                    let grown = WholeLines.realloc(pieces[0], layout, size + 5_000);
-                    assert!((0..size).all(|at| *grown.add(at) == 1 && *pieces[1].add(at) == 2));
-                    WholeLines.dealloc(grown, Layout::from_size_align(size + 5_000, layout.align()).unwrap());
-                    WholeLines.dealloc(pieces[1], layout);
+                    let new = WholeLines.realloc(piece, layout, new_size);
+                    assert!(new.addr().is_multiple_of(if new_size < PAGE { align } else { align.max(LINE) }));
+                    assert!(
+                        (0..size.min(new_size)).all(|at| *new.add(at) == at as u8),
+                        "{layout:?} {new_size}"
+                    );
+                    assert!((0..size).all(|at| *zeros.add(at) == 0));
+                    WholeLines.dealloc(new, Layout::from_size_align(new_size, align).unwrap());
+                    WholeLines.dealloc(zeros, layout);
                 }
             }
         }

@@ -26,9 +26,9 @@ const BLOCK: usize = SIDE * SIDE;
 
 /// The same tile of the products of a left factor with several right ones, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
-    /// Numbers of the inner dimension that are summed up at a time, so that both factors lie near to the core.
-    const TOGETHER: usize = 512;
-    let (inner, mut update) = (left.inner(Side::Left), Update::Set(1.0));
+    /// Numbers of the inner dimension that are summed up at a time, so that what a tile rounds stays near to its core.
+    const TOGETHER: usize = 768;
+    let (inner, mut update) = (left.inner(), Update::Set(1.0));
     for start in (0..inner.max(1)).step_by(TOGETHER) {
         let range = start..inner.min(start + TOGETHER);
         let [mut for_left, mut for_right] = [None, None];

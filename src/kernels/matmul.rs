@@ -155,10 +155,11 @@ impl<'a, const N: usize> Factors<'a, N> {
         }
         // The shorter side is rounded for all tiles, of which each has all of it.
         if rights.iter().any(|right| is_cut_by_columns([left.rows(), right.columns()])) {
-            Self::Bf16(Source::Rounded(Factor::new(Side::Left, left)), rights.map(Source::Matrix))
+            let rights = rights.map(|right| Source::Lines(right.transposed()));
+            Self::Bf16(Source::Rounded(Factor::new(Side::Left, left)), rights)
         } else {
             let rounded = rights.map(|right| Source::Rounded(Factor::new(Side::Right, right)));
-            Self::Bf16(Source::Matrix(left), rounded)
+            Self::Bf16(Source::Lines(left), rounded)
         }
     }
 
@@ -200,7 +201,8 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     const LEAST_ROWS: usize = 256;
     let work = rows * columns * inner;
     if precision == Precision::Bf16 {
-        let cut = |lines: usize| strip(lines, work);
+        let threads = team::threads().min(work / LEAST_WORK).max(1);
+        let cut = |lines: usize| strip(lines, threads);
         return match is_cut_by_columns([rows, columns]) {
             true => (rows.max(1), cut(columns)),
             false => (cut(rows), columns.max(1)),
@@ -219,12 +221,11 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     (tile_rows.min(rows.max(1)), tile_columns)
 }
 
-/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded. How a
-/// result is cut changes none of its bits, so that each thread may have as many tiles as the others.
-fn strip(lines: usize, work: usize) -> usize {
+/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded. How
+/// a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
+fn strip(lines: usize, threads: usize) -> usize {
     const MOST: usize = 256;
     const WHOLE: usize = 32;
-    let threads = team::threads().min(work / LEAST_WORK).max(1);
     let tiles = lines.max(1).div_ceil(MOST).next_multiple_of(threads);
     lines.max(1).div_ceil(tiles).next_multiple_of(WHOLE)
 }
@@ -282,6 +283,21 @@ mod tests {
                 assert!(is_whole(tile_columns, columns), "{case}");
                 assert!(precision == Precision::F32 || is_whole(tile_rows, rows), "{case}");
             }
+        }
+    }
+
+    #[test]
+    fn strips_are_whole_blocks_as_many_as_threads_where_there_are_so_many() {
+        for (lines, threads, expected) in [
+            (0, 1, 32),
+            (1, 16, 32),
+            (256, 1, 256),
+            (257, 1, 160),
+            (2_048, 2, 256),
+            (384, 2, 192),
+            (2_048, 16, 128),
+        ] {
+            assert_eq!(strip(lines, threads), expected, "{lines} lines, {threads} threads");
         }
     }
 

@@ -9,6 +9,7 @@ use super::{BLOCK, SIDE};
 use crate::matrix::Matrix;
 use crate::parallel::for_each;
 use crate::pool::{self, Buffer};
+use crate::team;
 
 /// Which factor of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,23 +31,28 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// Rounds a matrix, on several threads where it is large.
+    /// Rounds a factor, on several threads where it is large.
     pub fn new(side: Side, matrix: Matrix) -> Self {
+        Self::of_lines(side, if side == Side::Right { matrix.transposed() } else { matrix })
+    }
+
+    /// [`Factor::new`] of a matrix `[lines, inner]`.
+    fn of_lines(side: Side, matrix: Matrix) -> Self {
         /// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by
         /// side.
-        const TOGETHER: usize = 4;
-        let matrix = if side == Side::Right { matrix.transposed() } else { matrix };
+        const MOST_TOGETHER: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
-        let steps = inner.div_ceil(2 * SIDE);
-        let mut room = pool::take(lines.div_ceil(SIDE) * steps * BLOCK + SIDE);
+        let (blocks, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
+        let mut room = pool::take(blocks * steps * BLOCK + SIDE);
         let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
         let end = room.len() - SIDE + start;
         let slots = &mut room[start..end];
         if !slots.is_empty() {
-            let groups = slots.par_chunks_mut(TOGETHER * steps * BLOCK).enumerate();
-            for_each(groups, TOGETHER * steps * BLOCK, |(group, slots)| {
-                let first = group * TOGETHER * SIDE;
-                fill(side, matrix.part(first..lines.min(first + TOGETHER * SIDE), 0..inner), slots);
+            let together = blocks.div_ceil(team::threads()).min(MOST_TOGETHER);
+            let groups = slots.par_chunks_mut(together * steps * BLOCK).enumerate();
+            for_each(groups, together * steps * BLOCK, |(group, slots)| {
+                let first = group * together * SIDE;
+                fill(side, matrix.part(first..lines.min(first + together * SIDE), 0..inner), slots);
             });
         }
         Self { room, start, lines, inner }
@@ -116,17 +122,16 @@ impl<'a> Part<'a> {
 pub enum Source<'a> {
     /// Rounded once for all tiles.
     Rounded(Factor),
-    /// Rounded by each tile, which keeps what it rounds near to its core.
-    Matrix(Matrix<'a>),
+    /// `[lines, inner]`, rounded by each tile, which keeps what it rounds near to its core.
+    Lines(Matrix<'a>),
 }
 
 impl Source<'_> {
     /// Numbers of the inner dimension.
-    pub fn inner(&self, side: Side) -> usize {
-        match (self, side) {
-            (Self::Rounded(factor), _) => factor.inner,
-            (Self::Matrix(matrix), Side::Left) => matrix.columns(),
-            (Self::Matrix(matrix), Side::Right) => matrix.rows(),
+    pub fn inner(&self) -> usize {
+        match self {
+            Self::Rounded(factor) => factor.inner,
+            Self::Lines(matrix) => matrix.columns(),
         }
     }
 
@@ -140,12 +145,8 @@ impl Source<'_> {
     ) -> Part<'b> {
         match self {
             Self::Rounded(factor) => factor.part(lines.start, inner),
-            Self::Matrix(matrix) => {
-                let part = match side {
-                    Side::Left => matrix.part(lines.clone(), inner.clone()),
-                    Side::Right => matrix.part(inner.clone(), lines.clone()),
-                };
-                room.insert(Factor::new(side, part)).part(0, 0..inner.len())
+            Self::Lines(matrix) => {
+                room.insert(Factor::of_lines(side, matrix.part(lines.clone(), inner))).all()
             }
         }
     }

@@ -3,6 +3,9 @@
 use super::rounding::{fill, rounded};
 use super::tile::{TILE_COLUMNS, TILE_ROWS, Tile, sum_in_registers};
 use super::*;
+use crate::activation::Activation;
+use crate::linear::{Epilogue, Linear, WeightLayout, forward, forward_gated};
+use crate::matmul::{Precision, tiled_product};
 use crate::matrix::Matrix;
 use crate::testing::{assert_same_on_any_number_of_threads, random, transposed};
 
@@ -188,6 +191,52 @@ fn of_a_longer_right_factor_the_first_numbers_are_taken() {
         assert_eq!(longer, alone);
     }
     assert!(longer.begins_with(128) && longer.begins_with(96) && !longer.begins_with(65));
+}
+
+#[test]
+fn products_by_tiles_have_the_bits_of_the_definition_however_they_are_cut() {
+    let sum = if amx::is_used() { in_tiles } else { in_pairs };
+    for (rows, inner, columns) in
+        [(67, 1_700, 300), (300, 1_537, 67), (40, 769, 40), (530, 768, 17), (1, 900, 65)]
+    {
+        let (left, right) = (random(1, rows * inner), random(2, inner * columns));
+        let expected = expected(sum, &left, &right, inner, columns);
+        let (left_t, right_t) = (transposed(&left, inner), transposed(&right, columns));
+        let products = || {
+            let lefts = [Matrix::new(&left, inner), Matrix::new(&left_t, rows).transposed()];
+            let rights = [Matrix::new(&right, columns), Matrix::new(&right_t, inner).transposed()];
+            let product = |(left, right)| {
+                let mut output = vec![f32::NAN; rows * columns];
+                tiled_product(Precision::Bf16, MatrixMut::new(&mut output, columns), left, right);
+                output
+            };
+            lefts.into_iter().zip(rights).map(product).collect::<Vec<_>>()
+        };
+        assert_same_on_any_number_of_threads(products);
+        for found in products() {
+            assert_eq!(bits(&found), bits(&expected), "[{rows}, {inner}, {columns}]");
+        }
+    }
+}
+
+#[test]
+fn both_halves_of_a_gated_layer_are_products_by_themselves() {
+    for (rows, d_in, d_out) in [(300, 800, 134), (30, 800, 134)] {
+        let (input, weight) = (random(1, rows * d_in), random(2, d_in * d_out));
+        let (layout, precision) = (WeightLayout::InputOutput, Precision::Bf16);
+        let layer = Linear { weight: &weight, layout, bias: None, d_in, d_out, precision };
+        let mut product = vec![f32::NAN; rows * d_out];
+        forward(&layer, &input, Epilogue::None, &mut product);
+        let (mut pre_activation, mut output) = (product.clone(), vec![f32::NAN; rows * d_out / 2]);
+        pre_activation.fill(f32::NAN);
+        forward_gated(&layer, &input, Activation::Relu, &mut pre_activation, &mut output);
+        assert_eq!(bits(&pre_activation), bits(&product));
+        let gated = product.chunks(d_out).flat_map(|row| {
+            let (gates, ups) = row.split_at(d_out / 2);
+            gates.iter().zip(ups).map(|(gate, up)| gate.max(0.0) * up)
+        });
+        assert!(gated.zip(output).all(|(expected, output)| expected == output), "[{rows}, {d_in}, {d_out}]");
+    }
 }
 
 #[test]

@@ -59,9 +59,11 @@ impl Tile<'_> {
     /// Puts the sums into a result.
     fn sum_into(&self, output: &mut MatrixMut, update: Update) {
         let rows = output.rows();
+        assert_eq!(output.columns(), self.width, "columns of a tile");
         #[cfg(target_arch = "x86_64")]
-        if has_instruction() && output.columns().is_multiple_of(LANES) {
-            return self.sum_by_instruction(rows, output.address(), update);
+        if has_instruction() && self.width.is_multiple_of(LANES) {
+            // SAFETY: the processor has the instruction, and the result takes the tile.
+            return unsafe { self.sum_by_instruction(rows, output.address(), update) };
         }
         let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
         if update == Update::Continue {
@@ -76,19 +78,22 @@ impl Tile<'_> {
         #[cfg(target_arch = "x86_64")]
         if has_instruction() {
             let address = (sums.as_mut_ptr().cast(), TILE_COLUMNS as isize);
-            return self.sum_by_instruction(rows, address, Update::Continue);
+            // SAFETY: the processor has the instruction, and there are sums for every tile.
+            return unsafe { self.sum_by_instruction(rows, address, Update::Continue) };
         }
         self.check(rows);
         sum_in_registers(rows, self, sums);
     }
 
-    /// By the processor's instruction, which it has, to an address that takes so many rows of whole registers.
+    /// By the processor's instruction, to an address with a distance between rows.
+    ///
+    /// # Safety
+    /// The processor must have the instruction, and the address take so many rows of whole registers.
     #[cfg(target_arch = "x86_64")]
-    fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
+    unsafe fn sum_by_instruction(&self, rows: usize, address: (*mut f32, isize), update: Update) {
         self.check(rows);
         macro_rules! by_instruction {
-            // SAFETY: the processor has the instruction, the tile lies within its factors, as checked, and the callers
-            // give the address of so many numbers.
+            // SAFETY: as the caller promises, and the tile lies within its factors.
             ($rows:literal, $registers:literal) => {
                 unsafe { sum_by_instruction::<$rows, $registers>(self, address, update) }
             };
@@ -136,8 +141,7 @@ pub(super) fn has_instruction() -> bool {
     })
 }
 
-/// `scale` times the sums of `ROWS` rows of `REGISTERS` registers by `VDPBF16PS`, written to an address with a distance
-/// between rows, or added to what is there.
+/// The sums of `ROWS` rows of `REGISTERS` registers by `VDPBF16PS`, to an address with a distance between rows.
 ///
 /// # Safety
 /// The processor must have the instruction, the tile lie within its factors, and the result where it may be written.
