@@ -11,8 +11,13 @@ use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
 use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
+use causal_attention::kernels::allocator::WholeLines;
 use causal_attention::terminal::print_json_line;
 use causal_attention::training::{Control, Mode, RunPath, Summary, launch};
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: WholeLines = WholeLines;
 
 type B = Autodiff<NdArray>;
 

@@ -1,8 +1,8 @@
-//! Where the numbers of a step lie in memory, and what the GNU allocator does with it (`mallopt(3)`); other allocators are
-//! left as they are.
+//! Where the numbers of a step lie in memory, and what the GNU allocator does with it (`mallopt(3)`); other allocators
+//! are left as they are.
 //!
-//! By itself the GNU allocator gives each thread a store of its own, in parts of 64 MB that go back to the system as soon as
-//! they are empty, and gives back what lies free at a store's end: a step whose tensors come and go there has
+//! By itself the GNU allocator gives each thread a store of its own, in parts of 64 MB that go back to the system as
+//! soon as they are empty, and gives back what lies free at a store's end: a step whose tensors come and go there has
 //! fresh pages cleared each time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -111,8 +111,8 @@ unsafe impl GlobalAlloc for WholeLines {
         let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: as the caller promises; large pieces keep their numbers where the system, which need not copy them, puts
-        // the piece at another distance from a line.
+        // SAFETY: as the caller promises; large pieces keep their numbers where the system, which need not copy them,
+        // puts the piece at another distance from a line.
         unsafe {
             match [with_room(layout), with_room(new_layout)] {
                 [None, None] => System.realloc(place, layout, size),

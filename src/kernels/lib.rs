@@ -27,18 +27,18 @@
 //! computes. Another processor may round differently: it may have another instruction set.
 //!
 //! # Checking the `unsafe` code
-//! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives on
-//! the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls instructions and asks
-//! Linux for the matrix unit, and in [`allocator`], which gives out the system's memory. Two runs of the tests look for
-//! what can go wrong there:
+//! It stands in [`matrix`], whose views divide a slice between threads, in [`team`], which lends them work that lives
+//! on the stack, in `matmul`, which hands their addresses to `gemm`, in `bf16`, which calls instructions and asks
+//! Linux for the matrix unit, and in [`allocator`], which gives out the system's memory. Two runs of the tests look
+//! for what can go wrong there:
 //!
 //! - `cargo test -p causal-attention-kernels`, in the profile for development: with debug assertions and
 //!   overflow checks. [`INSTRUCTION_SET_VARIABLE`] takes them to the smaller instruction sets.
 //! - `tests/valgrind.sh`, in ten minutes: no number is read beyond an allocation, or from memory that nobody
 //!   wrote. What the pool hands out again somebody wrote; there every test finds NaN.
 //!
-//! Neither sees into the assembly of the matrix unit, and valgrind knows no AVX-512: what those compute is compared with
-//! definitions alone.
+//! Neither sees into the assembly of the matrix unit, and valgrind knows no AVX-512: what those compute is compared
+//! with definitions alone.
 #![deny(missing_docs)]
 
 #[cfg(test)]

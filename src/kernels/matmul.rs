@@ -221,8 +221,8 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
     (tile_rows.min(rows.max(1)), tile_columns)
 }
 
-/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded. How
-/// a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
+/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded.
+/// How a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
 fn strip(lines: usize, threads: usize) -> usize {
     const MOST: usize = 256;
     const WHOLE: usize = 32;

@@ -1,7 +1,7 @@
 //! Work cut into pieces of fixed size, on the threads of the current [team], or else of rayon's current pool.
 //!
-//! How work is cut follows from the shapes alone, unless cuts change no bit, and sums over pieces are taken in the order
-//! of the pieces: results carry the same bits on any number of threads.
+//! How work is cut follows from the shapes alone, unless cuts change no bit, and sums over pieces are taken in the
+//! order of the pieces: results carry the same bits on any number of threads.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -68,8 +68,8 @@ impl Unit {
                 write(update, &sums.0, &mut part);
             }
         };
-        // The result is written along its rows, which takes half the time that columns take. The rows of two tiles stay in
-        // the nearest cache meanwhile, and the columns in the next one.
+        // The result is written along its rows, which takes half the time that columns take. The rows of two tiles
+        // stay in the nearest cache meanwhile, and the columns in the next one.
         let together = (NEAR / (steps * SIDE)).max(1).next_multiple_of(FOUR);
         for first in (0..columns).step_by(together) {
             for row in (0..rows).step_by(FOUR) {

@@ -89,8 +89,8 @@ pub(super) fn fill(side: Side, matrix: Matrix, slots: &mut [f32]) {
     fill_in_registers(side, matrix, slots);
 }
 
-/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. The matrix is read in
-/// the order in which it lies.
+/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. The matrix is
+/// read in the order in which it lies.
 #[inline(always)]
 fn fill_by(
     side: Side,
