@@ -1,8 +1,8 @@
 //! Matrix products, in single precision by the `gemm` crate.
 //!
-//! `gemm` sums over the inner dimension in an order that follows from the shapes alone, and here it runs on
-//! one thread: large products are cut into tiles of the result, the same ones for any number of threads. Sums in bf16
-//! have one order however a result is cut.
+//! `gemm` runs on one thread here: large products are cut into tiles of the result, one a thread. It sums over the inner
+//! dimension in an order that follows from the shapes, and tiles are cut so that it is that of the whole result. Sums in
+//! bf16 have one order however a result is cut.
 
 use rayon::prelude::*;
 
@@ -186,39 +186,53 @@ fn is_cut_by_columns([rows, columns]: [usize; 2]) -> bool {
 /// Whether a product of this many multiply-adds is one tile in [`tiled_product`], or nearly so: two of them
 /// are then better done side by side.
 pub(super) fn is_one_tile(work: usize) -> bool {
-    work < 2 * LEAST_WORK
+    work < 4 * LEAST_WORK
 }
 
 /// Multiply-adds below which cutting costs more than it gains.
-const LEAST_WORK: usize = 1 << 21;
+const LEAST_WORK: usize = 1 << 20;
 
-/// Rows and columns of a tile of a result `[rows, columns]`.
+/// Rows and columns of a tile of a result `[rows, columns]`: as many tiles as threads, since none of them changes a bit.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
-    /// Tiles into which large products are cut.
-    const MOST_TILES: usize = 32;
-    /// A width that `gemm`'s register tiles divide (on AVX-512 and on AVX2).
-    const LEAST_COLUMNS: usize = 64;
-    const LEAST_ROWS: usize = 256;
     let work = rows * columns * inner;
-    if precision == Precision::Bf16 {
-        let threads = team::threads().min(work / LEAST_WORK).max(1);
-        let cut = |lines: usize| strip(lines, threads);
-        return match is_cut_by_columns([rows, columns]) {
-            true => (rows.max(1), cut(columns)),
-            false => (cut(rows), columns.max(1)),
-        };
+    let tiles = |least_work: usize| team::threads().min(work / least_work).max(1);
+    match precision {
+        Precision::F32 => cut([rows, columns], tiles(LEAST_WORK)),
+        Precision::Bf16 if is_cut_by_columns([rows, columns]) => {
+            (rows.max(1), strip(columns, tiles(2 * LEAST_WORK)))
+        }
+        Precision::Bf16 => (strip(rows, tiles(2 * LEAST_WORK)), columns.max(1)),
     }
-    if is_one_tile(work) && work >= LEAST_WORK && rows >= LEAST_ROWS {
-        // Two halves, so that a second thread has one.
-        return (rows.div_ceil(2), columns.next_multiple_of(LEAST_COLUMNS));
+}
+
+/// Rows and columns of a tile where a result is cut for `gemm` into so many or fewer: nearly squares, since each tile
+/// packs its parts of both factors.
+fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
+    let whole = (rows.max(1), columns.max(1));
+    if rows.min(columns) < LEAST_SIDE {
+        return whole;
     }
-    let tiles = (work / LEAST_WORK).clamp(1, MOST_TILES);
-    // `gemm` packs the right matrix and mostly reads the left one where it lies, so columns are cut before
-    // rows: no two tiles pack the same numbers.
-    let tile_columns = columns.max(1).div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
-    let tiles_of_rows = tiles / columns.div_ceil(tile_columns).max(1);
-    let tile_rows = rows.max(1).div_ceil(tiles_of_rows.max(1)).max(LEAST_ROWS);
-    (tile_rows.min(rows.max(1)), tile_columns)
+    (1..=tiles)
+        .filter(|across| tiles.is_multiple_of(*across))
+        .map(|across| (piece(rows, tiles / across), piece(columns, across)))
+        .filter(|&(rows, columns)| rows.max(columns) > SMALL)
+        .min_by_key(|(rows, columns)| rows + columns)
+        .unwrap_or(whole)
+}
+
+/// `gemm` takes its sums in another order for results of up to so many rows and columns.
+const SMALL: usize = 64;
+/// And for results of 256 numbers or less, which a tile of more than [`SMALL`] times so many is not.
+const LEAST_SIDE: usize = 4;
+
+/// Rows or columns of a tile, where so many are cut into pieces.
+fn piece(lines: usize, pieces: usize) -> usize {
+    // A width that `gemm`'s tiles in registers divide (on AVX-512 and on AVX2).
+    let mut piece = lines.div_ceil(pieces).next_multiple_of(SMALL);
+    while piece < lines && (1..=SMALL).contains(&(lines % piece)) {
+        piece += SMALL;
+    }
+    piece.min(lines)
 }
 
 /// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded.
@@ -232,6 +246,8 @@ fn strip(lines: usize, threads: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::testing::{
         assert_close, assert_same_on_any_number_of_threads, naive_product, random, transposed, widened,
@@ -302,9 +318,45 @@ mod tests {
     }
 
     #[test]
+    fn however_a_product_is_cut_it_has_the_bits_of_the_whole() {
+        let sides = [1, 3, 4, 5, 63, 64, 65, 128, 129, 192, 193, 257, 384, 449];
+        let mut were_cut = 0;
+        for inner in [1, 2, 3, 97, 512, 600, 1_030] {
+            let (left, right) = (random(1, 449 * inner), random(2, inner * 449));
+            for (rows, columns) in sides.into_iter().flat_map(|rows| sides.map(|columns| (rows, columns))) {
+                for transposed in [[false, false], [false, true], [true, false]] {
+                    let factor = |data, [rows, columns]: [usize; 2], transposed| match transposed {
+                        true => Matrix::new(data, rows).transposed(),
+                        false => Matrix::new(data, columns),
+                    };
+                    let left = factor(&left[..rows * inner], [rows, inner], transposed[0]);
+                    let right = factor(&right[..inner * columns], [inner, columns], transposed[1]);
+                    let by_tiles = |(tile_rows, tile_columns)| {
+                        let mut output = vec![f32::NAN; rows * columns];
+                        for mut tile in MatrixMut::new(&mut output, columns).tiles(tile_rows, tile_columns) {
+                            Factors::new(Precision::F32, left, [right]).product_tiles([&mut tile]);
+                        }
+                        output.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                    };
+                    let whole = by_tiles((rows, columns));
+                    let cuts: BTreeSet<_> = [2, 3, 4, 6, 16].map(|tiles| cut([rows, columns], tiles)).into();
+                    for tiles in cuts.into_iter().filter(|tiles| *tiles != (rows, columns)) {
+                        were_cut += 1;
+                        assert!(
+                            by_tiles(tiles) == whole,
+                            "[{rows}, {inner}, {columns}] by {tiles:?}, {transposed:?}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(were_cut > 1_000, "{were_cut} cuts");
+    }
+
+    #[test]
     fn large_products_have_the_same_bits_on_any_number_of_threads() {
         let (rows, inner, columns) = (211, 307, 397);
-        assert_ne!(tile_size(Precision::F32, [rows, columns], inner), (rows, columns), "the product is cut");
+        assert_ne!(cut([rows, columns], 2), (rows, columns), "the product is cut");
         let (left, right) = (random(1, rows * inner), random(2, inner * columns));
         assert_same_on_any_number_of_threads(|| {
             let mut output = vec![0.0; rows * columns];
