@@ -84,11 +84,12 @@ pub(super) fn both(work: usize, one: impl FnOnce() + Send, other: impl FnOnce() 
 
 /// How many items a thread should take at least: all where they are better done by the calling thread.
 fn items_together(items: usize, work: usize) -> usize {
-    /// Multiply-adds that take about as long as it takes to wake a thread.
-    const LEAST_PARALLEL_WORK: usize = 1 << 19;
+    /// Multiply-adds that take about as long as it takes to wake a thread, and to reach one of a team, which is awake.
+    const LEAST_PARALLEL_WORK: [usize; 2] = [1 << 19, 1 << 16];
     /// Multiply-adds that are worth handing over.
-    const LEAST_TASK_WORK: usize = 1 << 16;
-    if items.saturating_mul(work) < LEAST_PARALLEL_WORK || team::threads() == 1 {
+    const LEAST_TASK_WORK: usize = 1 << 15;
+    let least = LEAST_PARALLEL_WORK[usize::from(team::is_here())];
+    if items.saturating_mul(work) < least || team::threads() == 1 {
         return items;
     }
     LEAST_TASK_WORK.div_ceil(work.max(1)).min(items.div_ceil(2))
@@ -97,6 +98,6 @@ fn items_together(items: usize, work: usize) -> usize {
 /// How many rows a piece has when `rows` rows of `row_work` steps each are cut for elementwise work.
 pub(super) fn rows_in_a_piece(rows: usize, row_work: usize) -> usize {
     /// Long enough to hide the cost of handing a piece over, short enough to stay in a core's own cache.
-    const PIECE_WORK: usize = 1 << 15;
+    const PIECE_WORK: usize = 1 << 14;
     (PIECE_WORK / row_work.max(1)).clamp(1, rows.max(1))
 }

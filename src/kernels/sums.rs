@@ -12,7 +12,7 @@ use super::vector::{update, vectorized};
 /// # Panics
 /// If they are not equally long.
 pub fn add(sums: &mut [f32], values: &[f32]) {
-    const PIECE: usize = 1 << 15;
+    const PIECE: usize = 1 << 14;
     assert_eq!(sums.len(), values.len(), "numbers to add");
     let pieces = sums.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE));
     for_each(pieces, PIECE, |(sums, values)| add_piece(sums, values));
