@@ -44,6 +44,10 @@ impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
                 inputs.wanted =
                     tensors.each_ref().map(|tensor| tensor.as_ref().is_some_and(|it| it.is_tracked()));
                 let (output, saved) = operation.forward(&inputs);
+                if O::IS_CHEAP {
+                    // The graph does not keep it, and Burn would free what the next step needs again.
+                    Floats::<B>::contiguous(output.clone()).recycle_once_free();
+                }
                 inputs.values[O::READS..].fill_with(|| None);
                 // The graph keeps the first input in the operation's place: it has it from elsewhere, or
                 // computes it again.
