@@ -26,11 +26,13 @@ const BLOCK: usize = SIDE * SIDE;
 
 /// The same tile of the products of a left factor with several right ones, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
-    /// Numbers of the inner dimension that are summed up at a time, so that what a tile rounds stays near to its core.
-    const TOGETHER: usize = 768;
+    /// Numbers of the inner dimension that are summed up at a time at most, so that what a tile rounds stays near to its
+    /// core.
+    const MOST_TOGETHER: usize = 1536;
     let (inner, mut update) = (left.inner(), Update::Set(1.0));
-    for start in (0..inner.max(1)).step_by(TOGETHER) {
-        let range = start..inner.min(start + TOGETHER);
+    let together = inner.div_ceil(inner.div_ceil(MOST_TOGETHER).max(1)).next_multiple_of(2 * SIDE).max(1);
+    for start in (0..inner.max(1)).step_by(together) {
+        let range = start..inner.min(start + together);
         let [mut for_left, mut for_right] = [None, None];
         let left = left.part(Side::Left, &tiles[0].rows, range.clone(), &mut for_left);
         for (tile, right) in tiles.iter_mut().zip(rights) {
