@@ -26,11 +26,11 @@ const BLOCK: usize = SIDE * SIDE;
 
 /// The same tile of the products of a left factor with several right ones, on the calling thread.
 pub(super) fn product_tiles<const N: usize>(left: &Source, rights: &[Source; N], mut tiles: [&mut Tile; N]) {
-    /// Numbers of the inner dimension that are summed up at a time at most, so that what a tile rounds stays near to its
-    /// core.
-    const MOST_TOGETHER: usize = 1536;
+    // Numbers of the inner dimension that are summed up at a time at most, so that what a tile rounds stays near to its
+    // core: those with a matrix unit have larger caches.
+    let most_together = if amx::Unit::chosen().is_some() { 1536 } else { 768 };
     let (inner, mut update) = (left.inner(), Update::Set(1.0));
-    let together = inner.div_ceil(inner.div_ceil(MOST_TOGETHER).max(1)).next_multiple_of(2 * SIDE).max(1);
+    let together = inner.div_ceil(inner.div_ceil(most_together).max(1)).next_multiple_of(2 * SIDE).max(1);
     for start in (0..inner.max(1)).step_by(together) {
         let range = start..inner.min(start + together);
         let [mut for_left, mut for_right] = [None, None];

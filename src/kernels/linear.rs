@@ -118,7 +118,7 @@ pub fn forward(layer: &Linear, input: &[f32], mut after: Epilogue, output: &mut 
     let cut = |matrix| MatrixMut::new(matrix, d_out).tiles(tile_rows, tile_columns).into_iter();
     let mut saved = saved.into_iter().flat_map(cut);
     let tiles = cut(output).map(|tile| (tile, saved.next())).collect::<Vec<_>>();
-    // What follows finds the tile in a cache.
+    // What follows finds as much of the tile in a cache as that holds.
     for_each(tiles.into_par_iter(), tile_rows * tile_columns * d_in, |(mut tile, mut saved)| {
         if !is_few {
             factors.product_tiles([&mut tile]);

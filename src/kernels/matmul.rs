@@ -192,7 +192,7 @@ pub(super) fn is_one_tile(work: usize) -> bool {
 /// Multiply-adds below which cutting costs more than it gains.
 const LEAST_WORK: usize = 1 << 20;
 
-/// Rows and columns of a tile of a result `[rows, columns]`: as many tiles as threads, since none of them changes a bit.
+/// Rows and columns of a tile of a result `[rows, columns]`: about as many tiles as threads, none of which changes a bit.
 pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner: usize) -> (usize, usize) {
     let work = rows * columns * inner;
     let tiles = |least_work: usize| team::threads().min(work / least_work).max(1);
@@ -208,31 +208,26 @@ pub(super) fn tile_size(precision: Precision, [rows, columns]: [usize; 2], inner
 /// Rows and columns of a tile where a result is cut for `gemm` into so many or fewer: nearly squares, since each tile
 /// packs its parts of both factors.
 fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
-    let whole = (rows.max(1), columns.max(1));
-    if rows.min(columns) < LEAST_SIDE {
-        return whole;
-    }
+    /// `gemm` takes its sums in another order for results of up to so many rows and columns.
+    const SMALL: usize = 64;
+    /// And for those of 256 numbers or fewer, which more than [`SMALL`] times so many are not.
+    const LEAST: usize = 4;
+    /// What `gemm`'s tiles in registers divide, or nearly so.
+    const WHOLE: usize = 32;
+    let piece = |lines: usize, pieces: usize| lines.div_ceil(pieces).next_multiple_of(WHOLE).min(lines);
+    // All pieces are equally long but the last one.
+    let last = |lines: usize, piece: usize| (lines - 1) % piece + 1;
+    let keeps_order = |rows: usize, columns: usize| rows.max(columns) > SMALL && rows.min(columns) >= LEAST;
     (1..=tiles)
-        .filter(|across| tiles.is_multiple_of(*across))
+        .filter(|across| tiles.is_multiple_of(*across) && rows > 0 && columns > 0)
         .map(|across| (piece(rows, tiles / across), piece(columns, across)))
-        .filter(|&(rows, columns)| rows.max(columns) > SMALL)
+        .filter(|&(of_rows, of_columns)| {
+            [of_rows, last(rows, of_rows)].into_iter().all(|rows| {
+                [of_columns, last(columns, of_columns)].into_iter().all(|columns| keeps_order(rows, columns))
+            })
+        })
         .min_by_key(|(rows, columns)| rows + columns)
-        .unwrap_or(whole)
-}
-
-/// `gemm` takes its sums in another order for results of up to so many rows and columns.
-const SMALL: usize = 64;
-/// And for results of 256 numbers or less, which a tile of more than [`SMALL`] times so many is not.
-const LEAST_SIDE: usize = 4;
-
-/// Rows or columns of a tile, where so many are cut into pieces.
-fn piece(lines: usize, pieces: usize) -> usize {
-    // A width that `gemm`'s tiles in registers divide (on AVX-512 and on AVX2).
-    let mut piece = lines.div_ceil(pieces).next_multiple_of(SMALL);
-    while piece < lines && (1..=SMALL).contains(&(lines % piece)) {
-        piece += SMALL;
-    }
-    piece.min(lines)
+        .unwrap_or((rows.max(1), columns.max(1)))
 }
 
 /// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded.
@@ -319,7 +314,7 @@ mod tests {
 
     #[test]
     fn however_a_product_is_cut_it_has_the_bits_of_the_whole() {
-        let sides = [1, 3, 4, 5, 63, 64, 65, 128, 129, 192, 193, 257, 384, 449];
+        let sides = [1, 3, 4, 5, 63, 64, 65, 67, 96, 97, 128, 131, 192, 193, 257, 384, 449];
         let mut were_cut = 0;
         for inner in [1, 2, 3, 97, 512, 600, 1_030] {
             let (left, right) = (random(1, 449 * inner), random(2, inner * 449));
@@ -351,6 +346,17 @@ mod tests {
             }
         }
         assert!(were_cut > 1_000, "{were_cut} cuts");
+        for (size, tiles, expected) in [
+            ([2_048, 1_536], 2, (1_024, 1_536)),
+            ([384, 1_536], 2, (384, 768)),
+            ([192, 192], 2, (96, 192)),
+            ([96, 96], 2, (64, 96)),
+            ([2_048, 1_536], 6, (704, 768)),
+            ([2_048, 65], 2, (1_024, 65)),
+            ([64, 64], 2, (64, 64)),
+        ] {
+            assert_eq!(cut(size, tiles), expected, "{size:?} in {tiles}");
+        }
     }
 
     #[test]
