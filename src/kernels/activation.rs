@@ -104,27 +104,14 @@ pub fn gate_and_differentiate(
 /// The body with a form that the compiler knows, so that no branch stands within its loops.
 macro_rules! with_form {
     ($form:expr, |$known:ident| $body:expr) => {
+        with_form!($form, |$known| $body, Gelu GeluTanh Relu Relu2 Silu)
+    };
+    ($form:expr, |$known:ident| $body:expr, $($name:ident)*) => {
         match $form {
-            Activation::Gelu => {
-                const $known: Activation = Activation::Gelu;
+            $(Activation::$name => {
+                const $known: Activation = Activation::$name;
                 $body
-            }
-            Activation::GeluTanh => {
-                const $known: Activation = Activation::GeluTanh;
-                $body
-            }
-            Activation::Relu => {
-                const $known: Activation = Activation::Relu;
-                $body
-            }
-            Activation::Relu2 => {
-                const $known: Activation = Activation::Relu2;
-                $body
-            }
-            Activation::Silu => {
-                const $known: Activation = Activation::Silu;
-                $body
-            }
+            })*
         }
     };
 }

@@ -22,8 +22,9 @@ pub(super) use axis::{Axis, LABEL, Scale};
 pub(super) use heat_map::{HeatMap, WRITTEN_CELL, WeightScale, color_bar};
 pub(super) use line_chart::{LineChart, Mark, Series, extremes, legend};
 pub(super) use number::{Range, labels, round_up, significant, tick_labels};
+pub use picture::Picture;
 pub(super) use picture::{HEADING, MARGIN, Place, Rect, WIDTH};
-pub use picture::{Picture, PictureFormat, Style};
+pub use render::{PictureFormat, Style};
 pub(super) use text::Text;
 pub(super) use token_axis::{TokenAxis, stride_of};
 #[cfg(test)]

@@ -1,15 +1,9 @@
 //! A picture: its title, and what is drawn below it in logical pixels. [`super::render`] turns it into a file.
 
-use std::path::{Path, PathBuf};
-
-use clap::ValueEnum;
 use plotters::style::RGBColor;
 
 use super::color::MUTED;
-use super::render::{png, vector};
 use super::text::Text;
-use crate::error::{Error, Result};
-use crate::files::write_atomically;
 
 /// The width of every picture in logical pixels: the width in which a README shows it.
 pub(crate) const WIDTH: f64 = 900.0;
@@ -19,32 +13,6 @@ pub(crate) const MARGIN: f64 = 18.0;
 pub(crate) const HEADING: f64 = 64.0;
 /// From a line of the note to the next.
 const NOTE_LINE: f64 = 17.0;
-
-/// The file format of a picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PictureFormat {
-    /// Pixels; shows everywhere.
-    Png,
-    /// Vectors; sharp at every size, and its text can be searched.
-    Svg,
-}
-
-/// How pictures are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// The file format.
-    pub format: PictureFormat,
-    /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
-    /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
-    /// ignores it.
-    pub scale: u32,
-}
-
-impl Default for Style {
-    fn default() -> Self {
-        Style { format: PictureFormat::Png, scale: 2 }
-    }
-}
 
 /// A place in logical pixels, from the upper left.
 pub(crate) type Place = (f64, f64);
@@ -170,22 +138,5 @@ impl Picture {
     /// Fills a rectangle pixel by pixel.
     pub(crate) fn image(&mut self, rect: Rect, pixels: impl Fn(f64, f64) -> RGBColor + 'static) {
         self.shapes.push(Shape::Image { rect, pixels: Box::new(pixels) });
-    }
-
-    /// Draws into `folder`, which exists, and returns the path of the file.
-    ///
-    /// # Errors
-    /// If the scale is out of its range, or the file cannot be written.
-    pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
-        if !(1..=4).contains(&style.scale) {
-            return Err(Error::key("scale", style.scale, "must lie between 1 and 4"));
-        }
-        let (bytes, extension) = match style.format {
-            PictureFormat::Png => (png(self, style.scale)?, "png"),
-            PictureFormat::Svg => (vector(self)?.into_bytes(), "svg"),
-        };
-        let path = folder.join(self.name).with_extension(extension);
-        write_atomically(&path, &bytes)?;
-        Ok(path)
     }
 }

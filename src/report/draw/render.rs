@@ -3,7 +3,10 @@
 //! Text is set in DejaVu Sans, which is part of the program: pictures look the same on every machine and
 //! need no system library.
 
+use std::path::{Path, PathBuf};
+
 use ab_glyph::{Font, point};
+use clap::ValueEnum;
 use image::{Rgb, RgbImage, codecs::png::PngEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -15,6 +18,7 @@ use super::color::BACKGROUND;
 use super::picture::{Picture, Place, Rect, Shape};
 use super::text::{Text, font, set};
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 
 /// The family's name in an SVG; a reader without DejaVu takes Verdana, which is as wide.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
@@ -26,12 +30,57 @@ const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// Coordinates of an SVG are whole numbers too; four of them to a logical pixel keep curves smooth.
 const VECTOR_UNIT: u32 = 4;
 
+/// The file format of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PictureFormat {
+    /// Pixels; shows everywhere.
+    Png,
+    /// Vectors; sharp at every size, and its text can be searched.
+    Svg,
+}
+
+/// How pictures are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// The file format.
+    pub format: PictureFormat,
+    /// Pixels of a PNG for each logical pixel, from 1 to 4. Pictures are laid out 900 logical pixels wide, the
+    /// width in which a README shows them; 2 keeps them sharp on high-density screens. An SVG has no pixels and
+    /// ignores it.
+    pub scale: u32,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Style { format: PictureFormat::Png, scale: 2 }
+    }
+}
+
+impl Picture {
+    /// Draws into `folder`, which exists, and returns the path of the file.
+    ///
+    /// # Errors
+    /// If the scale is out of its range, or the file cannot be written.
+    pub fn save(&self, folder: &Path, style: &Style) -> Result<PathBuf> {
+        if !(1..=4).contains(&style.scale) {
+            return Err(Error::key("scale", style.scale, "must lie between 1 and 4"));
+        }
+        let (bytes, extension) = match style.format {
+            PictureFormat::Png => (png(self, style.scale)?, "png"),
+            PictureFormat::Svg => (vector(self)?.into_bytes(), "svg"),
+        };
+        let path = folder.join(self.name).with_extension(extension);
+        write_atomically(&path, &bytes)?;
+        Ok(path)
+    }
+}
+
 fn failed(error: impl std::fmt::Display) -> Error {
     Error::Failed(format!("cannot draw: {error}"))
 }
 
 /// The bytes of a PNG with `scale` pixels for each logical one.
-pub(crate) fn png(picture: &Picture, scale: u32) -> Result<Vec<u8>> {
+fn png(picture: &Picture, scale: u32) -> Result<Vec<u8>> {
     let mut png = Vec::new();
     raster(picture, scale)?.write_with_encoder(PngEncoder::new(&mut png)).map_err(failed)?;
     Ok(png)
