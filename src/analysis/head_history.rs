@@ -3,15 +3,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::score::{HeadScores, Score};
+use super::step_log::{AtStep, StepLog};
 use crate::error::{Error, Result};
-use crate::files::{read_own, write_atomically};
 
 /// The columns before those of the scores.
 const PLACE: [&str; 3] = ["step", "layer", "head"];
@@ -26,27 +24,33 @@ pub struct ScoredStep {
 }
 
 /// The scores of all heads along a run.
-#[derive(Debug, Clone, Default)]
-pub struct HeadHistory {
-    path: PathBuf,
-    /// The steps at which the heads were scored, in order.
-    pub steps: Vec<ScoredStep>,
-    /// Whether the file holds more than these steps, or other columns.
-    is_cut: bool,
-}
+pub type HeadHistory = StepLog<ScoredStep>;
 
-impl HeadHistory {
-    /// The history at `path` as far as step `last`: what comes later will be done again. Empty where
-    /// there is no such file.
-    ///
-    /// # Errors
-    /// If the file cannot be understood.
-    pub fn open(path: &Path, last: usize) -> Result<Self> {
-        let mut steps: Vec<ScoredStep> = Vec::new();
-        let bytes = if path.exists() { read_own(path)? } else { Vec::new() };
-        // A line that was being written when the machine stopped is none.
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        for (index, row) in csv::Reader::from_reader(&bytes[..whole]).deserialize().enumerate() {
+impl AtStep for ScoredStep {
+    fn step(&self) -> usize {
+        self.step
+    }
+
+    fn header() -> Vec<u8> {
+        let names = PLACE.into_iter().chain(columns().map(|score| score.about().key));
+        (names.collect::<Vec<_>>().join(",") + "\n").into_bytes()
+    }
+
+    /// A line for each head.
+    fn lines(&self) -> Vec<u8> {
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        for (layer, heads) in self.heads.iter().enumerate() {
+            for (head, scores) in heads.iter().enumerate() {
+                let values = columns().map(|score| scores[score]).collect::<Vec<_>>();
+                writer.serialize((self.step, layer, head, values)).expect("a row holds plain values");
+            }
+        }
+        writer.into_inner().expect("a table fits into memory")
+    }
+
+    fn read(lines: &[u8], path: &Path) -> Result<Vec<Self>> {
+        let mut steps: Vec<Self> = Vec::new();
+        for (index, row) in csv::Reader::from_reader(lines).deserialize().enumerate() {
             let damaged = |problem: &dyn Display| {
                 let problem =
                     format!("is no table of head scores: {problem}; without the file they are left out");
@@ -58,7 +62,7 @@ impl HeadHistory {
                 return Err(damaged(&"a row needs a step, a layer and a head"));
             };
             if steps.last().is_none_or(|last| last.step != step) {
-                steps.push(ScoredStep { step, heads: Vec::new() });
+                steps.push(Self { step, heads: Vec::new() });
             }
             let layers = &mut steps.last_mut().expect("one was pushed").heads;
             if layer == layers.len() {
@@ -70,70 +74,13 @@ impl HeadHistory {
                 None => return Err(damaged(&format!("layer {layer}, head {head} is out of order"))),
             }
         }
-        let read = steps.len();
-        steps.retain(|scored| scored.step <= last);
-        // A run of an earlier version has the columns of then, which longer rows would not fit.
-        let is_old = !bytes.is_empty() && !bytes.starts_with(&lines(&[], true));
-        let is_cut = steps.len() < read || whole < bytes.len() || is_old;
-        Ok(Self { path: path.to_path_buf(), steps, is_cut })
-    }
-
-    /// Brings the file to the steps that count.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn cut(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.is_cut) {
-            write_atomically(&self.path, &lines(&self.steps, true))?;
-        }
-        Ok(())
-    }
-
-    /// Whether the heads were scored at `step`.
-    pub fn holds(&self, step: usize) -> bool {
-        self.steps.last().is_some_and(|scored| scored.step == step)
-    }
-
-    /// Adds the scores of all heads, `[layer][head]`, to the file too.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn push(&mut self, step: usize, heads: Vec<Vec<HeadScores>>) -> Result<()> {
-        // A new file begins with its header.
-        self.is_cut |= self.steps.is_empty();
-        self.steps.push(ScoredStep { step, heads });
-        if self.is_cut {
-            return self.cut();
-        }
-        let appended = OpenOptions::new().append(true).open(&self.path).and_then(|mut file| {
-            file.write_all(&lines(&self.steps[self.steps.len() - 1..], false))?;
-            file.sync_data()
-        });
-        appended.map_err(|error| Error::io("write", &self.path, error))
+        Ok(steps)
     }
 }
 
 /// The scores that are kept along a run: none is left out on the way.
 fn columns() -> impl Iterator<Item = Score> {
     Score::ALL.into_iter().filter(|&score| score != Score::Ablation)
-}
-
-/// A line for each head at each step, below the names of the columns where these are asked for.
-fn lines(steps: &[ScoredStep], has_header: bool) -> Vec<u8> {
-    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    if has_header {
-        let names = PLACE.into_iter().chain(columns().map(|score| score.about().key));
-        writer.write_record(names).expect("names are written to memory");
-    }
-    for ScoredStep { step, heads } in steps {
-        for (layer, heads) in heads.iter().enumerate() {
-            for (head, scores) in heads.iter().enumerate() {
-                let values = columns().map(|score| scores[score]).collect::<Vec<_>>();
-                writer.serialize((step, layer, head, values)).expect("a row holds plain values");
-            }
-        }
-    }
-    writer.into_inner().expect("a table fits into memory")
 }
 
 #[cfg(test)]
@@ -153,8 +100,9 @@ mod tests {
             });
             vec![vec![scores; 3], vec![HeadScores::default(); 3]]
         };
+        let at = |step| ScoredStep { step, heads: scores(step as f64 / 3.0) };
         for step in [0, 10, 20] {
-            history.push(step, scores(step as f64 / 3.0)).unwrap();
+            history.push(at(step)).unwrap();
         }
         let all = std::fs::read_to_string(&path).unwrap();
         let header = "step,layer,head,entropy,distance,self,previous,first,induction,duplicate\n";
@@ -163,15 +111,10 @@ mod tests {
         std::fs::write(&path, format!("{all}30,0,0,0.1")).unwrap();
         let mut again = HeadHistory::open(&path, 10).unwrap();
         assert!(again.holds(10) && !again.holds(20));
-        let at = |step| ScoredStep { step, heads: scores(step as f64 / 3.0) };
-        assert_eq!(again.steps, [at(0), at(10)]);
+        assert_eq!(again.all, [at(0), at(10)]);
         again.cut().unwrap();
-        assert_eq!(
-            HeadHistory::open(&path, 30).unwrap().steps,
-            again.steps,
-            "nothing of later steps is left"
-        );
-        again.push(20, scores(20.0 / 3.0)).unwrap();
+        assert_eq!(HeadHistory::open(&path, 30).unwrap().all, again.all, "nothing of later steps is left");
+        again.push(at(20)).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), all);
         std::fs::write(&path, "step,layer\n1,x\n").unwrap();
         let error = HeadHistory::open(&path, 10).unwrap_err().to_string();
@@ -188,8 +131,8 @@ mod tests {
         std::fs::write(&path, "step,layer,head,entropy\n0,0,0,1.0\n").unwrap();
         let mut history = HeadHistory::open(&path, 0).unwrap();
         let heads = vec![vec![HeadScores::new(|score| (score == Score::Induction).then_some(0.5))]];
-        history.push(10, heads.clone()).unwrap();
-        let steps = HeadHistory::open(&path, 10).unwrap().steps;
+        history.push(ScoredStep { step: 10, heads: heads.clone() }).unwrap();
+        let steps = HeadHistory::open(&path, 10).unwrap().all;
         assert_eq!(steps[0].heads[0][0][Score::Entropy], Some(1.0));
         assert_eq!(steps[1], ScoredStep { step: 10, heads });
     }

@@ -11,6 +11,7 @@
 //! | `view` | what a model does with one of them |
 //! | `free_running` | one of them continued by the model itself |
 //! | `examination` | all of it for the best weights of a run: `analysis.json` |
+//! | `step_log` | a file of what was looked at along a run |
 //! | `head_history` | the scores along a run: `head_scores.csv` |
 //! | `snapshots` | one of the sequences at some steps of a run: `snapshots.jsonl` |
 
@@ -23,6 +24,7 @@ mod head_history;
 mod sample;
 mod score;
 mod snapshots;
+mod step_log;
 mod view;
 
 pub use examination::{Analysis, examine, look_at, score_heads};
@@ -32,4 +34,5 @@ pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MOST_WEIGHTS, Sample};
 pub use score::{About, HeadScores, Score, shown_head};
 pub use snapshots::{Snapshot, Snapshots, is_taken, watched};
+pub use step_log::StepLog;
 pub use view::{AttentionKind, View};

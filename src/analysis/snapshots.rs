@@ -1,16 +1,14 @@
 //! `snapshots.jsonl`: what a model does with one validation sequence at a few steps of its run, so that one can watch
 //! its heads form.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
+use super::step_log::{AtStep, StepLog};
 use super::{AttentionKind, Sample, View};
 use crate::error::{Error, Result};
-use crate::files::{read_own, write_atomically};
 
 /// The most weights of the decoder's own attention in a snapshot: of a longer sequence its beginning is kept.
 const MOST_WEIGHTS: usize = 1 << 16;
@@ -64,30 +62,24 @@ impl Snapshot {
         let deflated = STANDARD.decode(&self.weights).ok()?;
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&deflated, all).ok()?;
         let mut bytes = Some(bytes).filter(|bytes| bytes.len() == all)?.into_iter();
-        let [attention, cross, encoder] =
-            [AttentionKind::Decoder, AttentionKind::Cross, AttentionKind::Encoder].map(|kind| {
-                let map = |bytes: &mut std::vec::IntoIter<u8>| {
-                    let mut map = Vec::new();
-                    for (place, end) in kept(kind, lengths) {
-                        map.resize(end, 0.0);
-                        map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2));
-                    }
-                    map
-                };
-                let layers = like.maps(kind).iter();
-                layers.map(|heads| heads.iter().map(|_| map(&mut bytes)).collect()).collect()
-            });
+        let [attention, cross, encoder] = AttentionKind::ALL.map(|kind| {
+            let mut map = |_| {
+                let mut map = Vec::new();
+                for (place, end) in kept(kind, lengths) {
+                    map.resize(end, 0.0);
+                    map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2));
+                }
+                map
+            };
+            like.maps(kind).iter().map(|heads| heads.iter().map(&mut map).collect()).collect()
+        });
         Some(View { attention, cross, encoder, probabilities: Vec::new() })
     }
 }
 
 /// The places of a map that are kept, each with where its row ends: a causal one has nothing behind the query.
 fn kept(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
-    let [queries, keys] = match kind {
-        AttentionKind::Decoder => [time, time],
-        AttentionKind::Cross => [time, source],
-        AttentionKind::Encoder => [source, source],
-    };
+    let [queries, keys] = kind.sides(time, source);
     (0..queries).flat_map(move |query| {
         let seen = if kind == AttentionKind::Decoder { query + 1 } else { keys };
         (0..seen).map(move |key| (query * keys + key, (query + 1) * keys))
@@ -115,75 +107,28 @@ pub fn is_taken(step: usize, total: usize, count: usize) -> bool {
 }
 
 /// The snapshots of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshots {
-    path: PathBuf,
-    /// In the order of steps.
-    pub all: Vec<Snapshot>,
-    /// Whether the file holds more than these.
-    is_cut: bool,
-}
+pub type Snapshots = StepLog<Snapshot>;
 
-impl Snapshots {
-    /// The snapshots at `path` as far as step `last`: what comes later will be taken again. None where there is no
-    /// such file.
-    ///
-    /// # Errors
-    /// If the file cannot be understood.
-    pub fn open(path: &Path, last: usize) -> Result<Self> {
-        let bytes = if path.exists() { read_own(path)? } else { Vec::new() };
-        // A line that was being written when the machine stopped is none.
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let mut all = Vec::new();
-        for (index, line) in lines.enumerate() {
-            let snapshot: Snapshot = serde_json::from_slice(line).map_err(|error| {
+impl AtStep for Snapshot {
+    fn step(&self) -> usize {
+        self.step
+    }
+
+    fn lines(&self) -> Vec<u8> {
+        let json = serde_json::to_string(self).expect("a snapshot holds plain values");
+        (json + "\n").into_bytes()
+    }
+
+    fn read(lines: &[u8], path: &Path) -> Result<Vec<Self>> {
+        let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let snapshot = |(index, line)| {
+            serde_json::from_slice(line).map_err(|error| {
                 let problem = format!("is no snapshot of a run: {error}; without the file they are left out");
                 Error::in_file(path, Some(index + 1), None, problem)
-            })?;
-            all.push(snapshot);
-        }
-        let read = all.len();
-        all.retain(|snapshot| snapshot.step <= last);
-        Ok(Self { path: path.to_path_buf(), is_cut: all.len() < read || whole < bytes.len(), all })
+            })
+        };
+        lines.enumerate().map(snapshot).collect()
     }
-
-    /// Brings the file to the snapshots that count.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn cut(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.is_cut) {
-            write_atomically(&self.path, &self.all.iter().flat_map(line).collect::<Vec<u8>>())?;
-        }
-        Ok(())
-    }
-
-    /// Whether there is one of `step`.
-    pub fn holds(&self, step: usize) -> bool {
-        self.all.last().is_some_and(|snapshot| snapshot.step == step)
-    }
-
-    /// Adds a snapshot, to the file too.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn push(&mut self, snapshot: Snapshot) -> Result<()> {
-        let added = line(&snapshot);
-        self.all.push(snapshot);
-        let appended = OpenOptions::new().create(true).append(true).open(&self.path).and_then(|mut file| {
-            file.write_all(&added)?;
-            file.sync_data()
-        });
-        appended.map_err(|error| Error::io("write", &self.path, error))
-    }
-}
-
-/// A snapshot as its line of the file.
-fn line(snapshot: &Snapshot) -> Vec<u8> {
-    let mut line = serde_json::to_vec(snapshot).expect("a snapshot holds plain values");
-    line.push(b'\n');
-    line
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ impl AttentionKind {
         }
     }
 
-    /// The tokens of the queries and of the keys, where a decoder reads `inputs` and its encoder `source`.
-    pub fn tokens<'a, T>(self, inputs: &'a [T], source: &'a [T]) -> [&'a [T]; 2] {
+    /// What its queries and its keys are of, where a decoder reads `inputs` and its encoder `source`.
+    pub fn sides<T: Copy>(self, inputs: T, source: T) -> [T; 2] {
         match self {
             Self::Decoder => [inputs, inputs],
             Self::Cross => [inputs, source],
@@ -137,7 +137,7 @@ mod tests {
         let inputs_of = DeviceBatch::<NdArray>::new(&Sample::batch_of(&[sample]), &Default::default()).inputs;
         let view = View::new(&model, inputs_of).unwrap();
         for kind in AttentionKind::ALL {
-            let [queries, keys] = kind.tokens(&inputs, &source);
+            let [queries, keys] = kind.sides(&inputs, &source);
             let maps = view.maps(kind);
             assert_eq!(maps.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3], "{kind:?}");
             for map in maps.iter().flatten() {

@@ -38,13 +38,13 @@ pub fn run(args: Args) -> Result<()> {
         true => vec![PathBuf::from(RUNS)],
         false => args.folders,
     };
-    let found = list(&folders, &filters, &args.sort)?;
-    for error in &found.damaged {
+    let (runs, damaged) = list(&folders, &filters, &args.sort)?;
+    for error in &damaged {
         warn(&format!("warning: passed by: {error}"));
     }
     if args.json {
-        print_json(&found.runs);
-    } else if found.runs.is_empty() {
+        print_json(&runs);
+    } else if runs.is_empty() {
         let places: Vec<_> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
         let which = if filters.is_empty() { "" } else { " that --filter lets pass" };
         return Err(Error::Input(format!(
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<()> {
             places.join(", ")
         )));
     } else {
-        table(&COLUMNS, &found.runs.iter().map(cells).collect::<Vec<_>>());
+        table(&COLUMNS, &runs.iter().map(cells).collect::<Vec<_>>());
     }
     Ok(())
 }

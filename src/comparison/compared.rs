@@ -10,19 +10,6 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
-/// A loss along a run, and what had been done until then.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Point {
-    /// Steps done.
-    pub step: usize,
-    /// Targets trained on.
-    pub tokens: u64,
-    /// Seconds of training.
-    pub seconds: f64,
-    /// Mean loss in nats per token.
-    pub loss: f64,
-}
-
 /// A run among others. Losses are in nats per token; what is not known is none.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedRun {
@@ -60,9 +47,9 @@ pub struct ComparedRun {
     pub ended: String,
     /// The scores of its heads, `[layer][head]`; empty where they were not measured.
     pub heads: Vec<Vec<HeadScores>>,
-    /// The validation loss along the run.
+    /// Its validations.
     #[serde(skip)]
-    pub curve: Vec<Point>,
+    pub curve: Vec<Row>,
     /// Every key with its value.
     #[serde(skip)]
     pub(super) config: Config,
@@ -82,9 +69,8 @@ impl ComparedRun {
         let rows = read_metrics(&folder.metrics())?;
         let summary = folder.summary().exists().then(|| Summary::read(&folder)).transpose()?;
         let heads = Analysis::read(&folder.analysis())?.map_or_else(Vec::new, |analysis| analysis.heads);
-        let curve: Vec<Point> =
-            rows.iter().filter(|row| row.split == Split::Valid).map(Point::from).collect();
-        let losses = curve.iter().map(|point| point.loss).filter(|loss| loss.is_finite());
+        let curve: Vec<Row> = rows.iter().filter(|row| row.split == Split::Valid).cloned().collect();
+        let losses = curve.iter().map(|row| row.loss).filter(|loss| loss.is_finite());
         let known = summary.as_ref();
         let best = match known {
             Some(summary) => summary.best_valid_loss,
@@ -120,10 +106,4 @@ impl ComparedRun {
 /// How a run ended, as its summary writes it.
 fn ended(ended: Ended) -> String {
     serde_json::to_value(ended).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
-}
-
-impl From<&Row> for Point {
-    fn from(row: &Row) -> Self {
-        Self { step: row.step, tokens: row.tokens, seconds: row.seconds, loss: row.loss }
-    }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use rayon::prelude::*;
+use rayon::{iter::Either, prelude::*};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -54,21 +54,17 @@ pub struct Listed {
     config: toml::Table,
 }
 
-/// Runs in order, and why folders among them were passed by.
-#[derive(Debug, Default)]
-pub struct Sorted {
-    /// Those that were found.
-    pub runs: Vec<Listed>,
-    /// What is wrong with a folder, one a line.
-    pub damaged: Vec<Error>,
-}
-
 /// The runs and studies that `folders` are or hold, one level deep, that `filters` (a key and its value) let pass, by
-/// the value of `sort`, those without one last. Keys are those of [`Listed`], or of a config, as `model.heads`.
+/// the value of `sort`, those without one last; with them comes what is wrong with those that were passed by. Keys are
+/// those of [`Listed`], or of a config, as `model.heads`.
 ///
 /// # Errors
 /// If a folder is none, or no run has one of the keys.
-pub fn list(folders: &[PathBuf], filters: &[(String, String)], sort: &str) -> Result<Sorted> {
+pub fn list(
+    folders: &[PathBuf],
+    filters: &[(String, String)],
+    sort: &str,
+) -> Result<(Vec<Listed>, Vec<Error>)> {
     let mut places = Vec::new();
     for folder in folders {
         match is_run(folder) {
@@ -78,27 +74,31 @@ pub fn list(folders: &[PathBuf], filters: &[(String, String)], sort: &str) -> Re
     }
     places.sort();
     places.dedup();
-    let read: Vec<Result<Listed>> = places.par_iter().map(|path| Listed::read(path)).collect();
-    let mut sorted = Sorted::default();
-    for read in read {
-        match read {
-            Ok(listed) => sorted.runs.push(listed),
-            Err(error) => sorted.damaged.push(error),
-        }
-    }
+    let (mut runs, damaged) = read_all(&places, Listed::read);
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
-        if !sorted.runs.is_empty() && sorted.runs.iter().all(|run| run.value(key).is_none()) {
+        if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
             let own = Listed::default().keys().join(", ");
             return Err(Error::Input(format!(
                 "no run here has a key `{key}`: it must be one of {own}, or a key of the config, as model.heads"
             )));
         }
     }
-    sorted.runs.retain(|run| {
+    runs.retain(|run| {
         filters.iter().all(|(key, wanted)| run.value(key).is_some_and(|value| is_meant(&value, wanted)))
     });
-    sorted.runs.sort_by(|a, b| order(a.value(sort), b.value(sort)));
-    Ok(sorted)
+    runs.sort_by(|a, b| order(a.value(sort), b.value(sort)));
+    Ok((runs, damaged))
+}
+
+/// What is read of each place, in their order, and what is wrong with the others.
+pub(super) fn read_all<T: Send>(
+    places: &[PathBuf],
+    read: impl Fn(&Path) -> Result<T> + Sync + Send,
+) -> (Vec<T>, Vec<Error>) {
+    places.par_iter().partition_map(|place| match read(place) {
+        Ok(found) => Either::Left(found),
+        Err(error) => Either::Right(error),
+    })
 }
 
 /// The runs and studies in a folder, in the order of their names.
@@ -151,7 +151,7 @@ impl Listed {
         let text = |key: &str| summary[key].as_str().map(str::to_string);
         let (mut best, mut floor, mut count) = (number("best_valid_loss"), number("floor"), None);
         if is_study {
-            let runs = list(&[trials], &[], "name")?.runs;
+            let (runs, _) = list(&[trials], &[], "name")?;
             count = Some(runs.len());
             let losses = runs.iter().filter_map(|run| run.best_valid_loss);
             (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.floor));
@@ -258,15 +258,15 @@ mod tests {
         let names = |filters: &[(&str, &str)], sort: &str| {
             let filters: Vec<_> =
                 filters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-            let sorted = list(&all, &filters, sort).unwrap();
-            assert_eq!(sorted.damaged.len(), 1);
-            sorted.runs.into_iter().map(|run| run.name).collect::<Vec<_>>()
+            let (runs, damaged) = list(&all, &filters, sort).unwrap();
+            assert_eq!(damaged.len(), 1);
+            runs.into_iter().map(|run| run.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[], "name"), ["a", "b", "c", "d"]);
         assert_eq!(names(&[], "best_valid_loss"), ["b", "a", "d", "c"]);
         assert_eq!(names(&[("model.heads", "4")], "above_floor"), ["a", "c"]);
         assert_eq!(names(&[("model.heads", "4.0"), ("ended", "completed")], "name"), ["a"]);
-        let runs = list(&all, &[], "name").unwrap().runs;
+        let (runs, _) = list(&all, &[], "name").unwrap();
         assert_eq!((runs[0].above_floor, runs[0].model.as_deref()), (Some(0.5), Some("decoder, 2 x 64")));
         assert_eq!((runs[2].ended.as_str(), runs[2].data.as_deref()), ("unfinished", Some("sort")));
         assert_eq!((runs[3].trials, runs[3].best_valid_loss), (Some(1), Some(1.75)));

@@ -11,7 +11,7 @@ mod listing;
 mod settings;
 mod statistics;
 
-pub use compared::{ComparedRun, Point};
-pub use listing::{Listed, Sorted, list};
+pub use compared::ComparedRun;
+pub use listing::{Listed, list};
 pub use settings::{Comparison, Measure, Setting};
 pub use statistics::{Mean, WelchTest, corrected};

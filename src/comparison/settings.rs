@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Serialize;
 
 use super::compared::ComparedRun;
-use super::listing::{is_run, runs_in};
+use super::listing::{is_run, read_all, runs_in};
 use super::statistics::{Mean, WelchTest, corrected};
 use crate::error::{Error, Result};
 use crate::terminal::{counted, fixed};
@@ -16,11 +15,9 @@ use crate::terminal::{counted, fixed};
 const MOST: usize = 50;
 /// Differences with a larger probability than this come about by chance too often.
 const SIGNIFICANT: f64 = 0.05;
-/// The seed, in which runs of one setting may differ.
-const SEED: &str = "run.seed";
-/// Keys and sections that change nothing of what a run learns.
-const WITHOUT_EFFECT: [&str; 5] =
-    ["run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
+/// The seed, in which runs of one setting may differ, and keys and sections that change nothing of what a run learns.
+const WITHOUT_EFFECT: [&str; 6] =
+    ["run.seed", "run.name", "analysis.", "tune.", "training.checkpoint_every", "training.log_every"];
 
 /// Runs side by side.
 #[derive(Debug, Clone, Serialize)]
@@ -56,7 +53,8 @@ impl Measure {
         }
     }
 
-    fn of(self, run: &ComparedRun) -> Option<f64> {
+    /// Its value of a run; none that is not finite.
+    pub fn of(self, run: &ComparedRun) -> Option<f64> {
         let value = match self {
             Self::Loss => run.best_valid_loss,
             Self::AboveFloor => run.above_floor,
@@ -118,12 +116,7 @@ impl Comparison {
             let twice = twice.display();
             return Err(Error::Input(format!("`{twice}` is named twice: a run is compared with others")));
         }
-        let read: Vec<Result<ComparedRun>> =
-            places.par_iter().map(|place| ComparedRun::read(place)).collect();
-        let (mut runs, mut damaged) = (Vec::new(), Vec::new());
-        for run in read {
-            run.map_or_else(|error| damaged.push(error), |run| runs.push(run));
-        }
+        let (runs, damaged) = read_all(&places, ComparedRun::read);
         if runs.len() < 2 {
             let found = counted(runs.len(), "run");
             let why = damaged.first().map_or_else(String::new, |error| format!(" ({error})"));
@@ -138,15 +131,13 @@ impl Comparison {
         let values: Vec<BTreeMap<String, toml::Value>> = runs.iter().map(|run| run.config.values()).collect();
         let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
         let differs = |key: &&&String| values.iter().any(|of| of.get(**key) != values[0].get(**key));
-        let has_effect = |key: &&&String| {
-            key.as_str() != SEED && !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other))
-        };
+        let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));
         let keys: Vec<String> =
             all.iter().filter(differs).filter(has_effect).map(ToString::to_string).collect();
         if let Some(by) = by.filter(|by| !all.iter().any(|key| key == by)) {
+            let differ = listed(&keys);
             return Err(Error::Input(format!(
-                "--by {by}: no run here has this key; they differ in {}",
-                listed(&keys)
+                "--by {by}: no run here has this key; they differ in {differ}"
             )));
         }
         let told_apart = by.map_or_else(|| keys.clone(), |by| vec![by.to_string()]);
@@ -162,46 +153,33 @@ impl Comparison {
 
         let all_floors = runs.iter().all(|run| run.floor.is_some());
         let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
-        let mut groups: BTreeMap<&BTreeMap<String, String>, Vec<usize>> = BTreeMap::new();
-        of_run.iter().enumerate().for_each(|(run, values)| groups.entry(values).or_default().push(run));
-        let mean = |members: &[usize], value: &dyn Fn(&ComparedRun) -> Option<f64>| {
-            let values: Vec<f64> = members.iter().filter_map(|&run| value(&runs[run])).collect();
-            Mean::of(&values)
+        let setting = |values: &BTreeMap<String, String>| {
+            let members = || runs.iter().zip(&of_run).filter(|(_, of)| *of == values).map(|(run, _)| run);
+            let mean = |measure: Measure| {
+                Mean::of(&members().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
+            };
+            Setting {
+                values: values.clone(),
+                runs: members().count(),
+                loss: mean(Measure::Loss),
+                above_floor: mean(Measure::AboveFloor),
+                beside_best: None,
+                p_corrected: None,
+            }
         };
-        let mut settings: Vec<(Setting, Vec<usize>)> = groups
-            .into_iter()
-            .map(|(values, members)| {
-                let setting = Setting {
-                    values: values.clone(),
-                    runs: members.len(),
-                    loss: mean(&members, &|run| Measure::Loss.of(run)),
-                    above_floor: mean(&members, &|run| Measure::AboveFloor.of(run)),
-                    beside_best: None,
-                    p_corrected: None,
-                };
-                (setting, members)
-            })
-            .collect();
+        let different: BTreeSet<_> = of_run.iter().collect();
+        let mut settings: Vec<Setting> = different.into_iter().map(setting).collect();
         let key = |setting: &Setting| setting.measured(measure).map_or(f64::INFINITY, |mean| mean.mean);
-        settings.sort_by(|a, b| key(&a.0).total_cmp(&key(&b.0)));
+        settings.sort_by(|a, b| key(a).total_cmp(&key(b)));
 
         // Without floors, losses on other data say nothing of each other.
         let is_data = |key: &&String| key.starts_with("data.") && *key != "data.train_samples";
         let is_comparable = measure == Measure::AboveFloor || !keys.iter().any(|key| is_data(&key));
-        for (number, (_, members)) in settings.iter_mut().enumerate() {
-            members.sort_by(|&a, &b| {
-                let value = |run: usize| measure.of(&runs[run]).unwrap_or(f64::INFINITY);
-                value(a).total_cmp(&value(b))
-            });
-            members.iter().for_each(|&run| runs[run].setting = number);
+        for (run, values) in runs.iter_mut().zip(&of_run) {
+            run.setting = settings.iter().position(|setting| setting.values == *values).unwrap_or(0);
         }
-        let order: Vec<usize> = settings.iter().flat_map(|(_, members)| members.clone()).collect();
-        let mut settings: Vec<Setting> = settings.into_iter().map(|(setting, _)| setting).collect();
-        let mut places = vec![0; runs.len()];
-        order.iter().enumerate().for_each(|(place, &run)| places[run] = place);
-        let mut numbered: Vec<(usize, ComparedRun)> = places.into_iter().zip(runs).collect();
-        numbered.sort_by_key(|(place, _)| *place);
-        let mut runs: Vec<ComparedRun> = numbered.into_iter().map(|(_, run)| run).collect();
+        let value = |run: &ComparedRun| measure.of(run).unwrap_or(f64::INFINITY);
+        runs.sort_by(|a, b| a.setting.cmp(&b.setting).then(value(a).total_cmp(&value(b))));
         tell_apart(&mut runs);
         if is_comparable {
             compare_with_best(&mut settings, measure);
@@ -292,20 +270,19 @@ fn compare_with_best(settings: &mut [Setting], measure: Measure) {
 /// A run, or those in a folder of runs or a study.
 fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let trials = folder.join("trials");
-    match () {
-        () if trials.is_dir() => runs_in(&trials),
-        () if is_run(folder) => Ok(vec![folder.to_path_buf()]),
-        () => {
-            let runs = runs_in(folder)?;
-            let shown = folder.display();
-            match runs.is_empty() {
-                true => Err(Error::Input(format!("`{shown}` is no run and holds none: train makes them"))),
-                false => {
-                    runs.iter().map(|run| runs_of(run)).collect::<Result<Vec<_>>>().map(|runs| runs.concat())
-                }
-            }
-        }
+    if trials.is_dir() {
+        return runs_in(&trials);
     }
+    if is_run(folder) {
+        return Ok(vec![folder.to_path_buf()]);
+    }
+    let runs = runs_in(folder)?;
+    if runs.is_empty() {
+        let shown = folder.display();
+        return Err(Error::Input(format!("`{shown}` is no run and holds none: train makes them")));
+    }
+    let runs = runs.iter().map(|run| runs_of(run)).collect::<Result<Vec<_>>>()?;
+    Ok(runs.concat())
 }
 
 fn whole(path: &Path) -> PathBuf {

@@ -90,10 +90,9 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
     for (i, (score, courses)) in panels.iter().enumerate() {
         let area = panel(i);
         let head = head_name(courses[0].layer, courses[0].head);
-        let formed = courses[0]
-            .formed
-            .map(|step| format!("; {head} reaches half of its rise at step {}", thousands(step)));
-        let note = format!("{}{}", score.about().meaning, formed.unwrap_or_default());
+        let formed = |step| format!("; {head} reaches half of its rise at step {}", thousands(step));
+        let formed = courses[0].formed.map_or_else(String::new, formed);
+        let note = format!("{}{formed}", score.about().meaning);
         picture.panel_name(score.about().name, &note, (area.left, area.top - 13.0), area.width);
         let values = courses.iter().flat_map(|course| course.points.iter().map(|point| point.1));
         let range = head_scores::range(*score, values);
@@ -114,11 +113,8 @@ pub fn picture(loss: &LossCurve, scored: &[ScoredStep]) -> Option<Picture> {
 fn names(picture: &mut Picture, chart: &LineChart, courses: &[Course], color: &impl Fn(usize) -> RGBColor) {
     const LINE: f64 = 14.0;
     // Each name, where its curve ends and where it stands.
-    let mut names: Vec<(&Course, f64, f64)> = Vec::new();
-    for course in courses {
-        let end = chart.place(0.0, course.last).1;
-        names.push((course, end, end));
-    }
+    let ends = courses.iter().map(|course| (course, chart.place(0.0, course.last).1));
+    let mut names: Vec<(&Course, f64, f64)> = ends.map(|(course, end)| (course, end, end)).collect();
     names.sort_by(|a, b| a.1.total_cmp(&b.1));
     for i in 1..names.len() {
         names[i].2 = names[i].2.max(names[i - 1].2 + LINE);

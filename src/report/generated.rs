@@ -18,7 +18,7 @@ pub fn picture(run: &str, sequence: &str, free: &FreeRunning, vocabulary: &Vocab
         predicted: predicted.map(text),
         outcome,
     };
-    let given = prompt.iter().map(|token| step(Some(token), None, Outcome::Given));
+    let given = prompt.iter().map(|token| step(Some(token), None, Outcome::Unknown));
     let continued = written.iter().enumerate().map(|(i, token)| match truth.get(i) {
         None => step(None, Some(token), Outcome::Unknown),
         Some(truth) if truth == token => step(Some(truth), Some(token), Outcome::Hit),

@@ -59,10 +59,7 @@ pub fn multiples(
     let drawn = |value: f64| if is_above_floor { value.max(NEAREST) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
     let places = all.map(|&(_, value)| if is_above_floor { drawn(value).log10() } else { value });
-    let (low, high) = places
-        .filter(|place| place.is_finite())
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), place| (low.min(place), high.max(place)));
-    let range = if low <= high { Range::new(low, high).padded(0.05, 0.05) } else { Range::new(0.0, 1.0) };
+    let range = Range::of(places).map_or(Range::new(0.0, 1.0), |range| range.padded(0.05, 0.05));
     let (words, scale) = match is_above_floor {
         true => ("loss above the floor (nats)", Scale::Logarithmic),
         false => ("loss (nats per token)", Scale::Linear),

@@ -7,7 +7,7 @@ use super::draw::{
     Axis, HEADING, LABEL, LineChart, Mark, Picture, Range, Scale, Series, Text, legend, round_up,
 };
 use super::series::{Point, noisy, points, quantile, sorted, values};
-use crate::terminal::{fixed, thousands};
+use crate::terminal::{beside_floor, fixed, thousands};
 use crate::training::{Ended, Row, Split, Summary};
 
 /// The loss along a run. Losses are in nats per token.
@@ -195,9 +195,6 @@ impl LossCurve {
 
 /// A distance from the floor in words.
 pub(crate) fn above_floor(distance: f64) -> String {
-    match fixed(distance.abs(), 4) {
-        zero if zero == "0.0000" => "at the floor".to_string(),
-        distance_in_words if distance < 0.0 => format!("{distance_in_words} below the floor"),
-        distance_in_words => format!("{distance_in_words} above the floor"),
-    }
+    let is_at = fixed(distance.abs(), 4) == "0.0000";
+    if is_at { "at the floor".to_string() } else { beside_floor(distance, 0.0, 4) }
 }

@@ -8,12 +8,9 @@ use crate::terminal::{counted, thousands};
 /// What a model predicted along one sequence, each time after the true tokens; none where no true token is
 /// known.
 pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
-    let steps: Vec<(&Target, &str)> = reading
-        .targets
-        .iter()
-        .zip(&reading.likeliest)
-        .filter_map(|(target, likeliest)| Some((target.as_ref()?, likeliest.first()?.token.as_str())))
-        .collect();
+    let steps = reading.targets.iter().zip(&reading.likeliest);
+    let steps = steps.filter_map(|(target, likeliest)| Some((target.as_ref()?, &*likeliest.first()?.token)));
+    let steps: Vec<(&Target, &str)> = steps.collect();
     if steps.is_empty() {
         return None;
     }

@@ -107,7 +107,7 @@ impl Reading {
     pub(crate) fn layers(&self, scores: &[Vec<HeadScores>], head: Option<usize>) -> Vec<Layer<'_>> {
         let mut layers = Vec::new();
         for kind in AttentionKind::ALL {
-            let tokens = kind.tokens(&self.inputs, self.source.as_deref().unwrap_or(&[]));
+            let tokens = kind.sides(&self.inputs[..], self.source.as_deref().unwrap_or(&[]));
             for (index, heads) in self.view.maps(kind).iter().enumerate() {
                 let scores = scores.get(index).filter(|_| kind == AttentionKind::Decoder);
                 let shown = match (head, scores) {

@@ -90,20 +90,15 @@ impl RunData {
         let circuit: Option<Explanation> =
             path.exists().then(|| files::read_json(&path, what)).transpose()?;
         let film = film(&Snapshots::open(&folder.snapshots(), usize::MAX)?, &readings[shown], &vocabulary);
+        let heads = analysis.heads.clone();
         let page = Page {
             film,
             summary: page::summary(&summary),
-            circuit: circuit.as_ref().map(page::Circuit::from),
+            circuit: circuit.as_ref().map(page::circuit),
             loss: LossCurve { weights, ..LossCurve::new(folder.name(), &rows, &summary) },
             measured_on: measured_on(&analysis) + &by,
-            history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.steps,
-            ..Page::new(
-                folder.name(),
-                (readings, shown),
-                analysis.heads.clone(),
-                config.analysis.head,
-                &config,
-            )
+            history: HeadHistory::open(&folder.head_scores(), usize::MAX)?.all,
+            ..Page::new(folder.name(), (readings, shown), heads, config.analysis.head, &config)
         };
         // Tasks draw as many more as are wanted; of a file those are kept that the run wrote down.
         let starts = match config.data.source {
@@ -126,16 +121,12 @@ impl RunData {
     /// If they cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
         let Page { run, loss, readings, sample, history, .. } = &self.page;
+        let limit = self.config.training.max_gradient_norm;
         let others = [
             generated::picture(run, &readings[*sample].sequence, &self.free_running, &self.vocabulary),
             formation::picture(loss, history),
             positions::picture(run, &self.analysis),
-            gradients::picture(
-                run,
-                &self.rows,
-                self.config.training.max_gradient_norm,
-                self.summary.clip_rate,
-            ),
+            gradients::picture(run, &self.rows, limit, self.summary.clip_rate),
         ];
         // A run can diverge before its first row.
         let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());

@@ -17,7 +17,7 @@ use super::side_by_side;
 use super::step::{StepBatches, StepOutput};
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis::{Snapshot, examine, is_taken, look_at, score_heads, shown_head};
+use crate::analysis::{ScoredStep, Snapshot, examine, is_taken, look_at, score_heads, shown_head};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
@@ -220,7 +220,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let rows = config.training.batch_size;
         let (scores, _) = score_heads(&model, &self.dataset.valid, &config.analysis, rows, &self.device)?;
         self.watch.check()?;
-        self.heads.push(step, scores)
+        self.heads.push(ScoredStep { step, heads: scores })
     }
 
     /// Looks at one sequence where `analysis.snapshots` asks for it at this step.

@@ -150,8 +150,8 @@ impl RunFolder {
         let source = config.map_or_else(Source::default, |config| config.data.source);
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
-        let history = HeadHistory::open(&self.head_scores(), usize::MAX).unwrap_or_default();
-        let mut scored = history.steps.iter();
+        let history = HeadHistory::open(&self.head_scores(), usize::MAX);
+        let mut scored = history.iter().flat_map(|history| &history.all);
         let summary = Summary::read(self).ok();
         let is_own = |analysis: &Analysis| {
             let is_best = |summary: &Summary| {

@@ -27,6 +27,17 @@ pub(super) fn parts<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item =
     })
 }
 
+/// The stream before each block of a decoder, and behind the last one.
+pub(super) fn streams<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+    (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
+}
+
+/// The mean loss over the targets of a batch that count.
+pub(super) fn loss_of<B: ops::Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
+    let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
+    scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
+}
+
 /// A decoder on the sequences that it is explained on.
 pub(super) struct Bench<'a, B: ops::Backend> {
     pub model: &'a Decoder<B>,
@@ -68,17 +79,12 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
         found.map(|(_, mean)| mean.clone()).expect("all parts have a mean")
     }
 
-    pub fn loss_of(&self, pass: Activations<B>) -> f64 {
-        let scores = ops::token_scores(pass.logits, self.batch.targets.clone(), self.batch.hidden.clone());
-        scores.losses.into_data().iter::<f64>().sum::<f64>() / self.batch.tokens.max(1) as f64
-    }
-
     fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
         run(self.model, self.batch.inputs.tokens.clone(), &self.memories, interventions)
     }
 
     pub fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
-        Ok(self.loss_of(self.run(interventions)?))
+        Ok(loss_of(self.run(interventions)?.logits, &self.batch))
     }
 
     /// The loss with the means of these parts in their places.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::{Bench, parts};
+use super::bench::{Bench, loss_of, parts};
 use super::kind::{Kind, cross_kinds, kinds};
 use super::lens::{Attribution, Lens, attribute};
 use super::pass::{Site, explained};
@@ -126,23 +126,6 @@ pub struct Explanation {
     pub next: Vec<u32>,
 }
 
-impl Component {
-    /// The head; none of a feed-forward layer.
-    fn at(&self) -> Option<Site> {
-        let head = self.head?;
-        Some(if self.cross { Site::Cross(self.layer, head) } else { Site::Head(self.layer, head) })
-    }
-}
-
-/// The layer of a head, whether it is one of the cross-attention, which comes behind the others, and its number.
-fn place(head: Site) -> (usize, bool, usize) {
-    match head {
-        Site::Head(layer, head) => (layer, false, head),
-        Site::Cross(layer, head) => (layer, true, head),
-        _ => unreachable!("paths lead from head to head"),
-    }
-}
-
 impl Explanation {
     /// How many heads and feed-forward layers the model has.
     pub fn parts(&self) -> usize {
@@ -205,7 +188,7 @@ pub fn explain<B: ops::Backend>(
         return Err(Error::Input("there is no target to explain: give at least two tokens".into()));
     }
     let all: Vec<Site> = bench.means.iter().map(|(site, _)| *site).collect();
-    let loss = bench.loss_of(bench.whole.clone());
+    let loss = loss_of(bench.whole.logits.clone(), &bench.batch);
     let baseline = unigram.map_or_else(|| bench.loss_without(&all), Ok)?;
     let gain = baseline - loss;
     if gain.is_nan() || gain < LEAST_GAIN {
@@ -231,71 +214,67 @@ pub fn explain<B: ops::Backend>(
     let weights: Vec<Vec<HeadWeights>> = matrices.iter().map(say).collect();
 
     let mut tallies = HeadTallies::default();
-    let maps: Vec<_> =
-        bench.whole.layers.iter().map(|it| (it.pattern.dims()[1], floats(it.pattern.clone()))).collect();
+    let patterns = (0..model.blocks.len()).map(|layer| bench.whole.all_heads(Site::Pattern(layer, 0)));
+    let maps: Vec<_> = patterns.map(|pattern| (pattern.dims()[1], floats(pattern))).collect();
     tallies.add_batch(&maps, &samples.iter().map(|sample| sample.inputs.as_slice()).collect::<Vec<_>>());
     let scores = tallies.scores();
 
     // From the part worth most on.
     let worth = ranked.iter().rev().filter(|(_, site)| kept.contains(site));
-    let components: Vec<Component> = worth
-        .map(|&(loss_without, site)| match site {
+    let component = |&(loss_without, site): &(f64, Site)| {
+        let (layer, cross, head, kinds) = match site {
             Site::Head(layer, head) => {
-                let at = [layer, head];
-                let separator = bench.separator(at, samples);
+                let separator = bench.separator([layer, head], samples);
                 let copies = weights[layer][head].copying >= COPYING;
                 let uneven = bench.unevenness(Site::Pattern(layer, head));
-                let kinds = kinds(&scores[layer][head], separator, uneven, copies);
-                Component { layer, head: Some(head), cross: false, feed_forward: false, kinds, loss_without }
+                (layer, false, Some(head), kinds(&scores[layer][head], separator, uneven, copies))
             }
             Site::Cross(layer, head) => {
                 let looks = bench.looks_at([layer, head], samples);
-                let kinds = cross_kinds(looks, bench.unevenness(Site::CrossPattern(layer, head)));
-                Component { layer, head: Some(head), cross: true, feed_forward: false, kinds, loss_without }
+                let uneven = bench.unevenness(Site::CrossPattern(layer, head));
+                (layer, true, Some(head), cross_kinds(looks, uneven))
             }
-            Site::FeedForward(layer) => {
-                let kinds = Vec::new();
-                Component { layer, head: None, cross: false, feed_forward: true, kinds, loss_without }
-            }
+            Site::FeedForward(layer) => (layer, false, None, Vec::new()),
             _ => unreachable!("parts are heads and feed-forward layers"),
-        })
-        .collect();
+        };
+        Component { layer, head, cross, feed_forward: head.is_none(), kinds, loss_without }
+    };
+    let components: Vec<Component> = worth.map(component).collect();
 
-    let heads = components.iter().filter_map(Component::at);
-    let heads: Vec<Site> = heads.take(MOST_HEADS).collect();
+    let heads = components.iter().filter_map(|part| Some((part, part.head?)));
+    let heads: Vec<(&Component, usize)> = heads.take(MOST_HEADS).collect();
     let cross = HeadMatrices::cross(model);
-    let matrices_of = |site: Site| match place(site) {
-        (layer, false, head) => &matrices[layer][head],
-        (layer, true, head) => &cross[layer][head],
+    let look_up = |part: &Component, head: usize| match part.cross {
+        false => (Site::Head(part.layer, head), &matrices[part.layer][head]),
+        true => (Site::Cross(part.layer, head), &cross[part.layer][head]),
     };
     let least = loss + LEAST_EDGE * gain;
     let chance = matrices[0][0].random_composition();
     let mut edges = Vec::new();
-    for &from in &heads {
-        let without = bench.without_alone(from)?;
-        let (from_layer, from_cross, from_head) = place(from);
-        for &to in heads.iter().filter(|to| (from_layer, from_cross) < (place(**to).0, place(**to).1)) {
-            let (to_layer, to_cross, to_head) = place(to);
+    for &(from, from_head) in &heads {
+        let (sender, written) = look_up(from, from_head);
+        let without = bench.without_alone(sender)?;
+        // The cross-attention of a layer comes behind its other heads.
+        let is_behind = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
+        for &(to, to_head) in heads.iter().filter(|(to, _)| is_behind(to)) {
+            let (reader, read) = look_up(to, to_head);
             let all = [Input::Query, Input::Key, Input::Value];
             // Keys and values of the cross-attention are the encoder's.
-            let inputs = if to_cross { &all[..1] } else { &all };
-            if bench.loss_with_inputs(to, inputs, &without)? < least {
+            let inputs = if to.cross { &all[..1] } else { &all };
+            if bench.loss_with_inputs(reader, inputs, &without)? < least {
                 continue;
             }
             for &input in inputs {
-                let loss_without = bench.loss_with_inputs(to, &[input], &without)?;
-                let composition = matrices_of(to).composition(matrices_of(from), input);
+                let loss_without = bench.loss_with_inputs(reader, &[input], &without)?;
                 if loss_without >= least {
-                    let (from, to) = ([from_layer, from_head], [to_layer, to_head]);
-                    let random = chance;
                     edges.push(Edge {
-                        from,
-                        to,
-                        from_cross,
-                        to_cross,
+                        from: [from.layer, from_head],
+                        to: [to.layer, to_head],
+                        from_cross: from.cross,
+                        to_cross: to.cross,
                         input,
-                        composition,
-                        random,
+                        composition: read.composition(written, input),
+                        random: chance,
                         loss_without,
                     });
                 }

@@ -14,12 +14,13 @@ use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
-use super::pass::{Activations, LayerActivations, Site};
+use super::pass::{Activations, Site};
 use super::tuned::Translator;
+use super::weights::centred;
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
-use crate::ops::{self, NormKind};
+use crate::ops;
 
 /// What the final norm and the head predict from the stream at each depth: before the first block, then after each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,23 +42,20 @@ impl Lens {
         maps: &[Translator<B>],
     ) -> Self {
         let mut lens = Self::default();
-        let read = |(depth, layer): (usize, &LayerActivations<B>)| match maps.get(depth) {
-            Some(map) => map.translate(layer.before.clone()),
-            None => layer.before.clone(),
-        };
-        let streams = pass.layers.iter().enumerate().map(read).chain([pass.stream.clone()]);
         let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
-        for stream in streams {
-            let logits = model.logits(stream);
+        for (depth, site) in bench::streams(model).enumerate() {
+            let stream = pass.at(site);
+            let logits = model.logits(match maps.get(depth) {
+                Some(map) => map.translate(stream),
+                None => stream,
+            });
             let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
             let of_target = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
             let rank = first.clone().greater_equal(of_target).int().sum_dim(1);
             let probability = softmax(first, 1).gather(1, targets.clone().unsqueeze_dim(1));
             lens.probability.push(probability.into_data().iter().collect());
             lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
-            let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
-            let loss = scores.losses.into_data().iter::<f64>().sum::<f64>();
-            lens.loss.push(loss / batch.tokens.max(1) as f64);
+            lens.loss.push(bench::loss_of(logits, batch));
         }
         lens
     }
@@ -103,7 +101,8 @@ pub fn contributions<B: ops::Backend>(
     pass: &Activations<B>,
     targets: Tensor<B, 2, Int>,
 ) -> Vec<(Option<Site>, Tensor<B, 2>)> {
-    let shape @ [batch, time, _] = pass.stream.dims();
+    let stream = pass.at(Site::Logits);
+    let shape @ [batch, time, _] = stream.dims();
     let targets = targets.reshape([batch * time]);
     let rows = unembedding(model); // [vocab, d_model]
     let mut direction = (rows.clone().select(0, targets.clone()) - rows.mean_dim(0)).reshape(shape);
@@ -121,17 +120,13 @@ pub fn contributions<B: ops::Backend>(
         if let Some(beta) = &norm.beta {
             add(along(beta.val().unsqueeze(), &direction));
         }
-        let centred = pass.stream.clone() - pass.stream.clone().mean_dim(2);
-        let is_centred = norm.kind == NormKind::Layer;
-        let spread = if is_centred { centred } else { pass.stream.clone() };
+        let spread = centred(norm.kind, stream, 2);
         direction = direction * norm.gamma.val().unsqueeze();
         direction = direction / ((spread.clone() * spread).mean_dim(2) + norm.epsilon).sqrt();
-        if is_centred {
-            direction = direction.clone() - direction.mean_dim(2);
-        }
+        direction = centred(norm.kind, direction, 2);
     }
-    let mut parts = vec![(Some(Site::Embedding), along(pass.embedded.clone(), &direction))];
-    parts.extend(bench::parts(model).map(|site| (Some(site), along(pass.at(site), &direction))));
+    let parts = [Site::Embedding].into_iter().chain(bench::parts(model));
+    let mut parts: Vec<_> = parts.map(|site| (Some(site), along(pass.at(site), &direction))).collect();
     for block in &model.blocks {
         let outputs = [Some(&block.attention.output), block.cross_attention.as_ref().map(|it| &it.output)];
         for bias in outputs.into_iter().flatten().filter_map(|output| output.bias.as_ref()) {
@@ -157,6 +152,7 @@ mod tests {
     use crate::data::{Batch, Role};
     use crate::evaluation::evaluate;
     use crate::model::{Model, ModelConfig, Sizes};
+    use crate::ops::NormKind;
     use burn::module::{Module, ModuleMapper, Param};
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;

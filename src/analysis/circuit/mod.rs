@@ -26,6 +26,6 @@ mod weights;
 pub use explanation::{Component, Edge, Explanation, Origin, affordable, explain, unigram};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
-pub use pass::{Activations, Interventions, LayerActivations, Site, explained, run};
+pub use pass::{Activations, Interventions, Site, explained, run};
 pub use patching::{Pair, Patching};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};

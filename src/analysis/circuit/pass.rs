@@ -13,7 +13,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::attention::Memory;
 use crate::model::{Decoder, Model, NormPlacement};
-use crate::ops::{self, Mask, Projections, repeat_heads, split_heads};
+use crate::ops::{self, AttentionOptions, Mask, Projections, repeat_heads, split_heads};
 use crate::position::contributions;
 use crate::{Error, Result};
 
@@ -89,61 +89,68 @@ impl<B: Backend> Interventions<B> {
         self.paths.push((from, reader, activation));
         self
     }
+}
 
-    /// `activation`, or what replaces it.
-    fn apply(&self, site: Site, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.replaced.get(&site).map_or(activation.clone(), |new| new.clone().expand(activation.shape()))
+/// A pass on its way.
+struct Pass<'a, B: Backend> {
+    interventions: &'a Interventions<B>,
+    recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
+}
+
+impl<B: ops::Backend> Pass<'_, B> {
+    /// Records `activation`, or what replaces it.
+    fn record(&mut self, site: Site, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.record_heads(|_| site, activation.unsqueeze_dim(1)).squeeze_dim(1)
     }
 
-    /// The heads of a layer, `[batch, heads, ..]`, those replaced that are at `site`.
-    fn apply_to_heads(&self, site: impl Fn(usize) -> Site, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
-        for head in 0..heads.dims()[1] {
-            if let Some(new) = self.replaced.get(&site(head)) {
+    /// The same of the heads of a layer, `[batch, heads, ..]`, each at its site.
+    fn record_heads(&mut self, site: impl Fn(usize) -> Site, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
+        let [_, count, ..] = heads.dims();
+        for head in 0..count {
+            if let Some(new) = self.interventions.replaced.get(&site(head)) {
                 heads = put_head(heads, head, new.clone());
             }
         }
+        self.recorded.extend((0..count).map(|head| (site(head), (heads.clone(), head))));
         heads
     }
 
-    /// What `reader` reads where that is not the stream `x` as it is; `written` holds what was written so far.
-    fn read(
-        &self,
-        reader: Site,
-        x: &Tensor<B, 3>,
-        written: &HashMap<Site, Tensor<B, 3>>,
-    ) -> Option<Tensor<B, 3>> {
-        let paths = self.paths.iter().filter(|(_, to, _)| *to == reader);
+    /// What `reader` reads where that is not the stream `x` as it is.
+    fn read(&self, reader: Site, x: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+        let paths = self.interventions.paths.iter().filter(|(_, to, _)| *to == reader);
         let changes = paths.filter_map(|(from, _, new)| {
-            let old = written.get(from)?;
-            Some(new.clone().expand(old.shape()) - old.clone())
+            let old = at(self.recorded.get(from)?);
+            Some(new.clone().expand(old.shape()) - old)
         });
         changes.reduce(|sum, change| sum + change).map(|change| x.clone() + change)
     }
-}
 
-impl<B: Backend> Interventions<B> {
-    /// What heads write, each through its rows of the output projection, `[batch, heads, time, d_model]`, and the sum of
-    /// all with its bias. What paths start from is kept as `written`.
-    fn write(
-        &self,
-        site: impl Fn(usize) -> Site,
-        pattern: &Tensor<B, 4>,
-        value: &Tensor<B, 4>,
+    /// Lets the heads of a layer attend with their queries, keys and values `[batch, heads, .., d_head]`, with their
+    /// weights and what each writes, through its rows of the output projection, at these sites. Returns the sum of that
+    /// with the bias.
+    fn attend(
+        &mut self,
+        [query, key, value]: [Tensor<B, 4>; 3],
+        options: AttentionOptions<B>,
+        [pattern, head]: [impl Fn(usize) -> Site; 2],
         output: &Linear<B>,
-        written: &mut HashMap<Site, Tensor<B, 3>>,
-    ) -> (Tensor<B, 4>, Tensor<B, 3>) {
+    ) -> Tensor<B, 3> {
+        let mut maps = Vec::with_capacity(1);
+        let parts = Projections::Separate([query, key, value.clone()].map(join_heads));
+        ops::attention(parts, options, Some(&mut maps));
+        let pattern = self.record_heads(pattern, maps.remove(0));
         let ([d_inner, d_model], [_, heads, ..]) = (output.weight.dims(), pattern.dims());
         let weight = output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
-        let context = pattern.clone().matmul(value.clone()); // [batch, heads, time, d_head]
-        let outputs = self.apply_to_heads(&site, context.matmul(weight));
-        for (head, site) in (0..heads).map(|head| (head, site(head))) {
-            if self.paths.iter().any(|(from, ..)| *from == site) {
-                written.insert(site, outputs.clone().narrow(1, head, 1).squeeze_dim(1));
-            }
-        }
-        let sum = outputs.clone().sum_dim(1).squeeze_dim::<3>(1);
-        (outputs, output.bias.as_ref().map_or(sum.clone(), |bias| sum + bias.val().unsqueeze()))
+        let context = pattern.matmul(value); // [batch, heads, time, d_head]
+        let outputs = self.record_heads(head, context.matmul(weight)); // [batch, heads, time, d_model]
+        let sum = outputs.sum_dim(1).squeeze_dim::<3>(1);
+        output.bias.as_ref().map_or(sum.clone(), |bias| sum + bias.val().unsqueeze())
     }
+}
+
+/// One of heads side by side.
+fn at<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
+    heads.clone().narrow(1, *head, 1).squeeze_dim(1)
 }
 
 /// `heads` `[batch, heads, rows, columns]` with one of them replaced by `new`.
@@ -156,48 +163,10 @@ fn put_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> 
 /// What a pass made.
 #[derive(Debug, Clone)]
 pub struct Activations<B: Backend> {
-    /// The stream before the first block, `[batch, time, d_model]`.
-    pub embedded: Tensor<B, 3>,
-    /// The blocks.
-    pub layers: Vec<LayerActivations<B>>,
-    /// The stream behind the last block, as the logits read it.
-    pub stream: Tensor<B, 3>,
+    /// What was at each site: one of heads side by side, `[batch, heads, ..]`, which of anything else is a single one.
+    recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
     /// `[batch, time, vocab]`.
     pub logits: Tensor<B, 3>,
-}
-
-/// What a pass made in one block. The shapes are those of [`Site`], with all heads side by side.
-#[derive(Debug, Clone)]
-pub struct LayerActivations<B: Backend> {
-    /// The stream before the block.
-    pub before: Tensor<B, 3>,
-    /// `[batch, heads, time, d_head]`.
-    pub query: Tensor<B, 4>,
-    /// `[batch, heads, time, d_head]`.
-    pub key: Tensor<B, 4>,
-    /// `[batch, heads, time, d_head]`.
-    pub value: Tensor<B, 4>,
-    /// `[batch, heads, time, time]`.
-    pub pattern: Tensor<B, 4>,
-    /// `[batch, heads, time, d_model]`.
-    pub heads: Tensor<B, 4>,
-    /// The cross-attention, in an encoder-decoder.
-    pub cross: Option<CrossActivations<B>>,
-    /// The stream between attention and feed-forward layer.
-    pub between: Tensor<B, 3>,
-    /// What the feed-forward layer writes.
-    pub feed_forward: Tensor<B, 3>,
-}
-
-/// What a pass made in one cross-attention.
-#[derive(Debug, Clone)]
-pub struct CrossActivations<B: Backend> {
-    /// `[batch, heads, time, d_head]`.
-    pub query: Tensor<B, 4>,
-    /// `[batch, heads, time, source_time]`.
-    pub pattern: Tensor<B, 4>,
-    /// `[batch, heads, time, d_model]`.
-    pub heads: Tensor<B, 4>,
 }
 
 impl<B: Backend> Activations<B> {
@@ -206,22 +175,15 @@ impl<B: Backend> Activations<B> {
     /// # Panics
     /// Where the model has no such layer or head.
     pub fn at(&self, site: Site) -> Tensor<B, 3> {
-        let head = |heads: &Tensor<B, 4>, head| heads.clone().narrow(1, head, 1).squeeze_dim(1);
-        let cross = |layer: usize| self.layers[layer].cross.as_ref().expect("the block reads an encoder");
-        match site {
-            Site::Embedding => self.embedded.clone(),
-            Site::Stream(layer) => self.layers[layer].before.clone(),
-            Site::Query(layer, at) => head(&self.layers[layer].query, at),
-            Site::Key(layer, at) => head(&self.layers[layer].key, at),
-            Site::Value(layer, at) => head(&self.layers[layer].value, at),
-            Site::Pattern(layer, at) => head(&self.layers[layer].pattern, at),
-            Site::Head(layer, at) => head(&self.layers[layer].heads, at),
-            Site::Cross(layer, at) => head(&cross(layer).heads, at),
-            Site::CrossQuery(layer, at) => head(&cross(layer).query, at),
-            Site::CrossPattern(layer, at) => head(&cross(layer).pattern, at),
-            Site::FeedForward(layer) => self.layers[layer].feed_forward.clone(),
-            Site::Logits => self.stream.clone(),
-        }
+        at(&self.recorded[&site])
+    }
+
+    /// What was recorded at `site` and at the other heads of its layer, side by side.
+    ///
+    /// # Panics
+    /// As [`at`](Self::at).
+    pub fn all_heads(&self, site: Site) -> Tensor<B, 4> {
+        self.recorded[&site].0.clone()
     }
 
     /// What was recorded at `site`, with that of `other` at the given places in time.
@@ -262,16 +224,11 @@ pub fn run<B: ops::Backend>(
 ) -> Result<Activations<B>> {
     let [_, time] = tokens.dims();
     let (added, position) = contributions(model.position.as_ref(), 0, time)?;
-    let embedded = interventions.apply(Site::Embedding, model.embedding.forward(tokens, added)?);
-
-    // What paths start from.
-    let mut written = HashMap::from([(Site::Embedding, embedded.clone())]);
-    let mut layers = Vec::with_capacity(model.blocks.len());
-    let mut x = embedded.clone(); // [batch, time, d_model]
+    let mut pass = Pass { interventions, recorded: HashMap::new() };
+    let mut x = pass.record(Site::Embedding, model.embedding.forward(tokens, added)?); // [batch, time, d_model]
     for (layer, block) in model.blocks.iter().enumerate() {
-        x = interventions.apply(Site::Stream(layer), x);
-        let (attention, before) = (&block.attention, x.clone());
-        let heads = attention.heads;
+        x = pass.record(Site::Stream(layer), x);
+        let (attention, heads) = (&block.attention, block.attention.heads);
         let mut options = attention.options(Mask::causal(), position.clone());
         let project = |x: Tensor<B, 3>| {
             let parts = attention.project(block.attention_norm.forward(x)).split(&options);
@@ -282,73 +239,42 @@ pub fn run<B: ops::Backend>(
         let mut parts = project(x.clone());
         for (at, site) in [Site::Query, Site::Key, Site::Value].into_iter().enumerate() {
             for head in 0..heads {
-                if let Some(x) = interventions.read(site(layer, head), &x, &written) {
+                if let Some(x) = pass.read(site(layer, head), &x) {
                     let part = project(x)[at].clone().narrow(1, head, 1).squeeze_dim(1);
                     parts[at] = put_head(parts[at].clone(), head, part);
                 }
             }
-            parts[at] = interventions.apply_to_heads(|head| site(layer, head), parts[at].clone());
+            parts[at] = pass.record_heads(|head| site(layer, head), parts[at].clone());
         }
-
-        let [query, key, value] = parts.clone();
         options.key_value_heads = heads;
-        let mut maps = Vec::with_capacity(1);
-        ops::attention(Projections::Separate(parts.map(join_heads)), options, Some(&mut maps));
-        let pattern = interventions.apply_to_heads(|head| Site::Pattern(layer, head), maps.remove(0));
-        let site = |head| Site::Head(layer, head);
-        let (outputs, sum) = interventions.write(site, &pattern, &value, &attention.output, &mut written);
-        x = x + sum;
+        let sites = [Site::Pattern, Site::Head].map(|site| move |head| site(layer, head));
+        x = x + pass.attend(parts, options, sites, &attention.output);
 
-        let mut cross = None;
         if let (Some(norm), Some(attention), Some(memory)) =
             (&block.cross_attention_norm, &block.cross_attention, memories.get(layer))
         {
             let project = |x| split_heads(ops::linear(&attention.query, norm.forward(x)), heads);
             let mut query = project(x.clone());
             for head in 0..heads {
-                if let Some(x) = interventions.read(Site::CrossQuery(layer, head), &x, &written) {
+                if let Some(x) = pass.read(Site::CrossQuery(layer, head), &x) {
                     query = put_head(query, head, project(x).narrow(1, head, 1).squeeze_dim(1));
                 }
             }
-            let query = interventions.apply_to_heads(|head| Site::CrossQuery(layer, head), query);
-            let parts = [join_heads(query.clone()), memory.key.clone(), memory.value.clone()];
-            let mut maps = Vec::with_capacity(1);
-            ops::attention(
-                Projections::Separate(parts),
-                attention.options(memory.mask.clone()),
-                Some(&mut maps),
-            );
-            let pattern =
-                interventions.apply_to_heads(|head| Site::CrossPattern(layer, head), maps.remove(0));
-            let value = split_heads(memory.value.clone(), heads);
-            let site = |head| Site::Cross(layer, head);
-            let (outputs, sum) = interventions.write(site, &pattern, &value, &attention.output, &mut written);
-            x = x + sum;
-            cross = Some(CrossActivations { query, pattern, heads: outputs });
+            let query = pass.record_heads(|head| Site::CrossQuery(layer, head), query);
+            let [key, value] = [&memory.key, &memory.value].map(|part| split_heads(part.clone(), heads));
+            let options = attention.options(memory.mask.clone());
+            let sites = [Site::CrossPattern, Site::Cross].map(|site| move |head| site(layer, head));
+            x = x + pass.attend([query, key, value], options, sites, &attention.output);
         }
 
-        let between = x.clone();
-        let read = interventions.read(Site::FeedForward(layer), &x, &written).unwrap_or_else(|| x.clone());
+        let read = pass.read(Site::FeedForward(layer), &x).unwrap_or_else(|| x.clone());
         let added =
             block.feed_forward.forward_residual(x.zeros_like(), block.feed_forward_norm.forward(read))?;
-        let feed_forward = interventions.apply(Site::FeedForward(layer), added);
-        written.insert(Site::FeedForward(layer), feed_forward.clone());
-        x = x + feed_forward.clone();
-        layers.push(LayerActivations {
-            before,
-            query,
-            key,
-            value,
-            pattern,
-            heads: outputs,
-            cross,
-            between,
-            feed_forward,
-        });
+        x = x + pass.record(Site::FeedForward(layer), added);
     }
-    let stream = interventions.read(Site::Logits, &x, &written).unwrap_or(x);
-    let stream = interventions.apply(Site::Logits, stream);
-    Ok(Activations { embedded, layers, logits: model.logits(stream.clone()), stream })
+    let stream = pass.read(Site::Logits, &x).unwrap_or(x);
+    let logits = model.logits(pass.record(Site::Logits, stream));
+    Ok(Activations { recorded: pass.recorded, logits })
 }
 
 /// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
@@ -456,8 +382,9 @@ mod tests {
         let none =
             (0..5).fold(Interventions::default(), |it, head| it.replace(Site::Cross(1, head), zero.clone()));
         let without = pass(none);
-        let heads = whole.layers[1].cross.as_ref().unwrap().heads.clone().sum_dim(1).squeeze_dim::<3>(1);
-        near(without.layers[1].between.clone() + heads, whole.layers[1].between.clone());
+        let heads = whole.all_heads(Site::Cross(1, 0)).sum_dim(1).squeeze_dim::<3>(1);
+        let between = |pass: &Activations<B>| pass.at(Site::Logits) - pass.at(Site::FeedForward(1));
+        near(between(&without) + heads, between(&whole));
         // A path into the queries alone, by all that they read.
         let changed = pass(Interventions::default().replace(Site::Head(0, 1), zero.clone()));
         let by_path = Interventions::default().reroute(Site::Head(0, 1), Site::CrossQuery(0, 3), zero);

@@ -15,6 +15,7 @@
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use serde::{Deserialize, Serialize};
 
+use super::bench::streams;
 use super::pass::{Activations, Interventions, Site, run};
 use crate::Result;
 use crate::analysis::view::floats;
@@ -229,11 +230,11 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
         let heads = self.model.blocks.iter().map(|block| block.attention.heads).max().unwrap_or(1);
         let [_, _, vocab] = self.clean.logits.dims();
         let rows = (MOST_WEIGHTS / (time * vocab.max(heads * time))).max(1);
-        let [[whole], [least]] = [&self.clean, &self.corrupted].map(|pass| [self.differences(pass)[0]]);
+        let [whole, least] = [&self.clean, &self.corrupted].map(|pass| self.differences(pass)[0]);
 
         let mut recovered = Vec::new();
         let spans: Vec<usize> = (first..time).step_by(together).collect();
-        for site in (0..self.model.blocks.len()).map(Site::Stream).chain([Site::Logits]) {
+        for site in streams(self.model) {
             let mut of_depth = vec![0.0; time];
             for starts in spans.chunks(rows) {
                 let patched = starts.iter().map(|&start| {

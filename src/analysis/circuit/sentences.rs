@@ -47,27 +47,17 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         .collect::<Vec<_>>()
     };
     for part in components {
+        let (layer, rise) = (part.layer, rises(part.loss_without));
         let Some(head) = part.head else {
-            let layer = part.layer;
-            sentences.push(format!(
-                "Without the feed-forward layer of layer {layer} {}.",
-                rises(part.loss_without)
-            ));
+            sentences.push(format!("Without the feed-forward layer of layer {layer} {rise}."));
             continue;
         };
-        let (layer, scores) = (part.layer, &scores[part.layer][head]);
-        if part.cross {
-            let does: Vec<&str> = part.kinds.iter().map(in_the_source).collect();
-            let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
-            sentences.push(format!(
-                "Layer {layer} cross-attention head {head} {does}; without it {}.",
-                rises(part.loss_without)
-            ));
-            sentences.extend(paths(part));
-            continue;
-        }
+        let scores = &scores[layer][head];
         let weight = |score: Score| score.text(scores[score].unwrap_or_default());
         let does = part.kinds.iter().map(|kind| match kind {
+            Kind::NextToken => "looks in the source at the token that comes next".to_string(),
+            Kind::FirstToken if part.cross => "rests on the first token of the source".to_string(),
+            Kind::Positional if part.cross => "looks in the source by position alone".to_string(),
             Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
             Kind::Induction => {
                 format!("looks at what followed the same token earlier (weight {})", weight(Score::Induction))
@@ -78,8 +68,6 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
             Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
             Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
             Kind::Separator => "looks at one token wherever it stands".to_string(),
-            // Of the cross-attention alone.
-            Kind::NextToken => in_the_source(kind).to_string(),
             Kind::Positional => {
                 format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
             }
@@ -91,7 +79,8 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         });
         let does = does.collect::<Vec<_>>();
         let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
-        sentences.push(format!("Layer {layer} head {head} {does}; without it {}.", rises(part.loss_without)));
+        let of = if part.cross { "cross-attention " } else { "" };
+        sentences.push(format!("Layer {layer} {of}head {head} {does}; without it {rise}."));
         sentences.extend(paths(part));
     }
     if let Some(patching) = &explanation.patching {
@@ -112,13 +101,4 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         }
     }
     sentences
-}
-
-/// What a head of the cross-attention does.
-fn in_the_source(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::FirstToken => "rests on the first token of the source",
-        Kind::NextToken => "looks in the source at the token that comes next",
-        _ => "looks in the source by position alone",
-    }
 }

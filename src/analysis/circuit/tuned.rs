@@ -12,14 +12,16 @@
 
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 
+use super::bench;
 use super::lens::unembedding;
 use super::pass::{Interventions, run};
+use super::weights::centred;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::data::{Loader, Order, Role, Sequences};
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
-use crate::ops::{self, NormKind};
+use crate::ops;
 
 /// Training tokens that the maps learn from, and how many of them are passed through the model at a time.
 const TOKENS: usize = 1 << 15;
@@ -65,9 +67,8 @@ impl<B: ops::Backend> Translator<B> {
             let inputs = DeviceBatch::new(&batch, device).inputs;
             let memories = model.project_memory(inputs.source, None)?;
             let pass = run(model, inputs.tokens, &memories, &Interventions::default())?;
-            let streams = pass.layers.iter().map(|layer| &layer.before).chain([&pass.stream]);
-            let rows = |stream: &Tensor<B, 3>| stream.clone().flatten::<2>(0, 1).select(0, places.clone());
-            kept.push(streams.map(rows).collect::<Vec<_>>());
+            let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, places.clone());
+            kept.push(bench::streams(model).map(rows).collect::<Vec<_>>());
             if tokens >= TOKENS {
                 break;
             }
@@ -136,14 +137,10 @@ impl<B: ops::Backend> Translator<B> {
         }
         let mut gradient = gradient.matmul(unembedding(model)); // [tokens, d_model]
         if let Some(norm) = &model.norm {
-            let is_centred = norm.kind == NormKind::Layer;
-            let spread = if is_centred { mapped.clone() - mapped.mean_dim(1) } else { mapped };
+            let spread = centred(norm.kind, mapped, 1);
             let deviation = (spread.clone().powf_scalar(2.0).mean_dim(1) + norm.epsilon).sqrt();
             let normal = spread / deviation.clone();
-            gradient = gradient * norm.gamma.val().unsqueeze();
-            if is_centred {
-                gradient = gradient.clone() - gradient.mean_dim(1);
-            }
+            gradient = centred(norm.kind, gradient * norm.gamma.val().unsqueeze(), 1);
             gradient = (gradient.clone() - normal.clone() * (gradient * normal).mean_dim(1)) / deviation;
         }
         let weight = (stream / self.scale).transpose().matmul(gradient.clone());
@@ -173,6 +170,7 @@ mod tests {
     use super::*;
     use crate::analysis::circuit::explained;
     use crate::model::{Model, ModelConfig, Sizes};
+    use crate::ops::NormKind;
     use burn::module::{Module, ModuleMapper, Param};
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;

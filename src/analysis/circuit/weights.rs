@@ -63,48 +63,49 @@ pub struct HeadWeights {
 impl<B: ops::Backend> HeadMatrices<B> {
     /// The matrices of each head of a decoder, `[layer][head]`.
     pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
-        let last = model.norm.as_ref().map(|norm| norm.kind);
         let of_layer = |block: &Block<B>| {
             let attention = &block.attention;
-            let (heads, width) = (attention.heads, attention.d_head);
             let read = folded(Some(&block.attention_norm), attention.qkv.weight.val());
             let options = attention.options(Mask::none(), ScorePosition::None);
             // Rows of d_model in the place of time.
             let parts = Projections::Packed(read.unsqueeze()).split(&options);
-            let [query, key, value] = parts.map(|part| {
-                let shared = part.dims()[2] / width;
-                repeat_heads(split_heads(part, shared), heads).squeeze_dim::<3>(0)
-            }); // [heads, d_model, d_head]
-            let head = |head: usize| {
-                let of = |part: &Tensor<B, 3>| part.clone().narrow(0, head, 1).squeeze_dim(0);
-                let output = attention.output.weight.val().narrow(0, head * width, width);
-                let output =
-                    if last == Some(NormKind::Layer) { output.clone() - output.mean_dim(1) } else { output };
-                Self { query: of(&query), key: of(&key), value: of(&value), output }
-            };
-            (0..heads).map(head).collect()
+            Self::of_heads(model, parts, attention.output.weight.val(), attention.heads)
         };
         model.blocks.iter().map(of_layer).collect()
     }
 
     /// Those of each head of the cross-attention, `[layer][head]`; empty without one.
     pub fn cross(model: &Decoder<B>) -> Vec<Vec<Self>> {
-        let last = model.norm.as_ref().map(|norm| norm.kind);
         let of_layer = |block: &Block<B>| {
             let attention = block.cross_attention.as_ref()?;
             let query = folded(block.cross_attention_norm.as_ref(), attention.query.weight.val());
-            let [key, value] = [&attention.key, &attention.value].map(|it| it.weight.val());
-            let width = query.dims()[1] / attention.heads;
-            let head = |head: usize| {
-                let of = |part: &Tensor<B, 2>| part.clone().narrow(1, head * width, width);
-                let output = attention.output.weight.val().narrow(0, head * width, width);
-                let output =
-                    if last == Some(NormKind::Layer) { output.clone() - output.mean_dim(1) } else { output };
-                Self { query: of(&query), key: of(&key), value: of(&value), output }
-            };
-            Some((0..attention.heads).map(head).collect())
+            let parts = [query, attention.key.weight.val(), attention.value.weight.val()];
+            let parts = parts.map(Tensor::unsqueeze);
+            Some(Self::of_heads(model, parts, attention.output.weight.val(), attention.heads))
         };
         model.blocks.iter().filter_map(of_layer).collect()
+    }
+
+    /// The matrices of heads side by side: queries, keys and values `[1, d_model, .. * d_head]`, where keys and values
+    /// may be shared, and the output `[heads * d_head, d_model]`.
+    fn of_heads(
+        model: &Decoder<B>,
+        parts: [Tensor<B, 3>; 3],
+        output: Tensor<B, 2>,
+        heads: usize,
+    ) -> Vec<Self> {
+        let width = output.dims()[0] / heads;
+        let [query, key, value] = parts.map(|part| {
+            let shared = part.dims()[2] / width;
+            repeat_heads(split_heads(part, shared), heads).squeeze_dim::<3>(0)
+        }); // [heads, d_model, d_head]
+        let output = model.norm.as_ref().map_or(output.clone(), |norm| centred(norm.kind, output, 1));
+        let head = |head: usize| {
+            let of = |part: &Tensor<B, 3>| part.clone().narrow(0, head, 1).squeeze_dim(0);
+            let output = output.clone().narrow(0, head * width, width);
+            Self { query: of(&query), key: of(&key), value: of(&value), output }
+        };
+        (0..heads).map(head).collect()
     }
 
     /// Entries drawn evenly from -1 to 1, in the shapes of this head.
@@ -174,8 +175,16 @@ impl<B: ops::Backend> HeadMatrices<B> {
 /// A matrix `[d_model, ..]` behind a norm: its gain folded in, and the mean of what it reads that a layer norm takes off.
 fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let Some(norm) = norm else { return weight };
-    let weight = weight * norm.gamma.val().unsqueeze_dim(1);
-    if norm.kind == NormKind::Layer { weight.clone() - weight.mean_dim(0) } else { weight }
+    centred(norm.kind, weight * norm.gamma.val().unsqueeze_dim(1), 0)
+}
+
+/// What a norm of this kind makes of `x` before it divides: a layer norm takes the mean off.
+pub(super) fn centred<B: Backend, const D: usize>(
+    kind: NormKind,
+    x: Tensor<B, D>,
+    dim: usize,
+) -> Tensor<B, D> {
+    if kind == NormKind::Layer { x.clone() - x.mean_dim(dim) } else { x }
 }
 
 /// `W_U W_E`, `[d_model, d_model]`: from what is written to logits, less their mean, and from tokens to what is read.
@@ -188,10 +197,14 @@ pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
 /// The Frobenius norm of `left inner right`, whose product would be large: the root of
 /// `trace(right^T inner^T left^T left inner right)`.
 fn product_norm<B: Backend>(left: &Tensor<B, 2>, inner: Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
-    let left = left.clone().transpose().matmul(left.clone());
-    let right = right.clone().matmul(right.clone().transpose());
+    let [left, right] = squares(left, right);
     let trace = (left.matmul(inner.clone()).matmul(right) * inner).sum();
     f64::from(floats(trace)[0]).max(0.0).sqrt()
+}
+
+/// `left^T left` and `right right^T`.
+fn squares<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> [Tensor<B, 2>; 2] {
+    [left.clone().transpose().matmul(left.clone()), right.clone().matmul(right.clone().transpose())]
 }
 
 fn norm<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
@@ -202,8 +215,7 @@ fn norm<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> f64 {
 /// The singular values of `left right`, the roots of the eigenvalues of `(left^T left)(right right^T)`, in descending
 /// order.
 fn singular_values<B: Backend>(left: &Tensor<B, 2>, right: &Tensor<B, 2>) -> Vec<f64> {
-    let [left, right] =
-        [left.clone().transpose().matmul(left.clone()), right.clone().matmul(right.clone().transpose())];
+    let [left, right] = squares(left, right);
     let squares = eigenvalues(complex(left.matmul(right)));
     let mut values: Vec<f64> = squares.iter().map(|square| square.re.max(0.0).sqrt()).collect();
     values.sort_by(|a, b| b.total_cmp(a));

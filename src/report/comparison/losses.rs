@@ -1,5 +1,7 @@
 //! `losses`: the validation loss of runs over each other, and below it where each ended, setting by setting.
 
+use std::collections::BTreeSet;
+
 use super::{Along, color};
 use crate::comparison::{ComparedRun, Comparison, Mean, Measure, Setting};
 use crate::report::draw::color::{INK, pale};
@@ -30,59 +32,38 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let mut picture = Picture::new("losses", height, &title, &format!("{of}; {}", note(comparison)));
 
     let value = |run: &ComparedRun, loss: f64| beside_floor(loss, run.floor.filter(|_| is_above));
-    let losses =
-        comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |point| value(run, point.loss)));
-    let last = comparison
-        .runs
-        .iter()
-        .flat_map(|run| run.curve.last())
-        .map(|point| along.of(point))
-        .fold(1.0, f64::max);
+    let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
+    let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
+    let last = last_rows.map(|row| along.of(row)).fold(1.0, f64::max);
     let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
     let x = Axis::new(along.title(), Range { start: 0.0, end: last }, scale);
     let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
     // The best is drawn last, above all others.
     for run in comparison.runs.iter().rev() {
-        let curve = run.curve.iter().map(|point| (along.of(point), value(run, point.loss)));
-        let width = if run.setting == 0 { 2.25 } else { 1.5 };
-        chart.series.push(Series::new(
-            &name_of(comparison, run.setting),
-            color(run.setting),
-            Mark::Line(width),
-            curve,
-        ));
+        let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
+        let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
+        let name = name_of(comparison, run.setting);
+        chart.series.push(Series::new(&name, color(run.setting), mark, curve));
     }
     chart.draw(&mut picture);
     // One a line: their names are long.
     let mut named: Vec<&Series> = chart.series.iter().rev().collect();
-    let mut seen = Vec::new();
-    named.retain(|series| {
-        !seen.contains(&&series.name) && {
-            seen.push(&series.name);
-            true
-        }
-    });
+    let mut seen = BTreeSet::new();
+    named.retain(|series| seen.insert(&series.name));
     for (line, series) in named.into_iter().enumerate() {
         let name = Text::new(11.5).fit(&series.name, WIDTH - 2.0 * MARGIN - 100.0);
         let series = Series { name, ..series.clone() };
         legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
     }
-    ends(
-        &mut picture,
-        comparison,
-        settings,
-        Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area },
-    );
+    let area = Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area };
+    ends(&mut picture, comparison, settings, area);
     picture
 }
 
 /// Where each run ended: a dot a run, a line over the interval of the mean, a stroke at the mean.
 fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
     let measure = comparison.measure;
-    let value = |run: &ComparedRun| match measure {
-        Measure::Loss => run.best_valid_loss,
-        Measure::AboveFloor => run.above_floor,
-    };
+    let value = |run: &ComparedRun| measure.of(run);
     let mean = |setting: &Setting| setting.measured(measure).copied();
     let look = Text::new(LABEL);
     let names: Vec<String> = settings.iter().map(|setting| look.fit(&setting.name(), NAME)).collect();
@@ -92,22 +73,12 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
 
     let intervals = settings.iter().filter_map(|setting| mean(setting)?.interval).flatten();
     let shown = comparison.runs.iter().filter(|run| run.setting < settings.len());
-    let all: Vec<f64> =
-        shown.clone().filter_map(value).chain(intervals).filter(|value| value.is_finite()).collect();
-    let low = all.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let range = if all.is_empty() {
-        Range { start: 0.0, end: 1.0 }
-    } else {
-        Range::new(low, high).padded(0.05, 0.05)
-    };
+    let range = Range::of(shown.clone().filter_map(value).chain(intervals));
+    let range = range.map_or(Range { start: 0.0, end: 1.0 }, |range| range.padded(0.05, 0.05));
     let x =
         Axis::new(&format!("lowest validation {} (nats per token)", measure.name()), range, Scale::Linear);
-    let y = Axis {
-        has_words: false,
-        ..Axis::new("", Range { start: 0.0, end: settings.len() as f64 }, Scale::Linear)
-    };
-    let y = Axis { labels: Some(Vec::new()), ..y };
+    let rows = Range { start: 0.0, end: settings.len() as f64 };
+    let y = Axis { has_words: false, labels: Some(Vec::new()), ..Axis::new("", rows, Scale::Linear) };
     let mut chart = LineChart { area, x, y, series: Vec::new() };
     let height = |setting: usize| settings.len() as f64 - setting as f64 - 0.5;
     for (number, setting) in settings.iter().enumerate() {
@@ -124,12 +95,8 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
         let end = value(run).map(|value| (value, height(run.setting)));
         chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), end));
     }
-    picture.panel_name(
-        "Where runs end",
-        "a dot a run; the stroke is the mean of a setting, the bar its 95 % interval",
-        (MARGIN, area.top - 16.0),
-        WIDTH - 2.0 * MARGIN,
-    );
+    let note = "a dot a run; the stroke is the mean of a setting, the bar its 95 % interval";
+    picture.panel_name("Where runs end", note, (MARGIN, area.top - 16.0), WIDTH - 2.0 * MARGIN);
     chart.draw(picture);
     for (number, name) in names.iter().enumerate() {
         let (_, y) = chart.place(0.0, height(number));

@@ -5,14 +5,14 @@ mod losses;
 
 use clap::ValueEnum;
 use plotters::style::RGBColor;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::draw::color::{BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION};
 use super::draw::{Picture, extremes};
 use super::page::{colors, filled, harmless};
 use crate::analysis::Score;
-use crate::comparison::{ComparedRun, Comparison, Point};
+use crate::comparison::{ComparedRun, Comparison};
+use crate::training::Row;
 
 /// By what losses are drawn along runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,11 +26,11 @@ pub enum Along {
 }
 
 impl Along {
-    fn of(self, point: &Point) -> f64 {
+    fn of(self, row: &Row) -> f64 {
         match self {
-            Self::Steps => point.step as f64,
-            Self::Tokens => point.tokens as f64,
-            Self::Seconds => point.seconds,
+            Self::Steps => row.step as f64,
+            Self::Tokens => row.tokens as f64,
+            Self::Seconds => row.seconds,
         }
     }
 
@@ -68,27 +68,16 @@ const SCRIPTS: [&str; 5] = [
 /// A curve of the page has about so many points at most.
 const MOST_POINTS: usize = 800;
 
-/// A curve as the page reads it.
-#[derive(Serialize)]
-struct Curve {
-    step: Vec<usize>,
-    tokens: Vec<u64>,
-    seconds: Vec<f64>,
-    loss: Vec<Option<f64>>,
-}
-
-impl Curve {
-    fn of(run: &ComparedRun) -> Self {
-        let together = run.curve.len().div_ceil(MOST_POINTS / 4).max(1);
-        let points: Vec<Point> =
-            run.curve.chunks(together).flat_map(|points| extremes(points, |point| point.loss)).collect();
-        Self {
-            step: points.iter().map(|point| point.step).collect(),
-            tokens: points.iter().map(|point| point.tokens).collect(),
-            seconds: points.iter().map(|point| point.seconds).collect(),
-            loss: points.iter().map(|point| Some(point.loss).filter(|loss| loss.is_finite())).collect(),
-        }
-    }
+/// A curve as the page reads it: a list for each column, where a loss that is not finite is none.
+fn curve(run: &ComparedRun) -> Value {
+    let together = run.curve.len().div_ceil(MOST_POINTS / 4).max(1);
+    let rows: Vec<&Row> = run.curve.iter().collect();
+    let kept: Vec<&Row> = rows.chunks(together).flat_map(|rows| extremes(rows, |row| row.loss)).collect();
+    let column = |of: fn(&Row) -> Value| kept.iter().map(|row| of(row)).collect::<Vec<_>>();
+    json!({
+        "step": column(|row| json!(row.step)), "tokens": column(|row| json!(row.tokens)),
+        "seconds": column(|row| json!(row.seconds)), "loss": column(|row| json!(row.loss)),
+    })
 }
 
 /// The page of a comparison: what differs in words, curves over each other, a table to be sorted, and the scores of
@@ -99,7 +88,7 @@ pub fn comparison_page(comparison: &Comparison) -> String {
     let data = json!({
         "comparison": comparison,
         "names": names,
-        "curves": comparison.runs.iter().map(Curve::of).collect::<Vec<_>>(),
+        "curves": comparison.runs.iter().map(curve).collect::<Vec<_>>(),
         "scores": Score::ALL.map(Score::about),
         "setting_colors": (0..names.len()).map(|setting| hex(color(setting))).collect::<Vec<_>>(),
         "colors": colors(),

@@ -17,6 +17,13 @@ impl Range {
         if is_wide { Range { start, end } } else { Range { start: start - around, end: start + around } }
     }
 
+    /// From the lowest finite value to the highest, widened where they coincide; none without one.
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let ends = values.filter(|value| value.is_finite()).map(|value| (value, value));
+        let (low, high) = ends.reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))?;
+        Some(Self::new(low, high))
+    }
+
     pub fn length(&self) -> f64 {
         self.end - self.start
     }

@@ -20,12 +20,10 @@ use crate::terminal::thousands;
 pub(crate) enum Outcome {
     Hit,
     Miss,
-    /// The true token could not be known, or is not.
+    /// The true token could not be known, or is not; or nothing was predicted here.
     Unknown,
     /// Something else was guessed than what is true, where it could not be known.
     WrongGuess,
-    /// Nothing was predicted here.
-    Given,
 }
 
 /// One position; it has at least one of both tokens.
@@ -68,7 +66,7 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
     match outcome {
         Outcome::Hit => mix(BLUE, BACKGROUND, 0.86),
         Outcome::Miss => mix(VERMILION, BACKGROUND, 0.72),
-        Outcome::Unknown | Outcome::WrongGuess | Outcome::Given => SHADE,
+        Outcome::Unknown | Outcome::WrongGuess => SHADE,
     }
 }
 
@@ -219,7 +217,7 @@ impl Step {
             Outcome::Hit => plain.color(BLUE),
             Outcome::Miss => plain.color(VERMILION).bold(),
             Outcome::Unknown if truth.is_none() => plain,
-            Outcome::Unknown | Outcome::WrongGuess | Outcome::Given => plain.color(MUTED),
+            Outcome::Unknown | Outcome::WrongGuess => plain.color(MUTED),
         };
         for (token, look, line) in [(truth, plain, UPPER), (predicted, look, LOWER)] {
             if let Some(token) = token {

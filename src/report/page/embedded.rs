@@ -88,7 +88,7 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let source = reading.source.as_deref().unwrap_or(&[]);
     let mut packed = Vec::new();
     for &kind in &kinds {
-        let [queries, keys] = kind.tokens(&reading.inputs, source).map(<[String]>::len);
+        let [queries, keys] = kind.sides(&reading.inputs[..], source).map(<[String]>::len);
         let maps: Vec<&Vec<f32>> = reading.view.maps(kind).iter().flatten().collect();
         let causal = kind == AttentionKind::Decoder && maps.iter().all(|map| is_causal(map, keys));
         let cells = |bin: usize| match [queries, keys].map(|side| side.div_ceil(bin)) {

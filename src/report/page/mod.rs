@@ -11,12 +11,13 @@ mod live;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::draw::{Picture, color::CONTROL_POINTS};
 use super::loss::LossCurve;
 use super::reading::Reading;
 use super::{attention, attention_over_time, head_scores, heads, prediction};
-use crate::analysis::circuit::{Component, Edge, Explanation};
+use crate::analysis::circuit::Explanation;
 use crate::analysis::{AttentionKind, HeadScores, Sample, ScoredStep};
 use crate::config::Config;
 use crate::data::Vocabulary;
@@ -47,8 +48,8 @@ pub struct Page {
     pub(super) heads: Vec<Vec<HeadScores>>,
     /// The head of each layer that is shown first, for each kind of attention.
     pub(super) shown: BTreeMap<AttentionKind, Vec<usize>>,
-    /// Which parts make the predictions, where that was found.
-    pub(super) circuit: Option<Circuit>,
+    /// Which parts make the predictions, where that was found; as [`circuit`] tells it.
+    pub(super) circuit: Option<Value>,
     /// The scores along the run, in the order of steps; may be empty.
     pub(super) history: Vec<ScoredStep>,
     /// What the model did with the sequence that is shown first, along the run, with the steps done.
@@ -60,22 +61,6 @@ pub struct Page {
     /// The head to show in every layer, where one was asked for.
     #[serde(skip)]
     pub(super) head: Option<usize>,
-}
-
-/// What the page tells of a run's circuit, and leads its reader along. Losses are in nats per token.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Circuit {
-    loss: f64,
-    components: Vec<Component>,
-    edges: Vec<Edge>,
-    sentences: Vec<String>,
-}
-
-impl From<&Explanation> for Circuit {
-    fn from(Explanation { loss, components, edges, sentences, .. }: &Explanation) -> Self {
-        let (components, edges) = (components.clone(), edges.clone());
-        Self { loss: *loss, components, edges, sentences: sentences.clone() }
-    }
 }
 
 const TEMPLATE: &str = include_str!("../../../assets/report/page.html");
@@ -182,6 +167,11 @@ impl Page {
         let engine = format!("function engine() {{\n{}\nreturn {{ Model }};\n}}", ENGINE.join("\n"));
         filled(TEMPLATE, &run, embedded::data(self), SCRIPTS.join("\n") + "\n" + &engine)
     }
+}
+
+/// What the page tells of a run's circuit, and leads its reader along. Losses are in nats per token.
+pub(super) fn circuit(Explanation { loss, components, edges, sentences, .. }: &Explanation) -> Value {
+    json!({"loss": loss, "components": components, "edges": edges, "sentences": sentences})
 }
 
 /// How a run ended, in words.

@@ -8,9 +8,8 @@ use crate::tuning::Findings;
 pub fn picture(findings: &Findings) -> Picture {
     let title = format!("{}: accuracy by cost", findings.study);
     let mut picture = Picture::new("cost", 400.0, &title, &best_in_words(findings));
-    let accuracies = || findings.trials.iter().filter_map(|trial| trial.accuracy);
-    let range = Range::new(accuracies().fold(1.0, f64::min), accuracies().fold(0.0, f64::max));
-    let range = range.padded(0.06, 0.06);
+    let range = Range::of(findings.trials.iter().filter_map(|trial| trial.accuracy));
+    let range = range.unwrap_or(Range::new(1.0, 1.0)).padded(0.06, 0.06);
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();
     let percent = ticks.iter().map(|tick| tick * 100.0).collect::<Vec<_>>();
     let labels = ticks.into_iter().zip(tick_labels(&percent)).map(|(tick, label)| (tick, label + " %"));

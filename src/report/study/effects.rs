@@ -93,11 +93,8 @@ fn places(findings: &Findings, key: &str, width: f64) -> (Axis, Vec<Option<f64>>
         let room = width / words.len().max(1) as f64 - 4.0;
         let ticks = words.iter().enumerate().map(|(place, word)| (place as f64, look.fit(word, room)));
         let range = Range { start: -0.5, end: words.len() as f64 - 0.5 };
-        return (
-            Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) },
-            places,
-            true,
-        );
+        let axis = Axis { labels: Some(ticks.collect()), ..Axis::new(key, range, Scale::Linear) };
+        return (axis, places, true);
     };
     values.sort_by(f64::total_cmp);
     values.dedup();
