@@ -15,7 +15,6 @@ use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say};
 use crate::training::{RunFolder, dataset_of};
-use crate::weights::native;
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, what kind they
 /// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder, of
@@ -137,8 +136,7 @@ impl Job for Explain<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
         let Self(folder, config, subject) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explained(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
         let task = (config.data.source == Source::Sequences).then(|| tasks::build(&config.data, seed));

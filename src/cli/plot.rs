@@ -13,7 +13,6 @@ use crate::files::{check_output, write_output};
 use crate::ops;
 use crate::report::{PictureFormat, RunData, Style};
 use crate::training::RunFolder;
-use crate::weights::native;
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]
@@ -68,8 +67,7 @@ impl Job for Look<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(folder, samples, shown, vocabulary) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;
         for sample in samples {
