@@ -72,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
         // The run's own circuit is that of its validation set.
         true => write_output(&out, "explain", |folder| {
             write_atomically(&folder.join("circuit.json"), &json_of(&explanation))?;
-            draw(folder).map(drop)
+            draw(folder)
         })?,
         false => {
             keep(&folder, &explanation)?;

@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<()> {
     let companions = Companions::read(&folder.transformers())?;
     let export = export(&description, tensors, &vocabulary, &companions, format)?;
     let written = write_output(&out, "export", |folder| export.write(folder))?;
-    if export.is_misread() {
+    if export.is_misread {
         warn(
             "notice: AutoTokenizer of transformers 5 reads the tokenizer of every qwen2 as Qwen2's own: load this one \
              by PreTrainedTokenizerFast",

@@ -46,7 +46,7 @@ pub fn run(args: Args) -> Result<()> {
     let run = run_data(&folder, &device)?;
     let pictures = match &args.out {
         None => run.draw(&folder.plots(), &style)?,
-        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style).map(drop))?,
+        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style))?,
     };
     print_paths(args.json, "pictures", &pictures);
     Ok(())

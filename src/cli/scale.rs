@@ -118,7 +118,7 @@ fn scale(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let draw = |out: &PathBuf| {
         let style = Style { format: args.format, ..Style::default() };
         let picture = scaling_picture(&config.name(), &scaled, &format!("{device}; {words}"));
-        write_output(out, "scale", |folder| save_all(&[picture], folder, &style).map(drop))
+        write_output(out, "scale", |folder| save_all(&[picture], folder, &style))
     };
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();
     if args.json {
