@@ -109,16 +109,15 @@ fn json_of(explanation: &Explanation) -> Vec<u8> {
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.
 fn sample(tokens: &[u32]) -> Result<Sample> {
-    let [_, targets @ ..] = tokens else {
-        return Err(Error::Input("the input is empty: give at least two tokens to explain".into()));
+    let problem = match tokens {
+        [] => "the input is empty: give at least two tokens to explain",
+        [_] => "the input is one token long: give at least two, so that one is predicted",
+        [inputs @ .., _] => {
+            let (roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
+            return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None });
+        }
     };
-    if targets.is_empty() {
-        return Err(Error::Input(
-            "the input is one token long: give at least two, so that one is predicted".into(),
-        ));
-    }
-    let inputs = tokens[..targets.len()].to_vec();
-    Ok(Sample { inputs, targets: targets.to_vec(), roles: vec![Role::Unknown; targets.len()], source: None })
+    Err(Error::Input(problem.into()))
 }
 
 /// What a model is explained on.

@@ -36,7 +36,7 @@ pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Value
 pub use dataset::{Dataset, Floor};
 pub use describe::{Description, warnings};
 pub(crate) use excerpt::excerpt;
-pub use loader::{Loader, Order};
+pub use loader::Loader;
 pub use sequences::Sequences;
 pub use vocabulary::{Notation, Vocabulary};
 

@@ -241,9 +241,18 @@ impl Sequences {
             None => into.source = None,
         }
     }
-}
 
-impl Sequences {
+    /// Each sample once, as it stands, in batches of so many: for validation. A stream comes in windows side by side, of
+    /// which the last may be shorter.
+    pub fn batches(&self, rows: usize) -> impl ExactSizeIterator<Item = Batch> {
+        (0..self.len()).step_by(rows).map(move |first| {
+            let mut batch = Batch::default();
+            let samples = first..self.len().min(first + rows);
+            self.fill(samples.map(|sample| self.place(sample)), &mut batch);
+            batch
+        })
+    }
+
     /// As [`fill`](Self::fill), with samples of another length: those of a stream begin where they fit.
     pub(crate) fn fill_at(&self, length: usize, places: &[usize], into: &mut Batch) {
         let drawn = self.lengths.as_ref().and_then(|lengths| lengths.draw.as_ref());

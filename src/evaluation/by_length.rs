@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
     use crate::data::sequences::Rows;
-    use crate::data::{DataConfig, Loader, Order, Task, load};
+    use crate::data::{DataConfig, Task, load};
     use crate::evaluation::evaluate;
     use crate::model::{ModelConfig, Sizes};
 
@@ -151,8 +151,7 @@ mod tests {
         };
         let dataset = load(&data, 3).unwrap();
         let (model, device) = (model(), Default::default());
-        let loader = Loader::new(dataset.valid.clone(), 7, 0, Order::InOrder);
-        let whole = evaluate(&model, loader.in_order(), &device);
+        let whole = evaluate(&model, dataset.valid.batches(7), &device);
         // Batches of two sequences, and of one.
         for most_tokens in [33, 1] {
             let [windows, sliding] =
@@ -185,8 +184,7 @@ mod tests {
             .step_by(2)
             .map(|start| {
                 let window = Sequences::windows(rows.clone(), start..start + 17, 16);
-                let batches = Loader::new(window, 1, 0, Order::InOrder);
-                let of_window = evaluate(&model, batches.in_order(), &device).loss_by_position;
+                let of_window = evaluate(&model, window.batches(1), &device).loss_by_position;
                 of_window[14].unwrap() + of_window[15].unwrap()
             })
             .sum();

@@ -270,7 +270,7 @@ mod tests {
         let failed = write_output(&out, "export", |folder| {
             write_atomically(&folder.join("a.txt"), b"half")?;
             let full = io::Error::from(ErrorKind::StorageFull);
-            Err(Error::io("write", folder.join("b.txt"), full))
+            Err::<(), _>(Error::io("write", folder.join("b.txt"), full))
         });
         let said = failed.unwrap_err().to_string();
         assert!(said.contains(&format!("`{}`", out.join("b.txt").display())), "{said}");

@@ -7,7 +7,7 @@ use burn::prelude::*;
 
 use super::step::StepBatches;
 use crate::config::{Config, TrainingConfig};
-use crate::data::{Batch, Dataset, Loader, Order};
+use crate::data::{Batch, Dataset, Loader};
 use crate::evaluation::DeviceBatch;
 use crate::workers::Shards;
 
@@ -21,7 +21,7 @@ pub fn train_steps<B: Backend>(
     device: &B::Device,
 ) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
     let TrainingConfig { batch_size, accumulate, log_every, .. } = config.training;
-    let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed, Order::Shuffled);
+    let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed);
     // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
     let steps_per_epoch = loader.batches().div_ceil(accumulate);
     let (device, end) = (device.clone(), steps.end);
