@@ -40,11 +40,7 @@ impl Loader {
 
     /// All batches of an epoch.
     pub fn epoch(&self, epoch: usize) -> impl Iterator<Item = Batch> {
-        (0..self.batches()).map(move |index| {
-            let mut batch = Batch::default();
-            self.batch(epoch, index, &mut batch);
-            batch
-        })
+        (0..self.batches()).map(move |index| self.batch(epoch, index))
     }
 
     /// Whether an epoch has a batch of this number. Windows never end: behind the last [batch](Self::batches) of an
@@ -53,13 +49,13 @@ impl Loader {
         self.sequences.window_starts().is_some() || index < self.batches()
     }
 
-    /// Writes batch `index` of `epoch` into `into`, whose memory is used again.
+    /// Batch `index` of `epoch`.
     ///
     /// The last batch of an epoch holds what is left; of windows it is always full.
     ///
     /// # Panics
     /// When an epoch does not [hold](Self::holds) such a batch.
-    pub fn batch(&self, epoch: usize, index: usize, into: &mut Batch) {
+    pub fn batch(&self, epoch: usize, index: usize) -> Batch {
         assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
         let permutation = self.permutation(epoch);
@@ -87,9 +83,9 @@ impl Loader {
             Some([shortest, longest]) => {
                 let mut random = generator(self.seed, Purpose::Lengths, [epoch as u64, index as u64]);
                 let length = random.random_range(shortest as u64..=longest as u64) as usize;
-                self.sequences.fill_at(length, &places, into);
+                self.sequences.batch_at(length, &places)
             }
-            None => self.sequences.fill(places.into_iter(), into),
+            None => self.sequences.batch(places.into_iter()),
         }
     }
 
@@ -165,9 +161,7 @@ mod tests {
         let mut lengths = Vec::new();
         for batch in loader.epoch(0) {
             lengths.push(batch.time);
-            let mut again = Batch::default();
-            loader.batch(0, lengths.len() - 1, &mut again);
-            assert_eq!(batch, again);
+            assert_eq!(batch, loader.batch(0, lengths.len() - 1));
             // Half of the sequence, then the half in order.
             for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time)) {
                 let mut prefix = inputs[..batch.time / 2].to_vec();

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Tally, scores};
-use crate::data::{Batch, Role, Sequences};
+use crate::data::{Role, Sequences};
 use crate::model::Model;
 use crate::ops;
 
@@ -76,10 +76,9 @@ pub fn at_length<B: ops::Backend>(
     let rows = (most_tokens / length).max(1);
     let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
     let mut tallies = [Tally::default(), Tally::default()];
-    let mut batch = Batch::default();
     let mut read = |places: &[usize], protocols: &[Protocol]| {
         for places in places.chunks(rows) {
-            set.fill(places.iter().copied(), &mut batch);
+            let mut batch = set.batch(places.iter().copied());
             let (losses, likeliest) = scores(model, &batch, device);
             for &protocol in protocols {
                 let first = length - protocol.stride(length);
