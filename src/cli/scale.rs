@@ -71,13 +71,8 @@ fn from_0(text: &str) -> Result<f64, &'static str> {
         .ok_or("it takes a number from 0 on")
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let workers = Workers::start()?;
-    workers.finish(scale(&args, &workers))
-}
-
-fn scale(args: &Args, workers: &Workers) -> Result<ExitCode> {
+/// Runs the command, as one of the workers that share it.
+pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepare = || {
         let count = workers.count();
         if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
