@@ -9,7 +9,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use causal_attention::backend::Device;
 use causal_attention::config::{BackendName, Config, DEFAULT_TEXT};
-use causal_attention::data::{Batch, DataConfig, Loader, Order, Sequences, Source, load};
+use causal_attention::data::{DataConfig, Loader, Sequences, Source, load};
 use causal_attention::evaluation::DeviceBatch;
 use causal_attention::kernels::allocator::WholeLines;
 use causal_attention::terminal::print_json_line;
@@ -45,13 +45,12 @@ fn windows(length: usize) -> Sequences {
 
 /// Microseconds to prepare a batch and to bring it to the device: the median.
 fn prepare(sequences: Sequences, batch_size: usize) -> f64 {
-    let loader = Loader::new(sequences, batch_size, 0, Order::Shuffled);
+    let loader = Loader::new(sequences, batch_size, 0);
     let device = Default::default();
-    let mut batch = Batch::default();
     let mut times = (0..BATCHES)
         .map(|index| {
             let begun = Instant::now();
-            loader.batch(index / loader.batches(), index % loader.batches(), &mut batch);
+            let batch = loader.batch(index / loader.batches(), index % loader.batches());
             std::hint::black_box(DeviceBatch::<B>::new(&batch, &device));
             begun.elapsed().as_secs_f64() * 1e6
         })

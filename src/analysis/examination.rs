@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HeadScores, HeadTallies, Sample, Score, View, ablation, view::floats};
 use crate::config::{AnalysisConfig, Config};
-use crate::data::{Dataset, Loader, Order, Sequences};
+use crate::data::{Dataset, Sequences};
 use crate::error::Result;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::files::read_json;
@@ -107,8 +107,7 @@ pub fn examine<B: ops::Backend>(
     let left_out_over = affordable.clamp(1, sequences);
     let rows = ablation_batch(valid.time(), rows).min(left_out_over);
     let batches = left_out_over / rows;
-    let loader = Loader::new(valid.clone(), rows, 0, Order::InOrder);
-    let loss = |model: &Model<B>| evaluate(model, loader.in_order().take(batches), device).loss;
+    let loss = |model: &Model<B>| evaluate(model, valid.batches(rows).take(batches), device).loss;
     ablate(model, &mut heads, |_| {}, loss);
     Ok(Analysis {
         step,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Batch, Loader, Order, Role, Sequences, Source, SourceBatch};
+use crate::data::{Batch, Role, Sequences, Source, SourceBatch};
 use crate::error::{Error, Result};
 use crate::files::read_json;
 
@@ -30,7 +30,6 @@ pub struct Sample {
 impl Sample {
     /// The first `count` sequences of a set, without their padding.
     pub fn first(set: &Sequences, count: usize) -> Vec<Self> {
-        let loader = Loader::new(set.clone(), 1, 0, Order::InOrder);
         let sample = |batch: Batch| {
             let end = batch.roles.iter().rposition(|&role| role != Role::Padding).map_or(0, |last| last + 1);
             let source = batch.source.as_ref().map(|source| {
@@ -40,7 +39,7 @@ impl Sample {
             let [inputs, targets] = [&batch.inputs, &batch.targets].map(|tokens| tokens[..end].to_vec());
             Self { inputs, targets, roles: batch.roles[..end].to_vec(), source }
         };
-        loader.in_order().take(count).map(sample).collect()
+        set.batches(1).take(count).map(sample).collect()
     }
 
     /// The longest sequence over which all attention weights of `maps` heads are at most [`MOST_WEIGHTS`]: a

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::comparison::{Comparison, Measure, Setting};
+use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
 use crate::error::Result;
 use crate::files::{check_output, write_atomically, write_output};
 use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
@@ -61,66 +61,39 @@ fn print(comparison: &Comparison) {
     say(&format!("{}, {of}: they differ in {differ}", counted(runs.len(), "run")));
     say("");
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
-    let mut rows = Vec::new();
-    for (number, setting) in (1..).zip(settings) {
-        let interval = |setting: &Setting| setting.measured(*measure)?.interval;
-        let known = |mean: &Option<crate::comparison::Mean>| nats(mean.map(|mean| mean.mean));
-        let interval = interval(setting).map(|ends| ends.map(|end| fixed(end, 4)).join(" to "));
-        rows.push([
+    let row = |(number, setting): (usize, &Setting)| {
+        let interval = setting.measured(*measure).and_then(|mean| mean.interval);
+        [
             number.to_string(),
             setting.name(),
             setting.runs.to_string(),
-            known(&setting.loss),
-            known(&setting.above_floor),
-            interval.unwrap_or_default(),
-        ]);
-    }
+            nats(setting.loss.map(|mean| mean.mean)),
+            nats(setting.above_floor.map(|mean| mean.mean)),
+            interval.map(|ends| ends.map(|end| fixed(end, 4)).join(" to ")).unwrap_or_default(),
+        ]
+    };
     let interval = match measure {
         Measure::Loss => "95 % interval of the loss",
         Measure::AboveFloor => "95 % interval above the floor",
     };
-    table(
-        &[
-            ("", true),
-            ("setting", false),
-            ("runs", true),
-            ("loss", true),
-            ("above floor", true),
-            (interval, true),
-        ],
-        &rows,
-    );
+    let names = ["", "setting", "runs", "loss", "above floor", interval];
+    table("rlrrrr", &names, &(1..).zip(settings).map(row).collect::<Vec<_>>());
     say("");
-    let rows: Vec<[String; 9]> = runs
-        .iter()
-        .map(|run| {
-            [
-                run.name.clone(),
-                (run.setting + 1).to_string(),
-                run.seed.to_string(),
-                nats(run.best_valid_loss),
-                nats(run.above_floor),
-                run.parameters.map_or_else(String::new, |count| thousands(count as f64)),
-                thousands(run.steps as f64),
-                run.tokens_per_second.map_or_else(String::new, thousands),
-                run.ended.replace('_', " "),
-            ]
-        })
-        .collect();
-    table(
-        &[
-            ("run", false),
-            ("setting", true),
-            ("seed", true),
-            ("loss", true),
-            ("above floor", true),
-            ("parameters", true),
-            ("steps", true),
-            ("tokens/s", true),
-            ("ended", false),
-        ],
-        &rows,
-    );
+    let row = |run: &ComparedRun| {
+        [
+            run.name.clone(),
+            (run.setting + 1).to_string(),
+            run.seed.to_string(),
+            nats(run.best_valid_loss),
+            nats(run.above_floor),
+            run.parameters.map_or_else(String::new, |count| thousands(count as f64)),
+            thousands(run.steps as f64),
+            run.tokens_per_second.map_or_else(String::new, thousands),
+            run.ended.replace('_', " "),
+        ]
+    };
+    let names = ["run", "setting", "seed", "loss", "above floor", "parameters", "steps", "tokens/s", "ended"];
+    table("lrrrrrrrl", &names, &runs.iter().map(row).collect::<Vec<_>>());
     if !sentences.is_empty() {
         say("");
     }

@@ -11,7 +11,7 @@ use super::backend::is_set;
 use super::input::{self, Run, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
 use crate::config::Config;
-use crate::data::{Dataset, Loader, Order};
+use crate::data::{Dataset, Sequences};
 use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
@@ -85,12 +85,11 @@ pub fn run(args: Args) -> Result<()> {
         }
         Split::Train => (&dataset.train, None, Vec::new()),
     };
-    let loader = Loader::new(set.clone(), config.training.batch_size, config.run.seed, Order::InOrder);
     if is_set(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }
     let trained = at_lengths.trained;
-    let (evaluation, lengths) = run.compute(Evaluate(&args, &run, weights, &dataset, loader, at_lengths))?;
+    let (evaluation, lengths) = run.compute(Evaluate(&args, &run, weights, &dataset, set, at_lengths))?;
     let report = Report {
         split: args.split,
         bits: evaluation.loss / LN_2,
@@ -105,10 +104,7 @@ pub fn run(args: Args) -> Result<()> {
         true => print_json(&report),
         false => print(folder, &report, trained),
     }
-    match &args.out {
-        Some(out) => lengths::draw(folder, &report.lengths, trained, out, args.json),
-        None => Ok(()),
-    }
+    args.out.iter().try_for_each(|out| lengths::draw(folder, &report.lengths, trained, out, args.json))
 }
 
 /// What is said of weights that are scored on what they may never have seen.
@@ -128,17 +124,17 @@ fn warn_of_change(folder: &RunFolder, dataset: &Dataset) {
     }
 }
 
-/// What some weights score on the batches of a loader, which are of the run's data.
-struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, Loader, lengths::Sets);
+/// What some weights score on a set of the run's data.
+struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, &'a Sequences, lengths::Sets);
 
 impl Job for Evaluate<'_> {
     type Output = (Evaluation, Vec<AtLength>);
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(args, Run { config, device: on, .. }, weights, dataset, loader, lengths) = self;
+        let Self(args, Run { config, device: on, .. }, weights, dataset, set, lengths) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
-        let mut batches = loader.in_order().peekable();
+        let mut batches = set.batches(config.training.batch_size).peekable();
         // Other data may have another shape than the model was made for.
         if let Some(first) = batches.peek() {
             let source_time = first.source.as_ref().map_or(0, |source| source.time);
@@ -147,12 +143,9 @@ impl Job for Evaluate<'_> {
         }
         lengths.check(config, dataset, on)?;
         let evaluation = {
-            let pieces = PieceProgress::new(args.json, loader.batches(), "batches");
-            let counted = batches.zip(1..).map(|(batch, number)| {
-                pieces.done(number);
-                batch
-            });
-            evaluate(&model, counted, &device)
+            let pieces = PieceProgress::new(args.json, batches.len(), "batches");
+            let counted = batches.zip(1..).inspect(|&(_, number)| pieces.done(number));
+            evaluate(&model, counted.map(|(batch, _)| batch), &device)
         };
         Ok((evaluation, lengths.evaluate(&model, args.json, &device)))
     }

@@ -15,7 +15,6 @@ use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say};
 use crate::training::{RunFolder, dataset_of};
-use crate::weights::native;
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, what kind they
 /// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder, of
@@ -73,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
         // The run's own circuit is that of its validation set.
         true => write_output(&out, "explain", |folder| {
             write_atomically(&folder.join("circuit.json"), &json_of(&explanation))?;
-            draw(folder).map(drop)
+            draw(folder)
         })?,
         false => {
             keep(&folder, &explanation)?;
@@ -110,16 +109,15 @@ fn json_of(explanation: &Explanation) -> Vec<u8> {
 
 /// What was typed, as the sequence that the model reads. What follows its last token is not known.
 fn sample(tokens: &[u32]) -> Result<Sample> {
-    let [_, targets @ ..] = tokens else {
-        return Err(Error::Input("the input is empty: give at least two tokens to explain".into()));
+    let problem = match tokens {
+        [] => "the input is empty: give at least two tokens to explain",
+        [_] => "the input is one token long: give at least two, so that one is predicted",
+        [inputs @ .., _] => {
+            let (roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
+            return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None });
+        }
     };
-    if targets.is_empty() {
-        return Err(Error::Input(
-            "the input is one token long: give at least two, so that one is predicted".into(),
-        ));
-    }
-    let inputs = tokens[..targets.len()].to_vec();
-    Ok(Sample { inputs, targets: targets.to_vec(), roles: vec![Role::Unknown; targets.len()], source: None })
+    Err(Error::Input(problem.into()))
 }
 
 /// What a model is explained on.
@@ -137,8 +135,7 @@ impl Job for Explain<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
         let Self(folder, config, subject) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explained(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
         let task = (config.data.source == Source::Sequences).then(|| tasks::build(&config.data, seed));

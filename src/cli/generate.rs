@@ -13,7 +13,7 @@ use crate::model::Architecture;
 use crate::ops;
 use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
 use crate::weights::companions::Companions;
-use crate::weights::native::{self, Description};
+use crate::weights::native::Description;
 
 /// Generate a continuation of a prompt, or an answer to it, with a run's best weights.
 #[derive(Debug, clap::Args)]
@@ -95,8 +95,7 @@ impl Job for Generate<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
         let Self(args, run, vocabulary, given) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(&run.folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(&run.folder, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
         let companions = Companions::read(&run.folder.transformers())?;
         let known =

@@ -9,11 +9,11 @@ use crate::config::Config;
 use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
-use crate::model::Architecture;
+use crate::model::{Architecture, Model};
 use crate::ops;
 use crate::terminal::warn;
 use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
-use crate::weights::{file::WeightsFile, native::Description};
+use crate::weights::{file::WeightsFile, native, native::Description};
 
 /// Which run a command looks at, and where it computes.
 #[derive(Debug, clap::Args)]
@@ -93,6 +93,14 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
     let steps = steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let kept = if steps.is_empty() { "no checkpoint" } else { "checkpoints of the steps " };
     Err(Error::Input(format!("--checkpoint {step}: the run keeps {kept}{steps}")))
+}
+
+/// A run's model with its best weights, and what they say of it.
+///
+/// # Errors
+/// If there are none, or they cannot be read.
+pub fn model<B: ops::Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Model<B>, Description)> {
+    native::load_model(&weights(folder, None)?, device)
 }
 
 /// A sequence of the user's.

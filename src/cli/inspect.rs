@@ -15,7 +15,6 @@ use crate::ops;
 use crate::report::{Page, PictureFormat, Reading, Style, save_all};
 use crate::terminal::{Bytes, PieceProgress, counted, print_json_line, say};
 use crate::training::RunFolder;
-use crate::weights::native;
 
 /// See what a run's model does with a text: the attention and the scores of every head, and the
 /// probabilities of the next token, as pictures and a page or as JSON.
@@ -137,8 +136,7 @@ impl Job for Inspect<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, sample) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();

@@ -35,7 +35,7 @@ use serde_json::json;
 
 use crate::error::{Error, Result, panic_message};
 use crate::terminal::{be_quiet, check_written, print_json, print_text, say, warn_error};
-use crate::workers::mute_all_but_first;
+use crate::workers::{Workers, mute_all_but_first};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
 #[derive(Debug, Parser)]
@@ -186,10 +186,16 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args)?,
         // These can end otherwise without an error, and are told so by the exit code.
-        Command::Train(args) => return train::run(args),
-        Command::Tune(args) => return tune::run(args),
-        Command::Scale(args) => return scale::run(args),
+        Command::Train(args) => return shared(|workers| train::run(&args, workers)),
+        Command::Tune(args) => return shared(|workers| tune::run(&args, workers)),
+        Command::Scale(args) => return shared(|workers| scale::run(&args, workers)),
         Command::Backends(args) => return backends::run(args),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command whose work the processes that mpirun started share.
+fn shared(work: impl FnOnce(&Workers) -> Result<ExitCode>) -> Result<ExitCode> {
+    let workers = Workers::start()?;
+    workers.finish(work(&workers))
 }

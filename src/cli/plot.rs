@@ -13,7 +13,6 @@ use crate::files::{check_output, write_output};
 use crate::ops;
 use crate::report::{PictureFormat, RunData, Style};
 use crate::training::RunFolder;
-use crate::weights::native;
 
 /// Draw a run's pictures again, from its folder alone.
 #[derive(Debug, clap::Args)]
@@ -47,7 +46,7 @@ pub fn run(args: Args) -> Result<()> {
     let run = run_data(&folder, &device)?;
     let pictures = match &args.out {
         None => run.draw(&folder.plots(), &style)?,
-        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style).map(drop))?,
+        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style))?,
     };
     print_paths(args.json, "pictures", &pictures);
     Ok(())
@@ -68,8 +67,7 @@ impl Job for Look<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(folder, samples, shown, vocabulary) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let mut views = Vec::with_capacity(samples.len());
         let mut weights = 0;
         for sample in samples {

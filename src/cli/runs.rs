@@ -52,25 +52,14 @@ pub fn run(args: Args) -> Result<()> {
             places.join(", ")
         )));
     } else {
-        table(&COLUMNS, &runs.iter().map(cells).collect::<Vec<_>>());
+        let names =
+            ["run", "data", "model", "parameters", "loss", "above floor", "tokens/s", "ended", "when"];
+        table("lllrrrrlr", &names, &runs.iter().map(cells).collect::<Vec<_>>());
     }
     Ok(())
 }
 
-/// The columns of the table, and whether their values stand at the right.
-const COLUMNS: [(&str, bool); 9] = [
-    ("run", false),
-    ("data", false),
-    ("model", false),
-    ("parameters", true),
-    ("loss", true),
-    ("above floor", true),
-    ("tokens/s", true),
-    ("ended", false),
-    ("when", true),
-];
-
-fn cells(run: &Listed) -> [String; COLUMNS.len()] {
+fn cells(run: &Listed) -> [String; 9] {
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
     let count = |count: Option<f64>| count.map_or_else(String::new, thousands);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();

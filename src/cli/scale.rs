@@ -55,8 +55,8 @@ fn powers(text: &str) -> Result<Powers, &'static str> {
     let Some((from, to)) = ends.filter(|&(from, to)| 0 < from && from <= to && to <= MOST) else {
         return Err("it takes two numbers from 1 to 1048576, the smaller one first, as 2..1024");
     };
-    let powers: Vec<usize> = (0..=MOST.ilog2()).map(|power| 1 << power).collect();
-    let powers: Vec<usize> = powers.into_iter().filter(|power| (from..=to).contains(power)).collect();
+    let powers = (0..=MOST.ilog2()).map(|power| 1 << power);
+    let powers: Vec<usize> = powers.filter(|power| (from..=to).contains(power)).collect();
     if powers.is_empty() { Err("no power of two lies there; take 2..1024, say") } else { Ok(Powers(powers)) }
 }
 
@@ -71,13 +71,8 @@ fn from_0(text: &str) -> Result<f64, &'static str> {
         .ok_or("it takes a number from 0 on")
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let workers = Workers::start()?;
-    workers.finish(scale(&args, &workers))
-}
-
-fn scale(args: &Args, workers: &Workers) -> Result<ExitCode> {
+/// Runs the command, as one of the workers that share it.
+pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepare = || {
         let count = workers.count();
         if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
@@ -118,7 +113,7 @@ fn scale(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let draw = |out: &PathBuf| {
         let style = Style { format: args.format, ..Style::default() };
         let picture = scaling_picture(&config.name(), &scaled, &format!("{device}; {words}"));
-        write_output(out, "scale", |folder| save_all(&[picture], folder, &style).map(drop))
+        write_output(out, "scale", |folder| save_all(&[picture], folder, &style))
     };
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();
     if args.json {
@@ -178,13 +173,7 @@ fn print_scaled(scaled: &[Scaled]) {
         let exchange = milliseconds(scaled.exchange);
         [scaled.workers.to_string(), exchange, shared, shared_efficiency, growing, growing_efficiency]
     });
-    let columns = [
-        ("workers", true),
-        ("exchange (ms)", true),
-        ("batch shared (ms)", true),
-        ("efficiency", true),
-        ("batch each (ms)", true),
-        ("efficiency", true),
-    ];
-    table(&columns, &rows.collect::<Vec<_>>());
+    let names =
+        ["workers", "exchange (ms)", "batch shared (ms)", "efficiency", "batch each (ms)", "efficiency"];
+    table("rrrrrr", &names, &rows.collect::<Vec<_>>());
 }

@@ -10,7 +10,6 @@ use crate::generation;
 use crate::ops;
 use crate::terminal::{print_json, say, warn};
 use crate::training::RunFolder;
-use crate::weights::native;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
 #[derive(Debug, clap::Args)]
@@ -70,8 +69,7 @@ impl Job for Score<'_> {
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
         let Self(folder, tokens, source) = self;
-        let (model, description) =
-            native::load_model::<B::InnerBackend>(&input::weights(folder, None)?, &device)?;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let context = description.sizes.context;
         input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
         if tokens.len() > context + 1 {

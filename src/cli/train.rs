@@ -58,12 +58,6 @@ fn step(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|&step| step > 0).ok_or("it takes a whole number from 1 on")
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let workers = Workers::start()?;
-    workers.finish(train(&args, &workers))
-}
-
 /// What is to be trained, and on what.
 fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
     let (mut config, mode) = match &args.resume {
@@ -96,7 +90,8 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
     Ok((config, mode, device))
 }
 
-fn train(args: &Args, workers: &Workers) -> Result<ExitCode> {
+/// Runs the command, as one of the workers that share it.
+pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let (config, mode, device) = workers.agree(prepare(args, workers))?;
     if let Mode::New(target) = &mode
         && let Some(twin) = target.finished_twin(&config)

@@ -59,12 +59,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<ExitCode> {
-    let workers = Workers::start()?;
-    workers.finish(tune(&args, &workers))
-}
-
 /// What is searched, from what and on which device.
 type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
 
@@ -87,7 +81,8 @@ fn prepare(args: &Args) -> Result<Prepared> {
     Ok((resumed, config, device, target, dataset))
 }
 
-fn tune(args: &Args, workers: &Workers) -> Result<ExitCode> {
+/// Runs the command, as one of the workers that share it.
+pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let prepared = workers.agree(prepare(args))?;
     let (_, config, device, _, dataset) = &prepared;
     if workers.count() > 1 {

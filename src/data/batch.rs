@@ -78,19 +78,11 @@ impl Batch {
         self.roles.iter().filter(|&&role| role != Role::Padding).count()
     }
 
-    /// Sets the sizes and makes every position padding, keeping the memory.
-    pub(crate) fn clear(&mut self, rows: usize, time: usize) {
-        self.rows = rows;
-        self.time = time;
-        refill(&mut self.inputs, rows * time, 0);
-        refill(&mut self.targets, rows * time, 0);
-        refill(&mut self.roles, rows * time, Role::Padding);
+    /// One in which every position is padding.
+    pub(crate) fn padding(rows: usize, time: usize) -> Self {
+        let [inputs, targets] = [vec![0; rows * time], vec![0; rows * time]];
+        Self { rows, time, inputs, targets, roles: vec![Role::Padding; rows * time], source: None }
     }
-}
-
-fn refill<T: Clone>(memory: &mut Vec<T>, count: usize, value: T) {
-    memory.clear();
-    memory.resize(count, value);
 }
 
 /// The sources of a batch: what an encoder reads, `[rows, time]`, with as many rows as the
@@ -103,13 +95,4 @@ pub struct SourceBatch {
     pub tokens: Vec<u32>,
     /// True where a shorter source has ended: hidden from attention.
     pub padding: Vec<bool>,
-}
-
-impl SourceBatch {
-    /// Sets the sizes and makes every position padding, keeping the memory.
-    pub(crate) fn clear(&mut self, rows: usize, time: usize) {
-        self.time = time;
-        refill(&mut self.tokens, rows * time, 0);
-        refill(&mut self.padding, rows * time, true);
-    }
 }

@@ -18,6 +18,11 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// The sets of a file, of which no optimum is known: for training, and for validation.
+    pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
+        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() }
+    }
+
     /// The largest number of positions that a model needs: the longest input of both sets,
     /// sources included.
     pub fn context(&self) -> usize {

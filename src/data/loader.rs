@@ -8,19 +8,9 @@ use super::batch::Batch;
 use super::seed::{Purpose, generator};
 use super::sequences::Sequences;
 
-/// In which order samples come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// For training. Rows: each once an epoch, in an order drawn from (seed, epoch). A stream:
-    /// windows side by side from an offset drawn from (seed, epoch), in an order drawn alike, so that
-    /// an epoch sees everything but less than a window at either end, and in time every offset comes.
-    Shuffled,
-    /// For validation: each sample once, as it stands; a stream in windows side by side, of
-    /// which the last may be shorter.
-    InOrder,
-}
-
-/// Makes the batches of a split.
+/// Makes the batches of training. Rows come each once an epoch, in an order drawn from (seed, epoch). A stream comes in
+/// windows side by side from an offset drawn from (seed, epoch), in an order drawn alike, so that an epoch sees
+/// everything but less than a window at either end, and in time every offset comes.
 ///
 /// Any batch can be asked for at any time and from any thread, and is the same each time: a run
 /// resumes in the middle of an epoch without reading what came before.
@@ -29,7 +19,6 @@ pub struct Loader {
     sequences: Sequences,
     batch_size: usize,
     seed: u64,
-    order: Order,
     /// The order of the epoch asked for last.
     permutation: Mutex<Option<(usize, Arc<[u32]>)>>,
 }
@@ -39,14 +28,9 @@ impl Loader {
     ///
     /// # Panics
     /// When `batch_size` is zero.
-    pub fn new(sequences: Sequences, batch_size: usize, seed: u64, order: Order) -> Self {
+    pub fn new(sequences: Sequences, batch_size: usize, seed: u64) -> Self {
         assert!(batch_size > 0, "a batch has at least one sample");
-        Loader { sequences, batch_size, seed, order, permutation: Mutex::new(None) }
-    }
-
-    /// The split that the batches are made of.
-    pub fn sequences(&self) -> &Sequences {
-        &self.sequences
+        Loader { sequences, batch_size, seed, permutation: Mutex::new(None) }
     }
 
     /// Batches an epoch.
@@ -54,49 +38,33 @@ impl Loader {
         self.sequences.len().div_ceil(self.batch_size)
     }
 
-    /// All batches of the first epoch: of a split that is not shuffled all there are.
-    pub fn in_order(&self) -> impl Iterator<Item = Batch> {
-        (0..self.batches()).map(|index| {
-            let mut batch = Batch::default();
-            self.batch(0, index, &mut batch);
-            batch
-        })
+    /// All batches of an epoch.
+    pub fn epoch(&self, epoch: usize) -> impl Iterator<Item = Batch> {
+        (0..self.batches()).map(move |index| self.batch(epoch, index))
     }
 
-    /// Whether an epoch has a batch of this number. Shuffled windows never end: behind the last
-    /// [batch](Self::batches) of an epoch they lie anywhere, so that steps of several batches are full.
+    /// Whether an epoch has a batch of this number. Windows never end: behind the last [batch](Self::batches) of an
+    /// epoch they lie anywhere, so that steps of several batches are full.
     pub fn holds(&self, index: usize) -> bool {
-        let is_endless = self.order == Order::Shuffled && self.sequences.window_starts().is_some();
-        is_endless || index < self.batches()
+        self.sequences.window_starts().is_some() || index < self.batches()
     }
 
-    /// Writes batch `index` of `epoch` into `into`, whose memory is used again.
+    /// Batch `index` of `epoch`.
     ///
     /// The last batch of an epoch holds what is left; of windows it is always full.
     ///
     /// # Panics
     /// When an epoch does not [hold](Self::holds) such a batch.
-    pub fn batch(&self, epoch: usize, index: usize, into: &mut Batch) {
+    pub fn batch(&self, epoch: usize, index: usize) -> Batch {
         assert!(self.holds(index), "batch {index} of {}", self.batches());
         let first = index * self.batch_size;
-        let samples = first..self.sequences.len().clamp(first, first + self.batch_size);
-        let random_length = |[shortest, longest]: [usize; 2]| {
-            let mut random = generator(self.seed, Purpose::Lengths, [epoch as u64, index as u64]);
-            random.random_range(shortest as u64..=longest as u64) as usize
-        };
-        let length = self.sequences.lengths().filter(|_| self.order == Order::Shuffled).map(random_length);
-        let mut fill = |places: Vec<usize>| match length {
-            Some(length) => self.sequences.fill_at(length, &places, into),
-            None => self.sequences.fill(places.into_iter(), into),
-        };
-        match (self.order, self.sequences.window_starts()) {
-            (Order::InOrder, _) => fill(samples.map(|sample| self.sequences.place(sample)).collect()),
-            (Order::Shuffled, None) => {
-                let permutation = self.permutation(epoch);
-                fill(permutation[samples].iter().map(|&sample| sample as usize).collect());
+        let permutation = self.permutation(epoch);
+        let places: Vec<_> = match self.sequences.window_starts() {
+            None => {
+                let samples = first..self.sequences.len().min(first + self.batch_size);
+                permutation[samples].iter().map(|&sample| sample as usize).collect()
             }
-            (Order::Shuffled, Some(starts)) => {
-                let permutation = self.permutation(epoch);
+            Some(starts) => {
                 let length = self.sequences.time();
                 // The epoch's windows stand side by side from a random offset on, so that an epoch sees
                 // the stream but for its ends; what does not fit there is drawn anywhere.
@@ -108,8 +76,16 @@ impl Loader {
                     let inside = window.filter(|start| starts.contains(start));
                     inside.unwrap_or_else(|| random(row + 1).random_range(starts.clone()))
                 };
-                fill((first..first + self.batch_size).map(start).collect());
+                (first..first + self.batch_size).map(start).collect()
             }
+        };
+        match self.sequences.lengths() {
+            Some([shortest, longest]) => {
+                let mut random = generator(self.seed, Purpose::Lengths, [epoch as u64, index as u64]);
+                let length = random.random_range(shortest as u64..=longest as u64) as usize;
+                self.sequences.batch_at(length, &places)
+            }
+            None => self.sequences.batch(places.into_iter()),
         }
     }
 
@@ -149,22 +125,13 @@ mod tests {
         Sequences::windows(Arc::new(stream), 2..ids as usize, length)
     }
 
-    fn batches(loader: &Loader, epoch: usize) -> Vec<Batch> {
-        let batch = |index| {
-            let mut batch = Batch::default();
-            loader.batch(epoch, index, &mut batch);
-            batch
-        };
-        (0..loader.batches()).map(batch).collect()
-    }
-
     #[test]
     fn an_epoch_holds_every_row_once_and_its_order_follows_seed_and_epoch() {
-        let loader = Loader::new(ragged(), 3, 7, Order::Shuffled);
+        let loader = Loader::new(ragged(), 3, 7);
         let order = |loader: &Loader, epoch| -> Vec<u32> {
             let first =
                 |batch: &Batch| batch.inputs.chunks(batch.time).map(|row| row[0] / 100).collect::<Vec<_>>();
-            batches(loader, epoch).iter().flat_map(first).collect()
+            loader.epoch(epoch).flat_map(|batch| first(&batch)).collect()
         };
         let first = order(&loader, 0);
         let mut sorted = first.clone();
@@ -173,8 +140,8 @@ mod tests {
         assert_ne!(first, sorted);
         assert_ne!(first, order(&loader, 1));
         assert_eq!(first, order(&loader, 0));
-        assert_eq!(first, order(&Loader::new(ragged(), 5, 7, Order::Shuffled), 0));
-        assert_ne!(first, order(&Loader::new(ragged(), 3, 8, Order::Shuffled), 0));
+        assert_eq!(first, order(&Loader::new(ragged(), 5, 7), 0));
+        assert_ne!(first, order(&Loader::new(ragged(), 3, 8), 0));
     }
 
     #[test]
@@ -190,13 +157,11 @@ mod tests {
         };
         let dataset = load(&config, 5).unwrap();
         assert_eq!((dataset.context(), dataset.valid.time()), (16, 16));
-        let loader = Loader::new(dataset.train, 2, 5, Order::Shuffled);
+        let loader = Loader::new(dataset.train, 2, 5);
         let mut lengths = Vec::new();
-        for batch in batches(&loader, 0) {
+        for batch in loader.epoch(0) {
             lengths.push(batch.time);
-            let mut again = Batch::default();
-            loader.batch(0, lengths.len() - 1, &mut again);
-            assert_eq!(batch, again);
+            assert_eq!(batch, loader.batch(0, lengths.len() - 1));
             // Half of the sequence, then the half in order.
             for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time)) {
                 let mut prefix = inputs[..batch.time / 2].to_vec();
@@ -204,7 +169,7 @@ mod tests {
                 assert_eq!(targets[batch.time / 2..], prefix);
             }
         }
-        let other: Vec<usize> = batches(&loader, 1).iter().map(|batch| batch.time).collect();
+        let other: Vec<usize> = loader.epoch(1).map(|batch| batch.time).collect();
         assert_ne!(lengths, other);
         lengths.sort_unstable();
         lengths.dedup();
@@ -219,10 +184,10 @@ mod tests {
         ids.extend(&(0..30).collect::<Vec<u32>>());
         let (train, valid) = Sequences::cut(&config, ids).unwrap();
         assert_eq!((train.longest(), train.time(), valid.time()), (19, 7, 5));
-        let loader = Loader::new(train, 2, 5, Order::Shuffled);
+        let loader = Loader::new(train, 2, 5);
         let mut seen = Vec::new();
         for epoch in 0..60 {
-            for batch in batches(&loader, epoch) {
+            for batch in loader.epoch(epoch) {
                 seen.push(batch.time);
                 for (inputs, targets) in batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time))
                 {
@@ -242,8 +207,7 @@ mod tests {
 
     #[test]
     fn targets_follow_inputs_and_the_rest_of_a_shorter_row_is_padding() {
-        let mut batch = Batch::default();
-        Loader::new(ragged(), 3, 0, Order::InOrder).batch(0, 0, &mut batch);
+        let batch = ragged().batches(3).next().unwrap();
         assert_eq!((batch.rows, batch.time), (3, 3));
         assert_eq!(batch.inputs, [0, 0, 0, 100, 101, 0, 200, 201, 202]);
         assert_eq!(batch.targets, [1, 0, 0, 101, 102, 0, 201, 202, 203]);
@@ -255,7 +219,7 @@ mod tests {
     fn windows_in_order_hold_every_target_of_the_stream_once() {
         let sequences = stream(40, 7);
         let mut targets = Vec::new();
-        for batch in batches(&Loader::new(sequences.clone(), 4, 0, Order::InOrder), 0) {
+        for batch in sequences.batches(4) {
             for (target, role) in batch.targets.iter().zip(&batch.roles) {
                 if *role != Role::Padding {
                     targets.push(*target);
@@ -269,9 +233,9 @@ mod tests {
     #[test]
     fn windows_at_random_offsets_start_everywhere_and_do_not_depend_on_the_batch_size() {
         let row_starts = |batch_size, epochs| -> Vec<u32> {
-            let loader = Loader::new(stream(23, 7), batch_size, 5, Order::Shuffled);
+            let loader = Loader::new(stream(23, 7), batch_size, 5);
             let starts = |batch: Batch| batch.inputs.chunks(7).map(|row| row[0]).collect::<Vec<_>>();
-            (0..epochs).flat_map(|epoch| batches(&loader, epoch)).flat_map(starts).collect()
+            (0..epochs).flat_map(|epoch| loader.epoch(epoch)).flat_map(starts).collect()
         };
         let mut seen = row_starts(3, 100);
         assert_eq!(row_starts(1, 1), seen[..3]);
@@ -285,9 +249,8 @@ mod tests {
     fn a_stream_shorter_than_a_window_is_one_shorter_window() {
         let sequences = stream(6, 7);
         assert_eq!((sequences.len(), sequences.time()), (1, 3));
-        for order in [Order::Shuffled, Order::InOrder] {
-            let mut batch = Batch::default();
-            Loader::new(sequences.clone(), 1, 0, order).batch(0, 0, &mut batch);
+        let shuffled = Loader::new(sequences.clone(), 1, 0).epoch(0).next().unwrap();
+        for batch in [shuffled, sequences.batches(1).next().unwrap()] {
             assert_eq!((batch.inputs, batch.targets), (vec![2, 3, 4], vec![3, 4, 5]));
         }
     }
@@ -301,8 +264,7 @@ mod tests {
         }
         let sequences = Sequences::pairs(sources, answers);
         assert_eq!((sequences.source_time(), sequences.time()), (Some(3), 4));
-        let mut batch = Batch::default();
-        Loader::new(sequences, 2, 0, Order::InOrder).batch(0, 0, &mut batch);
+        let batch = sequences.batches(2).next().unwrap();
         let source = batch.source.unwrap();
         assert_eq!((source.time, source.tokens), (3, vec![1, 2, 3, 4, 0, 0]));
         assert_eq!(source.padding, [false, false, false, false, true, true]);

@@ -36,7 +36,7 @@ pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Value
 pub use dataset::{Dataset, Floor};
 pub use describe::{Description, warnings};
 pub(crate) use excerpt::excerpt;
-pub use loader::{Loader, Order};
+pub use loader::Loader;
 pub use sequences::Sequences;
 pub use vocabulary::{Notation, Vocabulary};
 
@@ -104,19 +104,10 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
         return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
     }
     let cut = |set: &Sequences| {
-        set.in_windows_of(length).ok_or_else(|| {
-            let problem = "each sequence of this table has a length of its own, and no other";
-            Error::Input(problem.to_string())
-        })
+        let problem = "each sequence of this table has a length of its own, and no other";
+        set.in_windows_of(length).ok_or_else(|| Error::Input(problem.to_string()))
     };
-    let (train, valid) = (cut(&loaded.train)?, cut(&loaded.valid)?);
-    Ok(Dataset {
-        vocabulary: loaded.vocabulary.clone(),
-        train,
-        valid,
-        floor: None,
-        floor_by_position: Vec::new(),
-    })
+    Ok(Dataset::of_file(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
 }
 
 /// As [`load`], for an encoder-decoder: a source, and an answer that starts with the end token and

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::batch::{Batch, Role};
+use super::batch::{Batch, Role, SourceBatch};
 use super::config::DataConfig;
 use super::ids::{Ids, mix};
 use crate::error::{Error, Result};
@@ -232,34 +232,37 @@ impl Sequences {
         self.windows.as_ref().map(|windows| (&self.targets.ids, windows.part.clone()))
     }
 
-    /// Fills `into` with the samples at the given [places](Self::place); windows may start anywhere among
+    /// The samples at the given [places](Self::place), side by side; windows may start anywhere among
     /// [`window_starts`](Self::window_starts).
-    pub(crate) fn fill(&self, places: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
-        self.targets.fill(places.clone().map(|place| self.range(place)), into);
-        match &self.source {
-            Some(source) => source.fill_source(places, into),
-            None => into.source = None,
-        }
+    pub(crate) fn batch(&self, places: impl ExactSizeIterator<Item = usize> + Clone) -> Batch {
+        let source = self.source.as_ref().map(|source| source.source_batch(places.clone()));
+        Batch { source, ..self.targets.batch(places.map(|place| self.range(place))) }
     }
-}
 
-impl Sequences {
-    /// As [`fill`](Self::fill), with samples of another length: those of a stream begin where they fit.
-    pub(crate) fn fill_at(&self, length: usize, places: &[usize], into: &mut Batch) {
+    /// Each sample once, as it stands, in batches of so many: for validation. A stream comes in windows side by side, of
+    /// which the last may be shorter.
+    pub fn batches(&self, rows: usize) -> impl ExactSizeIterator<Item = Batch> {
+        (0..self.len()).step_by(rows).map(move |first| {
+            let samples = first..self.len().min(first + rows);
+            self.batch(samples.map(|sample| self.place(sample)))
+        })
+    }
+
+    /// As [`batch`](Self::batch), with samples of another length: those of a stream begin where they fit.
+    pub(crate) fn batch_at(&self, length: usize, places: &[usize]) -> Batch {
         let drawn = self.lengths.as_ref().and_then(|lengths| lengths.draw.as_ref());
         match (drawn, &self.windows) {
             (Some(draw), _) => {
                 let rows = draw(length, places);
-                rows.fill((0..places.len()).map(|row| rows.range(row)), into);
+                rows.batch((0..places.len()).map(|row| rows.range(row)))
             }
             (None, Some(windows)) => {
                 let windows = Windows { length, ..windows.clone() };
                 let last = windows.targets().saturating_sub(length);
-                self.targets.fill(places.iter().map(|&place| windows.ids(place.min(last))), into);
+                self.targets.batch(places.iter().map(|&place| windows.ids(place.min(last))))
             }
-            (None, None) => self.fill(places.iter().copied(), into),
+            (None, None) => self.batch(places.iter().copied()),
         }
-        into.source = None;
     }
 }
 
@@ -296,31 +299,33 @@ impl Rows {
         start..self.ends[row]
     }
 
-    /// Fills a batch with the samples that lie at `ranges`.
-    fn fill(&self, ranges: impl ExactSizeIterator<Item = Range<usize>> + Clone, into: &mut Batch) {
+    /// The samples that lie at `ranges`, side by side.
+    fn batch(&self, ranges: impl ExactSizeIterator<Item = Range<usize>> + Clone) -> Batch {
         let time = ranges.clone().map(|range| range.len()).max().unwrap_or(1) - 1;
-        into.clear(ranges.len(), time);
+        let mut batch = Batch::padding(ranges.len(), time);
         for (row, range) in ranges.enumerate() {
             let at = row * time..row * time + range.len() - 1;
-            self.ids.copy(range.start..range.end - 1, &mut into.inputs[at.clone()]);
-            self.ids.copy(range.start + 1..range.end, &mut into.targets[at.clone()]);
+            self.ids.copy(range.start..range.end - 1, &mut batch.inputs[at.clone()]);
+            self.ids.copy(range.start + 1..range.end, &mut batch.targets[at.clone()]);
             match self.roles.get(range.start + 1..range.end) {
-                Some(roles) => into.roles[at].copy_from_slice(roles),
-                None => into.roles[at].fill(Role::Unknown),
+                Some(roles) => batch.roles[at].copy_from_slice(roles),
+                None => batch.roles[at].fill(Role::Unknown),
             }
         }
+        batch
     }
 
-    fn fill_source(&self, samples: impl ExactSizeIterator<Item = usize> + Clone, into: &mut Batch) {
+    fn source_batch(&self, samples: impl ExactSizeIterator<Item = usize> + Clone) -> SourceBatch {
         let time = samples.clone().map(|sample| self.range(sample).len()).max().unwrap_or(0);
-        let source = into.source.get_or_insert_default();
-        source.clear(samples.len(), time);
+        let positions = samples.len() * time;
+        let mut source = SourceBatch { time, tokens: vec![0; positions], padding: vec![true; positions] };
         for (row, sample) in samples.enumerate() {
             let range = self.range(sample);
             let at = row * time..row * time + range.len();
             self.ids.copy(range, &mut source.tokens[at.clone()]);
             source.padding[at].fill(false);
         }
+        source
     }
 }
 

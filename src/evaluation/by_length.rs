@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Tally, scores};
-use crate::data::{Batch, Role, Sequences};
+use crate::data::{Role, Sequences};
 use crate::model::Model;
 use crate::ops;
 
@@ -76,10 +76,9 @@ pub fn at_length<B: ops::Backend>(
     let rows = (most_tokens / length).max(1);
     let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
     let mut tallies = [Tally::default(), Tally::default()];
-    let mut batch = Batch::default();
     let mut read = |places: &[usize], protocols: &[Protocol]| {
         for places in places.chunks(rows) {
-            set.fill(places.iter().copied(), &mut batch);
+            let mut batch = set.batch(places.iter().copied());
             let (losses, likeliest) = scores(model, &batch, device);
             for &protocol in protocols {
                 let first = length - protocol.stride(length);
@@ -127,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::data::sequences::Rows;
-    use crate::data::{DataConfig, Loader, Order, Task, load};
+    use crate::data::{DataConfig, Task, load};
     use crate::evaluation::evaluate;
     use crate::model::{ModelConfig, Sizes};
 
@@ -151,8 +150,7 @@ mod tests {
         };
         let dataset = load(&data, 3).unwrap();
         let (model, device) = (model(), Default::default());
-        let loader = Loader::new(dataset.valid.clone(), 7, 0, Order::InOrder);
-        let whole = evaluate(&model, loader.in_order(), &device);
+        let whole = evaluate(&model, dataset.valid.batches(7), &device);
         // Batches of two sequences, and of one.
         for most_tokens in [33, 1] {
             let [windows, sliding] =
@@ -185,8 +183,7 @@ mod tests {
             .step_by(2)
             .map(|start| {
                 let window = Sequences::windows(rows.clone(), start..start + 17, 16);
-                let batches = Loader::new(window, 1, 0, Order::InOrder);
-                let of_window = evaluate(&model, batches.in_order(), &device).loss_by_position;
+                let of_window = evaluate(&model, window.batches(1), &device).loss_by_position;
                 of_window[14].unwrap() + of_window[15].unwrap()
             })
             .sum();

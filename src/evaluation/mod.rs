@@ -83,16 +83,10 @@ impl Tally {
 
     /// The sums over the batches of both.
     #[must_use]
-    pub fn plus(mut self, other: Self) -> Self {
-        let longer = self.positions.len().max(other.positions.len());
-        self.positions.resize(longer, Mean::default());
-        let own = self.all.iter_mut().chain(&mut self.determined).chain(&mut self.positions);
-        let others = other.all.iter().chain(&other.determined).chain(&other.positions);
-        own.zip(others).for_each(|(own, other)| {
-            own.sum += other.sum;
-            own.count += other.count;
-        });
-        self
+    pub fn plus(self, other: Self) -> Self {
+        let time = self.positions.len().max(other.positions.len());
+        let sums = self.numbers(time).into_iter().zip(other.numbers(time)).map(|(own, other)| own + other);
+        Self::from_numbers(&sums.collect::<Vec<_>>())
     }
 
     /// The sums and counts as numbers, those of `time` positions last, so that they can be added one by one.

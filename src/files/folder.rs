@@ -148,9 +148,7 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
         let holds = |hash: &str| !path.is_symlink() && sha256(&path).is_ok_and(|found| found == hash);
         let problem = match written.get(name.as_str()) {
             None => format!("also holds `{name}`, which `{command}` did not write"),
-            Some(Some(hash)) if !holds(hash) => {
-                format!("holds another `{name}` than `{command}` wrote")
-            }
+            Some(Some(hash)) if !holds(hash) => format!("holds another `{name}` than `{command}` wrote"),
             Some(_) => continue,
         };
         return Err(Error::Input(format!("`{shown}` {problem}: name another folder with --out DIR")));
@@ -163,15 +161,15 @@ pub fn check_output(place: &Path, command: &str) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_output`], and where the files cannot be written: then nothing has changed.
-pub fn write_output(
+pub fn write_output<T>(
     place: &Path,
     command: &str,
-    fill: impl FnOnce(&Path) -> Result<()>,
+    fill: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<Vec<PathBuf>> {
     const OPTION: &str = "--out DIR";
     check_output(place, command)?;
     let mut hidden = HiddenFolder::beside(place, ".writing-", OPTION)?;
-    let written = fill(hidden.path()).and_then(|()| {
+    let written = fill(hidden.path()).and_then(|_| {
         let names = names(hidden.path())?;
         let mut lines = format!("{command}\n");
         for name in &names {
@@ -272,7 +270,7 @@ mod tests {
         let failed = write_output(&out, "export", |folder| {
             write_atomically(&folder.join("a.txt"), b"half")?;
             let full = io::Error::from(ErrorKind::StorageFull);
-            Err(Error::io("write", folder.join("b.txt"), full))
+            Err::<(), _>(Error::io("write", folder.join("b.txt"), full))
         });
         let said = failed.unwrap_err().to_string();
         assert!(said.contains(&format!("`{}`", out.join("b.txt").display())), "{said}");

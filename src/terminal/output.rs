@@ -205,18 +205,17 @@ fn controls(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Prints a table: names of the columns, whether their values stand at the right, and its rows.
-pub fn table<const N: usize>(columns: &[(&str, bool); N], rows: &[[String; N]]) {
-    let names = columns.map(|(name, _)| name.to_string());
-    let rows = || std::iter::once(&names).chain(rows);
-    let widths: [usize; N] =
-        std::array::from_fn(|column| rows().map(|row| row[column].chars().count()).max().unwrap_or(0));
+/// Prints a table: for each column `l` or `r`, the side at which its values stand; the names of the columns; and rows.
+pub fn table(sides: &str, names: &[&str], rows: &[impl AsRef<[String]>]) {
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let rows = || std::iter::once(&names[..]).chain(rows.iter().map(AsRef::as_ref));
+    let width = |column: usize| rows().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..names.len()).map(width).collect();
     for row in rows() {
-        let cells =
-            row.iter().zip(widths).zip(columns).map(|((cell, width), (_, is_right))| match is_right {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            });
+        let cells = row.iter().zip(&widths).zip(sides.chars()).map(|((cell, &width), side)| match side {
+            'l' => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
         say(cells.collect::<Vec<_>>().join("  ").trim_end());
     }
 }

@@ -7,7 +7,7 @@ use burn::prelude::*;
 
 use super::step::StepBatches;
 use crate::config::{Config, TrainingConfig};
-use crate::data::{Batch, Dataset, Loader, Order};
+use crate::data::{Dataset, Loader};
 use crate::evaluation::DeviceBatch;
 use crate::workers::Shards;
 
@@ -21,11 +21,10 @@ pub fn train_steps<B: Backend>(
     device: &B::Device,
 ) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
     let TrainingConfig { batch_size, accumulate, log_every, .. } = config.training;
-    let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed, Order::Shuffled);
+    let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed);
     // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
     let steps_per_epoch = loader.batches().div_ceil(accumulate);
     let (device, end) = (device.clone(), steps.end);
-    let mut buffer = Batch::default();
     steps.map(move |step| {
         let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * accumulate);
         let measured = (step + 1).is_multiple_of(log_every) || step + 1 == end;
@@ -33,14 +32,14 @@ pub fn train_steps<B: Backend>(
         let mut parts = shards.own.clone().map(none).collect::<Vec<_>>();
         let mut tokens = 0;
         for index in (first..first + accumulate).filter(|&index| loader.holds(index)) {
-            loader.batch(epoch, index, &mut buffer);
-            tokens += buffer.counted();
+            let batch = loader.batch(epoch, index);
+            tokens += batch.counted();
             for part in &mut parts {
-                let rows = shards.rows(part.shard, buffer.rows, batch_size);
-                if rows.len() == buffer.rows {
-                    part.batches.push(DeviceBatch::new(&buffer, &device));
+                let rows = shards.rows(part.shard, batch.rows, batch_size);
+                if rows.len() == batch.rows {
+                    part.batches.push(DeviceBatch::new(&batch, &device));
                 } else if !rows.is_empty() {
-                    part.batches.push(DeviceBatch::new(&buffer.part(rows), &device));
+                    part.batches.push(DeviceBatch::new(&batch.part(rows), &device));
                 }
             }
         }

@@ -11,7 +11,6 @@ use super::run::Run;
 use super::side_by_side;
 use super::stopping::Ended;
 use super::summary::{Hashes, Summary};
-use crate::data::{Loader, Order};
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
 use crate::files::{digits, write_atomically};
@@ -87,12 +86,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
     pub(super) fn validate(&mut self) -> Result<bool> {
         let shards = &self.shards;
         // Batches have as many rows as a shard, and the shards take turns.
-        let (valid, rows) = (self.dataset.valid.clone(), self.config.training.batch_size / shards.count);
-        let loader = Loader::new(valid, rows, self.config.run.seed, Order::InOrder);
+        let (valid, rows) = (&self.dataset.valid, self.config.training.batch_size / shards.count);
         let model = self.learner.model().valid().model;
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
-            let batches = loader.in_order().skip(shard).step_by(shards.count);
+            let batches = valid.batches(rows).skip(shard).step_by(shards.count);
             Tally::of::<B::InnerBackend>(&model, batches, &self.device)
         };
         let tallies = side_by_side::map(self.at_once, items.collect(), tally);

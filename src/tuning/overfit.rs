@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{outline::Candidate, space::setting_shown};
 use crate::backend::Device;
 use crate::config::Config;
-use crate::data::{Batch, Dataset, Loader, Order, Role};
+use crate::data::{Batch, Dataset, Role};
 use crate::error::{Error, Result};
 use crate::terminal::counted;
 use crate::training::train_briefly;
@@ -203,8 +203,7 @@ fn targets(batch: &Batch) -> usize {
 /// The first sequences of the training set; of long ones the beginning counts.
 fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
-    let mut batch = Batch::default();
-    Loader::new(dataset.train.clone(), rows, 0, Order::InOrder).batch(0, 0, &mut batch);
+    let mut batch = dataset.train.batches(rows).next().expect("a set has a sequence");
     let (time, kept) = (batch.time, batch.time.min(targets));
     batch.roles.chunks_mut(time).for_each(|row| row[kept..].fill(Role::Padding));
     batch

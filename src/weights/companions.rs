@@ -17,8 +17,8 @@ pub const FILE: &str = "transformers.json";
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
-/// Those that lie beside the tokenizer.
-const OF_TOKENIZER: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
+/// The files that come along whole: the first lies beside the weights, the others beside the tokenizer.
+const FILES: [&str; 3] = [GENERATION, "tokenizer_config.json", "special_tokens_map.json"];
 
 /// The keys of `config.json` and `generation_config.json` that name tokens: an id each, a list of ids, or null; -1 is
 /// that of no token.
@@ -50,9 +50,7 @@ impl Companions {
         if !ids.is_empty() {
             files.insert(CONFIG.to_string(), ids);
         }
-        for (folder, name) in
-            [(weights, GENERATION)].into_iter().chain(OF_TOKENIZER.map(|name| (tokenizer, name)))
-        {
+        for (name, folder) in FILES.into_iter().zip([weights, tokenizer, tokenizer]) {
             let path = folder.join(name);
             if path.is_file() {
                 let contents = read_json(&path, "an object, as transformers writes it")?;

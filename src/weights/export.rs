@@ -33,16 +33,12 @@ pub struct Export {
     metadata: (String, String),
     /// The other files: name and contents.
     files: Vec<(&'static str, Vec<u8>)>,
-    is_misread: bool,
+    /// Whether transformers' `AutoTokenizer` takes the tokenizer for another: since version 5 it reads that of every
+    /// qwen2 as Qwen2's own, whatever class is named.
+    pub is_misread: bool,
 }
 
 impl Export {
-    /// Whether transformers' `AutoTokenizer` takes the tokenizer for another: since version 5 it reads that of every
-    /// qwen2 as Qwen2's own, whatever class is named.
-    pub fn is_misread(&self) -> bool {
-        self.is_misread
-    }
-
     /// Writes all files into a folder, the weights tensor by tensor.
     ///
     /// # Errors

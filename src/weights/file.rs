@@ -190,17 +190,14 @@ pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData 
 
 /// Adds the numbers that bytes hold, little-endian, in 32-bit floats.
 fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
+    fn extend<const N: usize>(values: &mut Vec<f32>, bytes: &[u8], number: impl Fn([u8; N]) -> f32) {
+        values.extend(bytes.as_chunks().0.iter().copied().map(number));
+    }
     match dtype {
-        DType::F64 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32))
-        }
-        DType::F16 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()))
-        }
-        DType::BF16 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()))
-        }
-        _ => values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes))),
+        DType::F64 => extend(values, bytes, |bytes| f64::from_le_bytes(bytes) as f32),
+        DType::F16 => extend(values, bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        DType::BF16 => extend(values, bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => extend(values, bytes, f32::from_le_bytes),
     }
 }
 

@@ -81,9 +81,8 @@ pub fn import(
     };
     let (tensors, description, companions) = match is_native {
         true if config.is_some() => {
-            return Err(Error::Input(
-                "--config: native weights describe their model themselves: leave it out".into(),
-            ));
+            let problem = "--config: native weights describe their model themselves: leave it out";
+            return Err(Error::Input(problem.into()));
         }
         true if files.len() > 1 => {
             return Err(Error::Input("native weights are one file: name only that".into()));

@@ -13,7 +13,7 @@ use super::tuned::Translator;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadTallies, Sample};
-use crate::data::{Loader, Order, Role, Sequences, tasks::SequenceTask};
+use crate::data::{Role, Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
 use crate::ops;
 use crate::terminal::fixed;
@@ -148,7 +148,7 @@ pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> f64 {
     let mut counts = vec![1.0; vocab];
     // The beginning of a large set says enough.
     let batches = MOST_COUNTED / (64 * train.time()).max(1) + 1;
-    for batch in Loader::new(train.clone(), 64, 0, Order::InOrder).in_order().take(batches) {
+    for batch in train.batches(64).take(batches) {
         for (&target, role) in batch.targets.iter().zip(&batch.roles) {
             counts[target as usize] += f64::from(*role != Role::Padding);
         }

@@ -18,7 +18,7 @@ use super::pass::{Interventions, run};
 use super::weights::centred;
 use crate::Result;
 use crate::analysis::view::floats;
-use crate::data::{Loader, Order, Role, Sequences};
+use crate::data::{Loader, Role, Sequences};
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
 use crate::ops;
@@ -59,7 +59,7 @@ impl<B: ops::Backend> Translator<B> {
         }
         let rows = (PASSED / train.time().max(1)).max(1);
         let (mut kept, mut tokens) = (Vec::new(), 0);
-        for batch in Loader::new(train.clone(), rows, 0, Order::Shuffled).in_order() {
+        for batch in Loader::new(train.clone(), rows, 0).epoch(0) {
             let counted = batch.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding);
             let places: Vec<i64> = counted.map(|(place, _)| place as i64).collect();
             tokens += places.len();

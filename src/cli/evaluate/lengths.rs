@@ -1,6 +1,6 @@
 //! `evaluate --length`: how good the weights are at lengths that training may never have seen.
 
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
 use super::super::input::Run;
 use crate::backend::{Device, MemoryEstimate, free};
@@ -41,55 +41,49 @@ impl Sets {
         weights: &WeightsFile,
     ) -> Result<Self> {
         let native::Description { model, sizes } = native::description(weights)?;
-        let error = |length: usize, problem: &str| Error::Input(format!("--length {length}: {problem}"));
+        let error =
+            |length: usize, problem: &dyn Display| Error::Input(format!("--length {length}: {problem}"));
+        let most = match model.architecture {
+            Architecture::Decoder => model.position.most_places(sizes.context, model.largest_position),
+            Architecture::OneLayer | Architecture::EncoderDecoder => None,
+        };
         for (index, &length) in lengths.iter().enumerate() {
-            match model.architecture {
-                Architecture::EncoderDecoder => {
-                    let problem = "an encoder-decoder reads a source of its own length; this is for decoders";
-                    return Err(error(length, problem));
+            let problem = match most {
+                _ if model.architecture == Architecture::EncoderDecoder => {
+                    "an encoder-decoder reads a source of its own length; this is for decoders".to_string()
                 }
-                _ if length < 2 => return Err(error(length, "must be 2 or above")),
+                _ if length < 2 => "must be 2 or above".to_string(),
                 _ if index > 0 && length <= lengths[index - 1] => {
-                    return Err(error(
-                        length,
-                        "lengths are named once each, the shortest first, as 64,128,256",
-                    ));
+                    "lengths are named once each, the shortest first, as 64,128,256".to_string()
                 }
-                Architecture::OneLayer => {}
-                Architecture::Decoder => {
-                    let most = model.position.most_places(sizes.context, model.largest_position);
-                    if let Some(most) = most.filter(|&most| length > most) {
-                        let positions = model.position;
-                        let problem = format!(
-                            "the model has {positions} positions, which end with place {most}: name no longer one, or \
-                             train with another `model.position`"
-                        );
-                        return Err(error(length, &problem));
-                    }
-                }
-            }
+                Some(most) if length > most => format!(
+                    "the model has {} positions, which end with place {most}: name no longer one, or train with \
+                     another `model.position`",
+                    model.position
+                ),
+                _ => continue,
+            };
+            return Err(error(length, &problem));
         }
         let most_tokens = config.training.batch_size * dataset.valid.time();
         // The training set is not drawn where it is not asked for.
-        let data = match split {
-            Split::Valid => DataConfig { train_samples: 1, ..config.data.clone() },
-            Split::Train => config.data.clone(),
+        let (data, samples) = match split {
+            Split::Valid => {
+                (DataConfig { train_samples: 1, ..config.data.clone() }, config.data.valid_samples)
+            }
+            Split::Train => (config.data.clone(), config.data.train_samples),
         };
-        let named = |length: usize| move |error: Error| Error::Input(format!("--length {length}: {error}"));
+        let is_drawn = data.source == Source::Sequences;
+        // What is drawn at every length is kept; of a batch, what one block and the head hold.
+        let drawn = if is_drawn { DRAWN_BYTES * samples as f64 } else { 0.0 };
+        let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
+        let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
         let (free, mut taken) = (free(), 0.0);
         for &length in lengths {
-            let is_drawn = data.source == Source::Sequences;
             if is_drawn {
-                data.at_length(length).check().map_err(named(length))?;
+                data.at_length(length).check().map_err(|problem| error(length, &problem))?;
             }
-            let samples = match split {
-                Split::Valid => data.valid_samples,
-                Split::Train => data.train_samples,
-            };
-            // What is drawn at every length is kept; of a batch, what one block and the head hold.
-            taken += if is_drawn { DRAWN_BYTES * samples as f64 * length as f64 } else { 0.0 };
-            let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();
-            let a_token = 4.0 * (widths + 3 * sizes.vocab) as f64;
+            taken += drawn * length as f64;
             let needed = taken + a_token * most_tokens.max(length) as f64;
             if needed > free {
                 let (needed, free) = (Bytes(needed), Bytes(free));
@@ -101,25 +95,22 @@ impl Sets {
             }
         }
         let load = |&length: &usize| {
-            let named = named(length);
-            let loaded = load_at_length(&data, config.run.seed, dataset, length).map_err(named)?;
+            let loaded = load_at_length(&data, config.run.seed, dataset, length);
+            let loaded = loaded.map_err(|problem| error(length, &problem))?;
             let (set, floor) = match split {
                 Split::Valid => (loaded.valid, loaded.floor_by_position),
                 Split::Train => (loaded.train, Vec::new()),
             };
-            match (set.time(), data.source) {
-                (time, _) if time == length => Ok((set, floor)),
-                (time, Source::Sequences) => {
-                    let problem =
-                        format!("the longest sequences of `{}` within it have {time} targets", data.task);
-                    Err(error(length, &problem))
-                }
-                (time, _) => {
+            let time = set.time();
+            let problem = match is_drawn {
+                _ if time == length => return Ok((set, floor)),
+                true => format!("the longest sequences of `{}` within it have {time} targets", data.task),
+                false => {
                     let targets = counted(time, "target");
-                    let problem = format!("the split has {targets}: name no longer one, or give more data");
-                    Err(error(length, &problem))
+                    format!("the split has {targets}: name no longer one, or give more data")
                 }
-            }
+            };
+            Err(error(length, &problem))
         };
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
@@ -196,8 +187,7 @@ pub fn print(lengths: &[AtLength], trained: usize) {
 /// If the picture cannot be written.
 pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
     let picture = lengths_picture(&folder.name(), lengths, trained);
-    let made =
-        write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()).map(drop))?;
+    let made = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;
     if !json {
         made.iter().for_each(|path| say(&path.display().to_string()));
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::train::print_pictures;
-use crate::terminal::{clock, counted, say, thousands};
+use crate::terminal::{clock, counted, say, table, thousands};
 use crate::tuning::{Outline, OverfitCheck, Study, Trial, TrialEnd, best, setting_shown, shown};
 
 /// Trials that the closing table shows.
@@ -76,7 +76,7 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
     }
     let names = keys.iter().map(|key| key.split_once('.').map_or(key.as_str(), |(_, name)| name));
     let measured = ["loss", "gap", "last steps", "spikes", "parameters", "time", "ended"];
-    let header = ["trial"].into_iter().chain(names).chain(measured).map(String::from);
+    let names: Vec<_> = ["trial"].into_iter().chain(names).chain(measured).collect();
     let row = |trial: &&Trial| {
         let setting = keys.iter().map(|key| trial.setting.get(key).map(shown).unwrap_or_default());
         let spread = trial.loss_spread.map_or_else(String::new, |spread| format!(" ±{spread:.4}"));
@@ -92,14 +92,7 @@ fn print_table(keys: &[String], ranked: &[&Trial]) {
         ];
         [format!("{:03}", trial.trial)].into_iter().chain(setting).chain(measured).collect::<Vec<_>>()
     };
-    let mut table = vec![header.collect::<Vec<_>>()];
-    table.extend(ranked.iter().take(SHOWN).map(row));
-    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = (0..table[0].len()).map(width).collect::<Vec<_>>();
-    for row in &table {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}"));
-        say(cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    table(&"r".repeat(names.len()), &names, &ranked.iter().take(SHOWN).map(row).collect::<Vec<_>>());
     if ranked.len() > SHOWN {
         say(&format!("… and {} more in study.csv", ranked.len() - SHOWN));
     }

@@ -80,8 +80,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return table.into_rows(encoder);
     }
     let vocabulary = encoder.finish(&mut table.ids, false)?;
-    let (train, valid) = Sequences::cut(config, table.ids)?;
-    Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
+    Ok(Dataset::of_file(vocabulary, Sequences::cut(config, table.ids)?))
 }
 
 /// The line in which a row begins, from 1, and its values.
@@ -248,14 +247,14 @@ impl<'a> Table<'a> {
         }
         let vocabulary = encoder.finish(&mut self.ids, with_end)?;
         let end = vocabulary.end().filter(|_| with_end);
-        let [train, valid] = [&self.rows[..train_rows], &self.rows[train_rows..]].map(|part| {
+        let set = |part: &[(usize, Range<usize>)]| {
             let mut split = Rows::default();
             for (_, ids) in part {
                 split.push(&self.ids.iter(ids.clone()).chain(end).collect::<Vec<u32>>());
             }
             Sequences::rows(split)
-        });
-        Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
+        };
+        Ok(Dataset::of_file(vocabulary, (set(&self.rows[..train_rows]), set(&self.rows[train_rows..]))))
     }
 }
 

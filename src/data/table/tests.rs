@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::config::{Count, Source, Values};
-use crate::data::{Batch, Loader, Order, Role, load, load_with};
+use crate::data::{Role, load, load_with};
 
 /// A table in a folder that is removed with it, and the config that reads it.
 struct File(tempfile::TempDir, &'static str);
@@ -31,8 +31,7 @@ impl File {
 
 /// The samples of a split as text, without padding.
 fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
-    let mut batch = Batch::default();
-    Loader::new(split.clone(), split.len(), 0, Order::InOrder).batch(0, 0, &mut batch);
+    let batch = split.batches(split.len()).next().unwrap();
     let rows = batch.inputs.chunks(batch.time).zip(batch.targets.chunks(batch.time));
     let rows = rows.zip(batch.roles.chunks(batch.time)).map(|((inputs, targets), roles)| {
         let counted = roles.iter().filter(|&&role| role == Role::Unknown).count();

@@ -171,15 +171,18 @@ impl SequenceTask for FixedProbabilities {
 /// Draws the sets of the task that `config` names.
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
-    let (mut train, _) =
-        draw_set(&*task, config.train_samples, generator(seed, Purpose::TrainingSet, [0, 0]));
+    let set = |samples, purpose| {
+        let mut random = generator(seed, purpose, [0, 0]);
+        let (rows, paid) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));
+        (Sequences::rows(rows), paid)
+    };
+    let (mut train, _) = set(config.train_samples, Purpose::TrainingSet);
+    let (valid, floor_by_position) = set(config.valid_samples, Purpose::ValidationSet);
     if let Some(range) = config.lengths {
         let config = config.clone();
         train =
             train.with_drawn_lengths(range, move |length, samples| rows_at(&config, seed, length, samples));
     }
-    let (valid, floor_by_position) =
-        draw_set(&*task, config.valid_samples, generator(seed, Purpose::ValidationSet, [0, 0]));
     let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
     let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
     Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position })
@@ -201,42 +204,34 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
 /// Some samples of the training set of another length, each drawn by its number.
 fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> Rows {
     let task = build(&config.at_length(length), seed).expect("the task has both ends of the lengths");
-    let mut sample = vec![0; task.tokens()];
-    let mut probabilities = vec![0.0; task.tokens() - 1];
-    let mut rows = Rows::default();
-    for &number in samples {
-        task.draw(&mut generator(seed, Purpose::TrainingSet, [length as u64, number as u64]), &mut sample);
-        push(&*task, &sample, &mut probabilities, &mut rows);
-    }
-    rows
+    let random = |number| generator(seed, Purpose::TrainingSet, [length as u64, number as u64]);
+    draw_set(&*task, samples.iter().copied(), |number, sample| task.draw(&mut random(number), sample)).0
 }
 
-/// Adds a sample, and leaves the probabilities of its targets.
-fn push(task: &dyn SequenceTask, sample: &[u32], probabilities: &mut [f64], rows: &mut Rows) {
-    task.probabilities(sample, probabilities);
-    let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
-    rows.push_with_roles(sample, probabilities.iter().map(role));
-}
-
-/// Draws a set, and the optimal predictor's loss on it at each position, in nats per token.
-fn draw_set(task: &dyn SequenceTask, samples: usize, mut random: ChaCha8Rng) -> (Sequences, Vec<f64>) {
-    let mut sample = vec![0; task.tokens()];
-    let mut probabilities = vec![0.0; task.tokens() - 1];
-    let mut rows = Rows::default();
-    let mut paid = vec![0.0; probabilities.len()];
-    for _ in 0..samples {
-        task.draw(&mut random, &mut sample);
-        push(task, &sample, &mut probabilities, &mut rows);
+/// Draws the samples of these numbers, and the optimal predictor's loss on them at each position, in nats per token.
+fn draw_set(
+    task: &dyn SequenceTask,
+    numbers: impl ExactSizeIterator<Item = usize>,
+    mut draw: impl FnMut(usize, &mut [u32]),
+) -> (Rows, Vec<f64>) {
+    let (mut sample, mut probabilities) = (vec![0; task.tokens()], vec![0.0; task.tokens() - 1]);
+    let (mut rows, mut paid) = (Rows::default(), vec![0.0; probabilities.len()]);
+    let samples = numbers.len() as f64;
+    for number in numbers {
+        draw(number, &mut sample);
+        task.probabilities(&sample, &mut probabilities);
+        let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
+        rows.push_with_roles(&sample, probabilities.iter().map(role));
         paid.iter_mut().zip(&probabilities).for_each(|(paid, p)| *paid -= p.ln());
     }
-    paid.iter_mut().for_each(|paid| *paid /= samples as f64);
-    (Sequences::rows(rows), paid)
+    paid.iter_mut().for_each(|paid| *paid /= samples);
+    (rows, paid)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Batch, Count, Loader, Order, load, load_pairs};
+    use crate::data::{Count, load, load_pairs};
 
     fn config(task: Task) -> DataConfig {
         DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
@@ -269,8 +264,7 @@ mod tests {
             let dataset = load_pairs(&config, 0).unwrap();
             let end = dataset.vocabulary.end().unwrap();
             assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
-            let mut batch = Batch::default();
-            Loader::new(dataset.train, 100, 0, Order::InOrder).batch(0, 0, &mut batch);
+            let batch = dataset.train.batches(100).next().unwrap();
             let source = batch.source.as_ref().unwrap();
             let mut lengths = std::collections::BTreeSet::new();
             for row in 0..100 {
@@ -301,8 +295,7 @@ mod tests {
         for task in ALL {
             let dataset = load(&config(task), 3).unwrap();
             assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
-            let (loader, mut batch) = (Loader::new(dataset.train, 11, 0, Order::InOrder), Batch::default());
-            loader.batch(0, 0, &mut batch);
+            let batch = dataset.train.batches(11).next().unwrap();
             dataset.vocabulary.check(&batch.inputs).unwrap();
             dataset.vocabulary.check(&batch.targets).unwrap();
         }
@@ -356,13 +349,8 @@ mod tests {
 
     #[test]
     fn training_and_validation_sets_differ_and_both_follow_the_seed() {
-        let rows = |dataset: Dataset| {
-            [dataset.train, dataset.valid].map(|set| {
-                let mut batch = Batch::default();
-                Loader::new(set, 5, 0, Order::InOrder).batch(0, 0, &mut batch);
-                batch
-            })
-        };
+        let rows =
+            |dataset: Dataset| [dataset.train, dataset.valid].map(|set| set.batches(5).next().unwrap());
         let [train, valid] = rows(load(&config(Task::Random), 3).unwrap());
         assert_ne!(train, valid);
         assert_eq!([train.clone(), valid], rows(load(&config(Task::Random), 3).unwrap()));

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::data::config::{Count, Periods};
     use crate::data::tasks::enumeration::{agrees, all_sequences};
-    use crate::data::{Batch, Loader, Order, Role, load};
+    use crate::data::{Role, load};
 
     fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
         let period = Periods::Of(period);
@@ -229,8 +229,7 @@ mod tests {
         let period = Periods::Of([4, 8]);
         let config = DataConfig { period, train_samples: 1, valid_samples: 1000, ..DataConfig::default() };
         let dataset = load(&config, 0).unwrap();
-        let mut batch = Batch::default();
-        Loader::new(dataset.valid, 1000, 0, Order::InOrder).batch(0, 0, &mut batch);
+        let batch = dataset.valid.batches(1000).next().unwrap();
         for row in 0..1000 {
             let roles = &batch.roles[row * 32..(row + 1) * 32];
             // The first four targets at least cannot be known, and two tokens after the longest

@@ -52,8 +52,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         }
         (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
     };
-    let (train, valid) = Sequences::cut(config, encoded(&files, bytes, &vocabulary)?)?;
-    Ok(Dataset { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() })
+    let sets = Sequences::cut(config, encoded(&files, bytes, &vocabulary)?)?;
+    Ok(Dataset::of_file(vocabulary, sets))
 }
 
 /// A file that was looked through.

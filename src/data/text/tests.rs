@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf};
 
 use super::*;
 use crate::data::config::{Count, Source};
-use crate::data::{Batch, Loader, Order, Sequences, load, load_with};
+use crate::data::{Sequences, load, load_with};
 
 /// Files in a folder that is removed with them, and the config that reads one.
 struct Texts(tempfile::TempDir);
@@ -36,8 +36,7 @@ impl Texts {
 
 /// The ids of a split, window after window: its first input, then all targets.
 fn ids(split: &Sequences) -> Vec<u32> {
-    let mut batch = Batch::default();
-    Loader::new(split.clone(), split.len(), 0, Order::InOrder).batch(0, 0, &mut batch);
+    let batch = split.batches(split.len()).next().unwrap();
     let targets = batch.targets.iter().zip(&batch.roles);
     let counted = targets.filter(|(_, role)| **role != crate::data::Role::Padding);
     [batch.inputs[0]].into_iter().chain(counted.map(|(target, _)| *target)).collect()

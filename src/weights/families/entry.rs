@@ -29,6 +29,23 @@ pub struct Part {
     pub turned: Option<usize>,
 }
 
+/// The parameters of a module that is made of modules there, side by side: of a linear layer or a table, which has
+/// rows, or of a norm the weight, and the bias where it has one.
+pub fn module(
+    ours: &str,
+    rows: Option<usize>,
+    has_bias: bool,
+    parts: &[Part],
+) -> impl Iterator<Item = Entry> {
+    let [weight, bias] = if rows.is_some() { ["weight", "bias"] } else { ["gamma", "beta"] };
+    let entry = |name: &str, theirs: &str, rows| {
+        let part = |part: &Part| Part { theirs: format!("{}.{theirs}", part.theirs), ..part.clone() };
+        Entry { ours: format!("{ours}.{name}"), rows, parts: parts.iter().map(part).collect() }
+    };
+    let bias = has_bias.then(|| entry(bias, "bias", None));
+    [entry(weight, "weight", rows)].into_iter().chain(bias)
+}
+
 impl Entry {
     /// Its shape here.
     pub fn shape(&self) -> Vec<usize> {

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Family;
-use super::entry::{Entry, Part};
+use super::entry::{Entry, Part, module};
 use super::keys::Keys;
+use super::{Family, Obstacle};
 use crate::error::Result;
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{Activation, NormKind};
@@ -41,25 +41,17 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
 pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<Entry> {
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
-    let mut add = |theirs: String, ours: String, rows, columns, is_transposed| {
-        let parts = vec![Part { theirs, columns, is_transposed, turned: None }];
-        entries.push(Entry { ours, rows, parts });
+    let mut add = |theirs: &str, ours: &str, rows, columns, is_transposed, has_bias| {
+        let part = Part { theirs: theirs.to_string(), columns, is_transposed, turned: None };
+        entries.extend(module(ours, rows, has_bias, &[part]));
     };
-    add("wte.weight".into(), "embedding.token.weight".into(), Some(sizes.vocab), d_model, false);
-    add("wpe.weight".into(), "position.weight".into(), Some(sizes.context), d_model, false);
+    add("wte", "embedding.token", Some(sizes.vocab), d_model, false, false);
+    add("wpe", "position", Some(sizes.context), d_model, false, false);
     if !model.tie_embeddings {
         // `[vocab, d_model]` in both layouts.
-        add("lm_head.weight".into(), "head.weight".into(), Some(d_model), sizes.vocab, true);
+        add("lm_head", "head", Some(d_model), sizes.vocab, true, false);
     }
-    // A norm, or a linear layer, which has rows: a weight, and a bias as wide as its output.
-    let mut add_module = |theirs: String, ours: String, rows: Option<usize>, columns| {
-        let [weight, bias] = if rows.is_some() { ["weight", "bias"] } else { ["gamma", "beta"] };
-        let is_transposed = rows.is_some() && family == Family::Nanogpt;
-        add(format!("{theirs}.weight"), format!("{ours}.{weight}"), rows, columns, is_transposed);
-        if has_biases {
-            add(format!("{theirs}.bias"), format!("{ours}.{bias}"), None, columns, false);
-        }
-    };
+    let is_transposed = family == Family::Nanogpt;
     for layer in 0..model.layers {
         for (theirs, ours, rows, columns) in [
             ("ln_1", "attention_norm", None, d_model),
@@ -69,10 +61,11 @@ pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_bia
             ("mlp.c_fc", "feed_forward.up", Some(d_model), inner),
             ("mlp.c_proj", "feed_forward.down", Some(inner), d_model),
         ] {
-            add_module(format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"), rows, columns);
+            let (theirs, ours) = (format!("h.{layer}.{theirs}"), format!("blocks.{layer}.{ours}"));
+            add(&theirs, &ours, rows, columns, is_transposed, has_biases);
         }
     }
-    add_module("ln_f".into(), "norm".into(), None, d_model);
+    add("ln_f", "norm", None, d_model, is_transposed, has_biases);
     entries
 }
 
@@ -120,11 +113,8 @@ pub(super) fn read(
     let name = keys.text("activation_function")?.unwrap_or(usual);
     let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
         let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
-        return Err(keys.refused(
-            "activation_function",
-            format!("\"{name}\""),
-            &format!(": {known} are known"),
-        ));
+        let problem = format!(": {known} are known");
+        return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
     };
     // transformers' files may store a tied head once more.
     let is_tied = keys.flag("tie_word_embeddings")? != Some(false)
@@ -152,10 +142,10 @@ pub(super) fn read(
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
 }
 
-/// The keys of a model that GPT-2 has no word for, each with what it has. Biases that a model lacks are zeros there.
-pub(super) fn obstacles(model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
-    [
-        ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
+/// The keys of a model for which GPT-2 may have no word: whether it has none, and what it has. Biases that a model
+/// lacks are zeros there.
+pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
+    vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
         ("norm_kind", model.norm_kind != NormKind::Layer, "\"layer\""),
@@ -163,14 +153,7 @@ pub(super) fn obstacles(model: &ModelConfig) -> Vec<(&'static str, &'static str)
         ("d_head", model.d_head > 0 && model.d_head * model.heads != model.d_model, "d_model / heads"),
         ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "as many as heads"),
         ("qk_norm", model.qk_norm, "false"),
-        ("embedding_norm", model.embedding_norm, "false"),
-        ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
-        ("embedding_scale", model.embedding_scale != 1.0, "1"),
-        ("softcap", model.softcap != 0.0, "0"),
     ]
-    .into_iter()
-    .filter_map(|(key, differs, theirs)| differs.then_some((key, theirs)))
-    .collect()
 }
 
 /// The contents of a `config.json`.

@@ -56,9 +56,9 @@ impl<'a> Keys<'a> {
         self.within.map_or_else(|| key.to_string(), |within| format!("{within}.{key}"))
     }
 
-    /// The names of all keys that have a value.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.entries.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
+    /// All keys that have a value.
+    pub fn values(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.entries.iter().filter(|(_, value)| !value.is_null())
     }
 
     /// A key's value.

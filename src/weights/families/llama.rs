@@ -12,18 +12,15 @@
 //! | `layers.0.mlp.down_proj` | `blocks.0.feed_forward.down` |
 //! | `norm.weight`, `lm_head.weight` | `norm.gamma`, `head.weight` |
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::entry::{Entry, Part};
+use super::entry::{Entry, Part, module};
 use super::keys::Keys;
-use super::{Family, rope};
+use super::{Family, Obstacle, rope};
 use crate::error::Result;
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{Activation, NormKind};
 use crate::position::PositionScheme;
-use crate::weights::file::LazyTensor;
 use crate::weights::native::Description;
 
 /// What differs between the families that are made like Llama.
@@ -144,74 +141,43 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
 pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     let (d_model, width, inner) = (model.d_model, model.head_width(), model.inner_width());
     let shared = if model.key_value_heads == 0 { model.heads } else { model.key_value_heads };
-    let mut entries = Vec::new();
-    let part = |theirs: String, columns, turned| Part { theirs, columns, is_transposed: true, turned };
-    let mut vector = |ours: String, theirs: String, columns, turned| {
-        entries.push(Entry { ours, rows: None, parts: vec![part(theirs, columns, turned)] });
-    };
-    vector("norm.gamma".into(), "norm.weight".into(), d_model, None);
-    for layer in 0..model.layers {
-        let (ours, theirs) = (format!("blocks.{layer}"), format!("layers.{layer}"));
-        vector(
-            format!("{ours}.attention_norm.gamma"),
-            format!("{theirs}.input_layernorm.weight"),
-            d_model,
-            None,
-        );
-        vector(
-            format!("{ours}.feed_forward_norm.gamma"),
-            format!("{theirs}.post_attention_layernorm.weight"),
-            d_model,
-            None,
-        );
-        if model.qk_norm {
-            for (our_norm, their_norm) in [("query_norm", "q_norm"), ("key_norm", "k_norm")] {
-                vector(
-                    format!("{ours}.attention.{our_norm}.gamma"),
-                    format!("{theirs}.self_attn.{their_norm}.weight"),
-                    width,
-                    Some(width),
-                );
-            }
-        }
-    }
-    let table = Part { is_transposed: false, ..part("embed_tokens.weight".into(), d_model, None) };
-    entries.push(Entry {
-        ours: "embedding.token.weight".into(),
-        rows: Some(sizes.vocab),
-        parts: vec![table],
-    });
-    if !model.tie_embeddings {
-        let head = part("lm_head.weight".into(), sizes.vocab, None);
-        entries.push(Entry { ours: "head.weight".into(), rows: Some(d_model), parts: vec![head] });
-    }
     let (queries, keys) = (model.heads * width, shared * width);
+    let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+    let output_bias = model.attention_output_bias.unwrap_or(model.bias);
+    let part = |theirs: &str, columns, turned| {
+        let theirs = theirs.to_string();
+        Part { theirs, columns, is_transposed: true, turned }
+    };
+    let table = Part { is_transposed: false, ..part("embed_tokens", d_model, None) };
+    let mut entries = Vec::from_iter(module("norm", None, false, &[part("norm", d_model, None)]));
+    entries.extend(module("embedding.token", Some(sizes.vocab), false, &[table]));
+    if !model.tie_embeddings {
+        let head = part("lm_head", sizes.vocab, None);
+        entries.extend(module("head", Some(d_model), false, &[head]));
+    }
     for layer in 0..model.layers {
-        let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
-        let output_bias = model.attention_output_bias.unwrap_or(model.bias);
-        let qkv = [
-            ("self_attn.q_proj", queries, Some(width)),
-            ("self_attn.k_proj", keys, Some(width)),
-            ("self_attn.v_proj", keys, None),
+        let part = |theirs, columns, turned| part(&format!("layers.{layer}.{theirs}"), columns, turned);
+        let qkv = vec![
+            part("self_attn.q_proj", queries, Some(width)),
+            part("self_attn.k_proj", keys, Some(width)),
+            part("self_attn.v_proj", keys, None),
         ];
-        let up = [("mlp.gate_proj", inner, None), ("mlp.up_proj", inner, None)];
-        for (ours, rows, bias, parts) in [
-            ("attention.qkv", d_model, qkv_bias, &qkv[..]),
-            ("attention.output", queries, output_bias, &[("self_attn.o_proj", d_model, None)]),
-            ("feed_forward.up", d_model, model.bias, &up),
-            ("feed_forward.down", inner, model.bias, &[("mlp.down_proj", d_model, None)]),
-        ] {
-            let mut linear = |kind: &str, rows| {
-                let part = |&(theirs, columns, turned): &(&str, usize, Option<usize>)| {
-                    part(format!("layers.{layer}.{theirs}.{kind}"), columns, turned)
-                };
-                let parts = parts.iter().map(part).collect();
-                entries.push(Entry { ours: format!("blocks.{layer}.{ours}.{kind}"), rows, parts });
-            };
-            linear("weight", Some(rows));
-            if bias {
-                linear("bias", None);
-            }
+        let up = vec![part("mlp.gate_proj", inner, None), part("mlp.up_proj", inner, None)];
+        let mut modules = vec![
+            ("attention_norm", None, false, vec![part("input_layernorm", d_model, None)]),
+            ("attention.qkv", Some(d_model), qkv_bias, qkv),
+            ("attention.output", Some(queries), output_bias, vec![part("self_attn.o_proj", d_model, None)]),
+            ("feed_forward_norm", None, false, vec![part("post_attention_layernorm", d_model, None)]),
+            ("feed_forward.up", Some(d_model), model.bias, up),
+            ("feed_forward.down", Some(inner), model.bias, vec![part("mlp.down_proj", d_model, None)]),
+        ];
+        if model.qk_norm {
+            let norm = |theirs| vec![part(theirs, width, Some(width))];
+            modules.push(("attention.query_norm", None, false, norm("self_attn.q_norm")));
+            modules.push(("attention.key_norm", None, false, norm("self_attn.k_norm")));
+        }
+        for (ours, rows, has_bias, parts) in modules {
+            entries.extend(module(&format!("blocks.{layer}.{ours}"), rows, has_bias, &parts));
         }
     }
     entries
@@ -222,22 +188,18 @@ pub(super) fn is_computed(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// The keys of a model that a family has no word for, each with what the family has.
-pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
+/// The keys of a model for which a family may have no word: whether it has none, and what it has.
+pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
-    [
-        ("architecture", model.architecture != Architecture::Decoder, "\"decoder\""),
+    let no_divisor = family == Family::Llama && !model.d_model.is_multiple_of(model.heads);
+    vec![
         ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
         ("norm_kind", model.norm_kind != NormKind::Rms, "\"rms\""),
         ("activation", !model.activation.is_gated(), "\"swiglu\" or \"geglu\""),
-        (
-            "heads",
-            family == Family::Llama && !model.d_model.is_multiple_of(model.heads),
-            "a divisor of d_model",
-        ),
+        ("heads", no_divisor, "a divisor of d_model"),
         ("qk_norm", model.qk_norm != qk_norm, if qk_norm { "true" } else { "false" }),
         ("bias", model.bias && biases != Biases::Said, "false"),
         match biases {
@@ -248,14 +210,7 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<(&'static st
             _ => ("query_key_value_bias", qkv_bias != output_bias, "as attention_output_bias"),
         },
         ("attention_output_bias", biases == Biases::QueryKeyValue && output_bias && !model.bias, "false"),
-        ("embedding_norm", model.embedding_norm, "false"),
-        ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
-        ("embedding_scale", model.embedding_scale != 1.0, "1"),
-        ("softcap", model.softcap != 0.0, "0"),
     ]
-    .into_iter()
-    .filter_map(|(key, differs, theirs)| differs.then_some((key, theirs)))
-    .collect()
 }
 
 /// The contents of a `config.json`, complete for transformers 4 and 5.
@@ -295,12 +250,4 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description) 
     let more = more.as_object().expect("an object").clone();
     config.as_object_mut().expect("an object").extend(more);
     config
-}
-
-/// Refuses a head of its own where the config says that it is tied.
-pub(super) fn check_head(keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<()> {
-    match super::has_head_of_its_own(tensors, "embed_tokens.weight")? {
-        true => Err(keys.refused("tie_word_embeddings", true, ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the head out")),
-        false => Ok(()),
-    }
 }

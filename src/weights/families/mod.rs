@@ -25,9 +25,12 @@ use super::file::LazyTensor;
 use super::native::Description;
 use super::refuse;
 use crate::error::{Error, Result};
-use crate::model::ModelConfig;
+use crate::model::{Architecture, ModelConfig};
 use entry::Entry;
 use keys::Keys;
+
+/// A key of a model, whether a family has no word for its value, and what the family has.
+type Obstacle = (&'static str, bool, &'static str);
 
 /// A family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,46 +115,19 @@ impl Family {
 
     /// The keys of a model that this family has no word for, each with what the family has.
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
-        // A new key is asked for here: does it change what a model computes, so that a family must refuse it?
-        let ModelConfig {
-            architecture: _,
-            d_model: _,
-            heads: _,
-            d_head: _,
-            key_value_heads: _,
-            layers: _,
-            dropout: _,
-            qk_norm: _,
-            position: _,
-            rope_theta: _,
-            rope_scaling: _,
-            rope_factor: _,
-            rope_low_frequency_factor: _,
-            rope_high_frequency_factor: _,
-            rope_original_context: _,
-            largest_position: _,
-            norm: _,
-            norm_kind: _,
-            norm_epsilon: _,
-            feed_forward: _,
-            d_inner: _,
-            activation: _,
-            bias: _,
-            query_key_value_bias: _,
-            attention_output_bias: _,
-            head_bias: _,
-            tie_embeddings: _,
-            embedding_scale: _,
-            softcap: _,
-            embedding_norm: _,
-            embedding_norm_epsilon: _,
-            initialisation: _,
-            zero_projections: _,
-        } = model;
-        match self {
+        let own = match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
             Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::obstacles(self, model),
-        }
+        };
+        let architecture = ("architecture", model.architecture != Architecture::Decoder, "\"decoder\"");
+        let of_all = [
+            ("embedding_norm", model.embedding_norm, "false"),
+            ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
+            ("embedding_scale", model.embedding_scale != 1.0, "1"),
+            ("softcap", model.softcap != 0.0, "0"),
+        ];
+        let all = [architecture].into_iter().chain(own).chain(of_all);
+        all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
     }
 
     fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<Entry> {
@@ -203,8 +179,11 @@ pub fn import(
     };
     description.model.check().map_err(|error| keys.error(family.in_its_keys(keys, error.to_string())))?;
     if description.model.tie_embeddings {
-        if family.prefix() == "model." {
-            llama::check_head(keys, &tensors)?;
+        // Of GPT-2 such a head is none that is tied.
+        if family.prefix() == "model." && has_head_of_its_own(&tensors, "embed_tokens.weight")? {
+            let problem = ", but `lm_head.weight` is not the table of the embedding: set it to false, or leave the \
+                           head out";
+            return Err(keys.refused("tie_word_embeddings", true, problem));
         }
         tensors.remove("lm_head.weight");
     }
@@ -294,4 +273,49 @@ pub fn export(
         Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::write(family, description),
     };
     Ok((theirs.collect(), config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_a_model_is_known_to_the_families() {
+        // A new key is asked for here: does it change what a model computes, so that a family must refuse it?
+        let ModelConfig {
+            architecture: _,
+            d_model: _,
+            heads: _,
+            d_head: _,
+            key_value_heads: _,
+            layers: _,
+            dropout: _,
+            qk_norm: _,
+            position: _,
+            rope_theta: _,
+            rope_scaling: _,
+            rope_factor: _,
+            rope_low_frequency_factor: _,
+            rope_high_frequency_factor: _,
+            rope_original_context: _,
+            largest_position: _,
+            norm: _,
+            norm_kind: _,
+            norm_epsilon: _,
+            feed_forward: _,
+            d_inner: _,
+            activation: _,
+            bias: _,
+            query_key_value_bias: _,
+            attention_output_bias: _,
+            head_bias: _,
+            tie_embeddings: _,
+            embedding_scale: _,
+            softcap: _,
+            embedding_norm: _,
+            embedding_norm_epsilon: _,
+            initialisation: _,
+            zero_projections: _,
+        } = ModelConfig::default();
+    }
 }

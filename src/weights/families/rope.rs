@@ -21,11 +21,8 @@ pub(super) fn read(keys: Keys, usual_theta: f64, model: ModelConfig) -> Result<M
         if let (Some(theta), Some(top)) = (theta, top)
             && theta != top
         {
-            return Err(object.refused(
-                "rope_theta",
-                theta,
-                &format!(", but `rope_theta` beside it is {top}"),
-            ));
+            let problem = format!(", but `rope_theta` beside it is {top}");
+            return Err(object.refused("rope_theta", theta, &problem));
         }
         let theta = theta.or(top).unwrap_or(usual_theta);
         let read = scaling(keys, object, ModelConfig { rope_theta: theta, ..model.clone() })?;
@@ -53,17 +50,12 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
     };
     object.only("partial_rotary_factor", &json!(1.0))?;
     object.only("attention_factor", &json!(1.0))?;
-    let allowed = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor"];
     let original = "original_max_position_embeddings";
-    for name in object.names() {
-        if !allowed.contains(&name) && !factors.contains(&name) && name != original {
-            let value = object.value(name).expect("a key that has a value");
-            return Err(object.refused(
-                name,
-                value,
-                &format!(", which rotary positions of kind {kind} do not have here"),
-            ));
-        }
+    let allowed = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor", original];
+    let is_known = |name: &str| allowed.contains(&name) || factors.contains(&name);
+    if let Some((name, value)) = object.values().find(|(name, _)| !is_known(name)) {
+        let problem = format!(", which rotary positions of kind {kind} do not have here");
+        return Err(object.refused(name, value, &problem));
     }
     let factor = |name: &str| {
         let lacks = || object.lacking(name, &format!("rotary positions of kind {kind}"));
