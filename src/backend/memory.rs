@@ -6,7 +6,7 @@
 use sysinfo::System;
 
 use super::device::Device;
-use crate::config::{Config, TrainingConfig};
+use crate::config::{Config, DeviceKind, TrainingConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
@@ -90,9 +90,11 @@ impl MemoryEstimate {
     /// # Errors
     /// [`Error::Key`] naming what makes the run too large.
     pub fn check(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
-        let free = match device.uses_host_memory() {
-            true => free(),
-            false => device.memory.map_or(f64::INFINITY, |bytes| bytes as f64),
+        let free = match device.kind {
+            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => free(),
+            DeviceKind::Discrete | DeviceKind::Virtual => {
+                device.memory.map_or(f64::INFINITY, |bytes| bytes as f64)
+            }
         };
         let (model, training) = (&config.model, &config.training);
         if self.parameters > free {

@@ -3,8 +3,6 @@
 //! A step averages the gradient over every counted target of its batches, so that four batches of
 //! 8 sequences move the weights exactly as one batch of 32 does.
 
-use std::marker::PhantomData;
-
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -12,8 +10,7 @@ use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::config::TrainingConfig;
-use crate::data::Batch;
-use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
+use crate::evaluation::DeviceBatch;
 use crate::model::{Model, loss};
 use crate::ops;
 
@@ -65,14 +62,6 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
     }
 }
 
-impl ItemLazy for Evaluation {
-    type ItemSync = Self;
-
-    fn sync(self) -> Self {
-        self
-    }
-}
-
 /// A model as Burn's learner sees it: with the loss that it is trained by.
 #[derive(Module, Debug)]
 pub struct Trainee<B: Backend> {
@@ -95,12 +84,11 @@ const FITS: &str = "the model is built for the sizes of its data";
 impl<B: ops::AutodiffBackend> Trainee<B> {
     /// The gradients of `loss`, which on the way back is `scale` times as large.
     fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
-        struct Unscale<'a, B> {
-            gradients: &'a mut GradientsParams,
+        struct Unscale {
+            gradients: GradientsParams,
             scale: f64,
-            backend: PhantomData<B>,
         }
-        impl<B: AutodiffBackend> ModuleVisitor<B> for Unscale<'_, B> {
+        impl<B: AutodiffBackend> ModuleVisitor<B> for Unscale {
             fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
                 if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(parameter.id) {
                     self.gradients.register(parameter.id, gradient / self.scale);
@@ -111,13 +99,12 @@ impl<B: ops::AutodiffBackend> Trainee<B> {
         if scale == 1.0 {
             return GradientsParams::from_grads(loss.backward(), self);
         }
-        let mut gradients = GradientsParams::from_grads((loss * scale).backward(), self);
-        self.visit(&mut Unscale::<B> { gradients: &mut gradients, scale, backend: PhantomData });
-        gradients
+        let gradients = GradientsParams::from_grads((loss * scale).backward(), self);
+        let mut unscale = Unscale { gradients, scale };
+        self.visit(&mut unscale);
+        unscale.gradients
     }
-}
 
-impl<B: ops::AutodiffBackend> Trainee<B> {
     /// The sum of gradients of this model along the tree over their order, in the memory of the first where that can be.
     pub(super) fn sum(&self, parts: Vec<GradientsParams>) -> GradientsParams {
         struct Sum {
@@ -175,13 +162,12 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     }
 }
 
+/// Burn's learner asks for it; a run validates over all its workers.
 impl<B: ops::Backend> InferenceStep for Trainee<B> {
-    type Input = Batch;
-    type Output = Evaluation;
+    type Input = ();
+    type Output = ();
 
-    fn step(&self, batch: Batch) -> Evaluation {
-        evaluate(&self.model, std::iter::once(batch), &self.devices()[0])
-    }
+    fn step(&self, _input: ()) {}
 }
 
 /// Right predictions among the targets that count, `[1]`.
