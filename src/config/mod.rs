@@ -128,20 +128,7 @@ impl Config {
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::parse_checked(text, path, overrides, |_| Ok(()))
-    }
-
-    /// As [`Self::parse`], with a further check as [`Self::load_checked`] makes it.
-    ///
-    /// # Errors
-    /// As [`Self::load_checked`].
-    pub fn parse_checked(
-        text: &str,
-        path: &Path,
-        overrides: &[String],
-        check: impl Fn(&Self) -> Result<()>,
-    ) -> Result<Self> {
-        Written::parse(text, Some(path))?.with(overrides)?.read(check)
+        Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
 
     /// Checks everything that can be known before data is read.

@@ -107,15 +107,10 @@ impl TuneConfig {
         let method = self.method();
         let name = format!("\"{method:?}\"").to_lowercase();
         let has_own_search = method == Method::Recipe;
-        let problem = match has_own_search {
-            true => {
-                "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\""
-            }
-            false => {
-                "needs keys to search: write [tune.search] and below it \
-                 \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }"
-            }
-        };
+        let own = "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\"";
+        let needed = "needs keys to search: write [tune.search] and below it \
+                      \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }";
+        let problem = if has_own_search { own } else { needed };
         Error::check_key(has_own_search == self.search.is_empty(), "tune.method", name, problem)
     }
 }

@@ -1,13 +1,14 @@
 //! From a config to a model.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::LinearConfig;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 
 use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
-use super::{Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes};
+use super::{
+    Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes, each_parameter,
+};
 use crate::ops::{Norm, NormKind};
 use crate::position::{Direction, Widths};
 use crate::{Error, Result, error::ensure};
@@ -60,22 +61,16 @@ impl ModelConfig {
     /// # Panics
     /// Where [`Self::check`] refuses the config.
     pub fn parameters(&self, sizes: Sizes) -> usize {
-        struct Count(usize);
-        impl<B: Backend> ModuleVisitor<B> for Count {
-            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-                self.0 += parameter.lazy_shape().num_elements();
-            }
-        }
         // Tables of positions are computed at once, but only those that are learned count.
         let sizes = match self.position.ends_with_context() {
             true => sizes,
             false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
         };
-        let mut count = Count(0);
+        let mut count = 0;
         // The backend that is always there: the count is that of any.
         let model = self.build::<Flex>(sizes, &Default::default()).expect("a config that was checked");
-        model.visit(&mut count);
-        count.0
+        each_parameter(&model, |_, shape| count += shape.num_elements());
+        count
     }
 
     fn build<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {

@@ -25,8 +25,8 @@ pub use maps::AttentionMaps;
 pub use one_layer::OneLayerDecoder;
 pub use residual::NormPlacement;
 
-use burn::module::Module;
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Memory};
 use crate::{Error, Result, error::ensure, ops};
@@ -55,6 +55,18 @@ impl<B: Backend> Inputs<B> {
     pub fn tokens(tokens: Tensor<B, 2, Int>) -> Self {
         Self { tokens, source: None }
     }
+}
+
+/// Calls `work` with the number and the shape of each parameter of a module, in the order of its fields. Gradients are
+/// kept by that number alone: whatever rank they are asked for with, they have their own.
+pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(ParamId, Shape)) {
+    struct Each<F>(F);
+    impl<B: Backend, F: FnMut(ParamId, Shape)> ModuleVisitor<B> for Each<F> {
+        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+            (self.0)(parameter.id, parameter.lazy_shape());
+        }
+    }
+    module.visit(&mut Each(work));
 }
 
 /// Whether there is something to read in `what`, of this shape.

@@ -112,9 +112,6 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
         let sizes = sizes_of(config, &dataset)?;
         check_schedule(config, &dataset)?;
         MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
-        if workers.is_first() {
-            target.check()?;
-        }
         Ok((dataset, sizes))
     };
     let (dataset, sizes) = workers.agree(read())?;

@@ -129,7 +129,7 @@ pub fn time_parts(
                         sums::add(&mut exchange.buffer, &other);
                         Ok(())
                     })?;
-                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch))?;
+                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
                     clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
                     let rate = config.training.learning_rate;
                     trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
@@ -157,7 +157,7 @@ pub fn time_parts(
 }
 
 fn tiny_sum(workers: &Workers) -> Result<()> {
-    workers.sum(&mut [0.0f32], &mut Vec::new())
+    workers.sum(&mut [0.0f32], &mut Vec::new(), sums::add)
 }
 
 /// Times one piece of work after another, each begun by all workers at once.

@@ -73,12 +73,6 @@ impl Ending {
     }
 }
 
-impl Default for Workers {
-    fn default() -> Self {
-        Self::alone()
-    }
-}
-
 impl Workers {
     /// One worker: this process.
     pub fn alone() -> Self {
@@ -158,13 +152,18 @@ impl Workers {
     }
 
     /// Adds up what all workers hold, element by element, along the tree over their numbers: every worker then has the
-    /// same bits. Each has as many `values`.
+    /// same bits. Each has as many `values`; `add` adds some to others, one by one.
     ///
     /// # Errors
     /// If a worker does not answer.
-    pub fn sum<T: sum::Element>(&self, values: &mut [T], scratch: &mut Vec<T>) -> Result<()> {
+    pub fn sum<T: bytemuck::Pod>(
+        &self,
+        values: &mut [T],
+        scratch: &mut Vec<T>,
+        add: fn(&mut [T], &[T]),
+    ) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
-        sum::over_workers(&**link, (self.rank, self.count), values, scratch, &mut self.wait())
+        sum::over_workers(&**link, (self.rank, self.count), values, scratch, add, &mut self.wait())
     }
 
     /// What worker 0 holds, on every worker.
