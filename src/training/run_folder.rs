@@ -36,23 +36,16 @@ impl RunFolder {
         let mut file =
             File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
         if let Err(refused) = file.try_lock() {
-            if let TryLockError::Error(error) = refused {
-                // As some network drives: two processes could work here at once.
-                return Err(Error::Input(format!(
-                    "the disk that `{}` is on offers no file locks ({error}): choose one on another with --run DIR",
-                    self.path.display()
-                )));
-            }
-            let mut holder = String::new();
+            let (run, mut holder) = (self.path.display(), String::new());
             let _ = file.read_to_string(&mut holder);
-            let holder = match holder.trim() {
-                "" => "another process".to_string(),
-                id => format!("process {id}"),
-            };
-            return Err(Error::Input(format!(
-                "the run folder `{}` is in use by {holder}: wait for it to end",
-                self.path.display()
-            )));
+            return Err(Error::Input(match (refused, holder.trim()) {
+                // As some network drives: two processes could work here at once.
+                (TryLockError::Error(error), _) => format!(
+                    "the disk that `{run}` is on offers no file locks ({error}): choose one on another with --run DIR"
+                ),
+                (_, "") => format!("the run folder `{run}` is in use by another process: wait for it to end"),
+                (_, id) => format!("the run folder `{run}` is in use by process {id}: wait for it to end"),
+            }));
         }
         file.set_len(0)
             .and_then(|()| file.rewind())
