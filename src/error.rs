@@ -134,12 +134,20 @@ impl Error {
         Error::File { place, problem: problem.into() }
     }
 
+    /// Refuses the `value` of a key unless it `is_right`.
+    pub fn check_key(
+        is_right: bool,
+        key: &str,
+        value: impl fmt::Display,
+        problem: impl Into<String>,
+    ) -> Result<()> {
+        if is_right { Ok(()) } else { Err(Error::key(key, value, problem)) }
+    }
+
     /// Refuses the `value` of a key that is below `least` or above `most`.
     pub fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<()> {
-        match (least..=most).contains(&value) {
-            true => Ok(()),
-            false => Err(Error::key(key, value, format!("must be from {least} to {most}"))),
-        }
+        let problem = format!("must be from {least} to {most}");
+        Self::check_key((least..=most).contains(&value), key, value, problem)
     }
 
     /// The exit code of a program that ends with this error: 2 for input that cannot be used,
@@ -155,6 +163,11 @@ impl Error {
             Error::Diverged { .. } | Error::DeviceFailed { .. } | Error::Failed(_) => 1,
         }
     }
+}
+
+/// Fails with an error of this `kind` unless a condition `holds`.
+pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(kind(problem())) }
 }
 
 /// What the system answered, with what to do where a user can do something about it.

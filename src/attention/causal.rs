@@ -20,6 +20,7 @@ use super::check_dropout;
 use super::mask::future;
 use super::score::{self, AttentionOutput};
 use super::trainable::{TrainableAttention, TrainableAttentionConfig};
+use crate::error::ensure;
 use crate::{Error, Result, ops};
 
 /// How the future is hidden; both give the same.
@@ -67,13 +68,10 @@ fn fill<B: Backend, const D: usize>(
     hidden: Tensor<B, 2, Bool>,
     value: f32,
 ) -> Result<Tensor<B, D>> {
-    let dims = tensor.dims();
-    if D < 2 || dims[D - 2..] != hidden.dims() {
-        return Err(Error::Shape(format!(
-            "a mask of {:?} must have the last two axes of {dims:?}, [.., query_time, key_time]",
-            hidden.dims()
-        )));
-    }
+    let (dims, of_mask) = (tensor.dims(), hidden.dims());
+    ensure(D >= 2 && dims[D - 2..] == of_mask, Error::Shape, || {
+        format!("a mask of {of_mask:?} must have the last two axes of {dims:?}, [.., query_time, key_time]")
+    })?;
     Ok(tensor.mask_fill(hidden.unsqueeze::<D>().expand(dims), value))
 }
 
@@ -120,9 +118,7 @@ impl CausalAttentionConfig {
     /// [`Error::Shape`] where a size is zero, [`Error::Key`] where the dropout lies outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<CausalAttention<B>> {
         check_dropout(self.dropout)?;
-        if self.context == 0 {
-            return Err(Error::Shape("the context is 0, but must be at least 1".to_string()));
-        }
+        ensure(self.context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
         let projection = TrainableAttentionConfig::new(self.d_in, self.d_out).with_bias(self.bias);
         Ok(CausalAttention {
             projection: projection.init(device)?,
@@ -145,11 +141,9 @@ impl<B: ops::Backend> CausalAttention<B> {
     pub fn forward(&self, x: Tensor<B, 3>, masking: Masking) -> Result<AttentionOutput<B, 3>> {
         let [_, time, _] = x.dims();
         let [context, _] = self.hidden.dims();
-        if time > context {
-            return Err(Error::Shape(format!(
-                "a sequence of {time} tokens is longer than the context of {context}"
-            )));
-        }
+        ensure(time <= context, Error::Shape, || {
+            format!("a sequence of {time} tokens is longer than the context of {context}")
+        })?;
         let hidden = self.hidden.clone().slice([0..time, 0..time]);
 
         let [query, key, value] = self.projection.project(x)?; // [batch, time, d_out]

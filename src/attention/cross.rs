@@ -13,6 +13,7 @@
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::{check_residual, check_width, mask::Mask, multi_head::SplitHeads};
+use crate::error::ensure;
 use crate::ops::{self, Projections};
 use crate::{Error, Result};
 
@@ -38,10 +39,9 @@ impl<B: ops::Backend> SplitHeads<B> {
         let ([d_in, _], of_key, of_value) = (self.key.weight.shape().dims(), key.dims(), value.dims());
         check_width("key", of_key, d_in)?;
         check_width("value", of_value, d_in)?;
-        if of_key != of_value {
-            let problem = format!("key {of_key:?} and value {of_value:?} must share batch and time");
-            return Err(Error::Shape(problem));
-        }
+        ensure(of_key == of_value, Error::Shape, || {
+            format!("key {of_key:?} and value {of_value:?} must share batch and time")
+        })?;
         Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
     }
 
@@ -66,10 +66,9 @@ impl<B: ops::Backend> SplitHeads<B> {
         let [memories, key_time, _] = key.dims();
         let [_, d_model] = self.output.weight.shape().dims();
         check_width("query", query.dims(), d_in)?;
-        if memories != batch {
-            let (query, key) = (query.dims(), key.dims());
-            return Err(Error::Shape(format!("query {query:?} and memory {key:?} must share the batch")));
-        }
+        ensure(memories == batch, Error::Shape, || {
+            format!("query {:?} and memory {:?} must share the batch", query.dims(), key.dims())
+        })?;
         check_residual(residual.as_ref(), [batch, query_time, d_model])?;
         mask.check(batch, query_time, key_time)?;
         let query = ops::linear(&self.query, query);

@@ -38,31 +38,26 @@ pub use trainable::{TrainableAttention, TrainableAttentionConfig};
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// Whether the last axis of `what` has the width that a module takes.
 pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
-    if dims[D - 1] == width {
-        return Ok(());
-    }
-    Err(Error::Shape(format!("the {what} is {dims:?}, but its last axis must be {width}")))
+    ensure(dims[D - 1] == width, Error::Shape, || {
+        format!("the {what} is {dims:?}, but its last axis must be {width}")
+    })
 }
 
 /// Whether a residual, where there is one, has the shape of what is added to it.
 pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output: [usize; 3]) -> Result<()> {
-    match residual.map(Tensor::dims) {
-        Some(residual) if residual != output => {
-            Err(Error::Shape(format!("the residual is {residual:?}, but what is added to it is {output:?}")))
-        }
-        _ => Ok(()),
-    }
+    let residual = residual.map_or(output, Tensor::dims);
+    ensure(residual == output, Error::Shape, || {
+        format!("the residual is {residual:?}, but what is added to it is {output:?}")
+    })
 }
 
 /// Whether a dropout lies in [0, 1).
 pub(crate) fn check_dropout(dropout: f64) -> Result<()> {
     // In single precision, which is what it is applied in.
-    if (0.0..1.0).contains(&(dropout as f32)) && dropout >= 0.0 {
-        return Ok(());
-    }
-    Err(Error::key("model.dropout", dropout, "must lie in [0, 1)"))
+    let is_right = (0.0..1.0).contains(&(dropout as f32)) && dropout >= 0.0;
+    Error::check_key(is_right, "model.dropout", dropout, "must lie in [0, 1)")
 }

@@ -12,7 +12,7 @@
 
 use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// What attention makes on its way, all of it returned.
 #[derive(Debug, Clone)]
@@ -35,11 +35,10 @@ pub struct AttentionOutput<B: Backend, const D: usize> {
 /// [`Error::Shape`] where the two do not share the width `d` or the axes before time.
 pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>) -> Result<Tensor<B, D>> {
     let (of_query, of_key) = (query.dims(), key.dims());
-    if D < 2 || of_query[D - 1] != of_key[D - 1] || of_query[..D - 2] != of_key[..D - 2] {
-        return Err(Error::Shape(format!(
-            "queries {of_query:?} and keys {of_key:?} must be [.., query_time, d] and [.., key_time, d]"
-        )));
-    }
+    let fit = D >= 2 && of_query[D - 1] == of_key[D - 1] && of_query[..D - 2] == of_key[..D - 2];
+    ensure(fit, Error::Shape, || {
+        format!("queries {of_query:?} and keys {of_key:?} must be [.., query_time, d] and [.., key_time, d]")
+    })?;
     Ok(query.matmul(key.transpose()))
 }
 
@@ -64,12 +63,13 @@ pub fn context<B: Backend, const D: usize>(
     value: Tensor<B, D>,
 ) -> Result<Tensor<B, D>> {
     let (of_weights, of_value) = (weights.dims(), value.dims());
-    if D < 2 || of_weights[D - 1] != of_value[D - 2] || of_weights[..D - 2] != of_value[..D - 2] {
-        return Err(Error::Shape(format!(
+    let fit = D >= 2 && of_weights[D - 1] == of_value[D - 2] && of_weights[..D - 2] == of_value[..D - 2];
+    ensure(fit, Error::Shape, || {
+        format!(
             "weights {of_weights:?} and values {of_value:?} must be [.., query_time, key_time] and \
              [.., key_time, d_value]"
-        )));
-    }
+        )
+    })?;
     Ok(weights.matmul(value))
 }
 

@@ -11,7 +11,7 @@
 use burn::tensor::{Tensor, activation::softmax, backend::Backend};
 
 use super::score::{self, AttentionOutput};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// Every token attends to every token.
 ///
@@ -38,9 +38,9 @@ pub fn attend<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<AttentionOu
 /// [`Error::Shape`] where the sequence has no such token.
 pub fn attend_from<B: Backend>(x: Tensor<B, 2>, query: usize) -> Result<AttentionOutput<B, 1>> {
     let [time, d] = x.dims();
-    if query >= time {
-        return Err(Error::Shape(format!("the query is token {query}, but the sequence is [{time}, {d}]")));
-    }
+    ensure(query < time, Error::Shape, || {
+        format!("the query is token {query}, but the sequence is [{time}, {d}]")
+    })?;
     let token = x.clone().narrow(0, query, 1); // [1, d]
     let scores = score::scores(token, x.clone())?; // [1, time]
     let weights = softmax(scores.clone(), 1);

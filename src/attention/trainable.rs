@@ -13,7 +13,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::check_width;
 use super::score::{self, AttentionOutput};
-use crate::{Error, Result, ops};
+use crate::{Error, Result, error::ensure, ops};
 
 /// What a [`TrainableAttention`] is built from.
 #[derive(Config, Debug)]
@@ -44,11 +44,11 @@ impl TrainableAttentionConfig {
     /// # Errors
     /// [`Error::Shape`] where a width is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<TrainableAttention<B>> {
-        if self.d_in == 0 || self.d_out == 0 {
-            let widths = format!("{} and {}", self.d_in, self.d_out);
-            return Err(Error::Shape(format!("the widths in and out are {widths}, but must be at least 1")));
-        }
-        let linear = || LinearConfig::new(self.d_in, self.d_out).with_bias(self.bias).init(device);
+        let Self { d_in, d_out, bias } = *self;
+        ensure(d_in > 0 && d_out > 0, Error::Shape, || {
+            format!("the widths in and out are {d_in} and {d_out}, but must be at least 1")
+        })?;
+        let linear = || LinearConfig::new(d_in, d_out).with_bias(bias).init(device);
         Ok(TrainableAttention { query: linear(), key: linear(), value: linear() })
     }
 }

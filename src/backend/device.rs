@@ -50,14 +50,6 @@ impl Device {
             DeviceChoice::Kind(kind) => self.kind.name() == kind,
         }
     }
-
-    /// Whether tensors lie in the memory of the machine, rather than in a GPU's.
-    pub fn uses_host_memory(&self) -> bool {
-        match self.kind {
-            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => true,
-            DeviceKind::Discrete | DeviceKind::Virtual => false,
-        }
-    }
 }
 
 impl fmt::Display for Device {
@@ -70,24 +62,23 @@ impl fmt::Display for Device {
 }
 
 #[cfg(test)]
-impl Device {
-    /// A GPU for tests that need none.
-    pub(crate) fn made_up_card() -> Self {
-        Self {
-            backend: BackendName::Wgpu,
-            index: 0,
-            kind: DeviceKind::Discrete,
-            index_of_kind: 0,
-            name: "a GPU".into(),
-            memory: None,
-            largest_buffer: None,
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Device {
+        /// A GPU for tests that need none.
+        pub(crate) fn made_up_card() -> Self {
+            Self {
+                backend: BackendName::Wgpu,
+                index: 0,
+                kind: DeviceKind::Discrete,
+                index_of_kind: 0,
+                name: "a GPU".into(),
+                memory: None,
+                largest_buffer: None,
+            }
+        }
+    }
 
     #[test]
     fn a_device_is_chosen_by_number_or_by_kind() {

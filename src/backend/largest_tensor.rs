@@ -22,15 +22,13 @@ impl MemoryEstimate {
         // Queries, keys and values of a layer lie in one tensor, as does the inner layer of a feed-forward.
         let inner = model.up_width().max(model.qkv_width());
         let weights = bytes(&[model.d_model, inner.max(sizes.vocab)]);
-        if weights > most {
-            let problem = format!(
-                "with a vocabulary of {} makes weights of {}, {limit}: choose a smaller model or vocabulary, or \
-                 another backend",
-                thousands(sizes.vocab as f64),
-                Bytes(weights)
-            );
-            return Err(Error::key("model.d_model", model.d_model, problem));
-        }
+        let problem = format!(
+            "with a vocabulary of {} makes weights of {}, {limit}: choose a smaller model or vocabulary, or \
+             another backend",
+            thousands(sizes.vocab as f64),
+            Bytes(weights)
+        );
+        Error::check_key(weights <= most, "model.d_model", model.d_model, problem)?;
 
         // What is composed holds every score, and else a block of attention one query's at least.
         let time = sizes.context.max(sizes.source_context.unwrap_or(0));
@@ -52,24 +50,16 @@ impl MemoryEstimate {
         }
         let tokens = counted(time, "token");
         let made = |bytes: f64| format!("makes {what} of {} in sequences of {tokens}, {limit}", Bytes(bytes));
-        Err(match (most / a_row) as usize {
-            0 => Error::key(
-                "data.length",
-                config.data.length,
-                format!(
-                    "{} even for one of them: lower it or the model's sizes, or choose another backend",
-                    made(a_row)
-                ),
-            ),
-            fitting => Error::key(
-                "training.batch_size",
-                training.batch_size,
-                format!(
-                    "{}: try training.batch_size = {fitting} (training.accumulate keeps the effective size)",
-                    made(self.rows as f64 * a_row)
-                ),
-            ),
-        })
+        let fitting = (most / a_row) as usize;
+        if fitting == 0 {
+            let remedy = "lower it or the model's sizes, or choose another backend";
+            let problem = format!("{} even for one of them: {remedy}", made(a_row));
+            return Err(Error::key("data.length", config.data.length, problem));
+        }
+        let remedy =
+            format!("training.batch_size = {fitting} (training.accumulate keeps the effective size)");
+        let problem = format!("{}: try {remedy}", made(self.rows as f64 * a_row));
+        Err(Error::key("training.batch_size", training.batch_size, problem))
     }
 }
 

@@ -6,7 +6,7 @@
 use sysinfo::System;
 
 use super::device::Device;
-use crate::config::{Config, TrainingConfig};
+use crate::config::{Config, DeviceKind, TrainingConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::model::Sizes;
@@ -90,34 +90,32 @@ impl MemoryEstimate {
     /// # Errors
     /// [`Error::Key`] naming what makes the run too large.
     pub fn check(&self, config: &Config, sizes: Sizes, device: &Device) -> Result<()> {
-        let free = match device.uses_host_memory() {
-            true => free(),
-            false => device.memory.map_or(f64::INFINITY, |bytes| bytes as f64),
+        let free = match device.kind {
+            DeviceKind::Processor | DeviceKind::Integrated | DeviceKind::Software => free(),
+            DeviceKind::Discrete | DeviceKind::Virtual => {
+                device.memory.map_or(f64::INFINITY, |bytes| bytes as f64)
+            }
         };
-        let (model, training) = (&config.model, &config.training);
-        if self.parameters > free {
-            let problem = format!(
-                "with {} and a vocabulary of {} makes {} parameters, which take {} with gradients, \
-                 moments and a checkpoint, and {} are free here: choose a smaller model",
-                counted(model.layers, "layer"),
-                sizes.vocab,
-                thousands(model.parameters(sizes) as f64),
-                Bytes(self.parameters),
-                Bytes(free)
-            );
-            return Err(Error::key("model.d_model", model.d_model, problem));
-        }
-        if self.parameters + self.activations > free {
-            let problem = format!(
-                "with sequences of {} and a vocabulary of {} takes about {}, and {} are free here: lower \
-                 it (training.accumulate keeps the effective size), data.length or the model's sizes",
-                counted(sizes.context, "token"),
-                thousands(sizes.vocab as f64),
-                Bytes(self.parameters + self.activations),
-                Bytes(free)
-            );
-            return Err(Error::key("training.batch_size", training.batch_size, problem));
-        }
+        let (model, all) = (&config.model, self.parameters + self.activations);
+        let problem = format!(
+            "with {} and a vocabulary of {} makes {} parameters, which take {} with gradients, \
+             moments and a checkpoint, and {} are free here: choose a smaller model",
+            counted(model.layers, "layer"),
+            sizes.vocab,
+            thousands(self.parameters / BYTES_A_PARAMETER),
+            Bytes(self.parameters),
+            Bytes(free)
+        );
+        Error::check_key(self.parameters <= free, "model.d_model", model.d_model, problem)?;
+        let problem = format!(
+            "with sequences of {} and a vocabulary of {} takes about {}, and {} are free here: lower \
+             it (training.accumulate keeps the effective size), data.length or the model's sizes",
+            counted(sizes.context, "token"),
+            thousands(sizes.vocab as f64),
+            Bytes(all),
+            Bytes(free)
+        );
+        Error::check_key(all <= free, "training.batch_size", config.training.batch_size, problem)?;
         self.check_tensors(config, sizes, device)
     }
 }

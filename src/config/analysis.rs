@@ -47,13 +47,8 @@ impl AnalysisConfig {
             ("analysis.sample", self.sample, "analysis.samples", self.samples),
             ("analysis.head", self.head.unwrap_or(0), "model.heads", heads),
         ] {
-            if number >= count {
-                return Err(Error::key(
-                    key,
-                    number,
-                    format!("must be below `{of}` = {count}: they count from 0"),
-                ));
-            }
+            let problem = format!("must be below `{of}` = {count}: they count from 0");
+            Error::check_key(number < count, key, number, problem)?;
         }
         Ok(())
     }

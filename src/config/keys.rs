@@ -180,20 +180,20 @@ fn unsearchable(searched: &str) -> Option<String> {
     if !section.is_empty() && keys_of(section).contains(&present_name(section, name)) {
         return None;
     }
-    let answer = meant(section, name).map_or_else(
-        || "search keys of [model] and [training], as training.learning_rate".to_string(),
-        |meant| format!("did you mean `{meant}`?"),
-    );
-    Some(format!("is no known key: {answer}"))
+    let hint = "search keys of [model] and [training], as training.learning_rate";
+    Some(unknown_or(section, name, hint.to_string()))
 }
 
 /// What is said of an unknown name in a section: the key that is meant, or all that there are.
 fn unknown(section: &str, name: &str) -> String {
-    let all = || match section {
-        "" => format!("the sections are {}", keys_of("").join(", ")),
-        _ => format!("[{section}] has {}", keys_of(section).join(", ")),
-    };
-    let answer = meant(section, name).map_or_else(all, |meant| format!("did you mean `{meant}`?"));
+    let all = keys_of(section).join(", ");
+    let which = if section.is_empty() { "the sections are".to_string() } else { format!("[{section}] has") };
+    unknown_or(section, name, format!("{which} {all}"))
+}
+
+/// The same, with a `hint` where no key is meant.
+fn unknown_or(section: &str, name: &str, hint: String) -> String {
+    let answer = meant(section, name).map_or(hint, |meant| format!("did you mean `{meant}`?"));
     format!("is no known key: {answer}")
 }
 

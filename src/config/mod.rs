@@ -26,7 +26,7 @@ pub use training::{Monitor, OptimizerKind, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
 use source::Written;
@@ -128,34 +128,16 @@ impl Config {
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::parse_checked(text, path, overrides, |_| Ok(()))
-    }
-
-    /// As [`Self::parse`], with a further check as [`Self::load_checked`] makes it.
-    ///
-    /// # Errors
-    /// As [`Self::load_checked`].
-    pub fn parse_checked(
-        text: &str,
-        path: &Path,
-        overrides: &[String],
-        check: impl Fn(&Self) -> Result<()>,
-    ) -> Result<Self> {
-        Written::parse(text, Some(path))?.with(overrides)?.read(check)
+        Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
 
     /// Checks everything that can be known before data is read.
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;
         let unfit = |c: char| c.is_control() || matches!(c, '/' | '\\');
-        let too_long = name.len() > 200;
-        if name.contains(unfit) || name.starts_with('.') || too_long || name != name.trim() {
-            return Err(Error::key(
-                "run.name",
-                format!("\"{name}\""),
-                "must be a plain folder name of up to 200 bytes: use --run DIR for another place",
-            ));
-        }
+        let is_plain = !name.contains(unfit) && !name.starts_with('.') && name == name.trim();
+        let problem = "must be a plain folder name of up to 200 bytes: use --run DIR for another place";
+        Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
         self.check_paths()?;
         data::check(&self.data)?;
         self.model.check()?;
@@ -172,11 +154,9 @@ impl Config {
         let Self { run, data, .. } = self.anchored();
         let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
         for (key, path) in [("run.from", run.from), ("data.path", data.path), ("data.tokens", tokens)] {
-            if path.to_str().is_none() {
-                let problem =
-                    "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
-                return Err(Error::key(key, path.display(), problem));
-            }
+            let problem =
+                "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
+            Error::check_key(path.to_str().is_some(), key, path.display(), problem)?;
         }
         Ok(())
     }
@@ -260,15 +240,13 @@ fn toml(config: &Config) -> String {
 }
 
 fn read(path: &Path) -> Result<String> {
-    if path.is_dir() {
-        return Err(Error::Input(format!("`{}` is a folder: name the config file in it", path.display())));
-    }
-    if matches!(path.try_exists(), Ok(false)) {
-        return Err(Error::Input(format!(
-            "there is no config file `{}`: name one that exists, or leave it out for the default experiment",
-            path.display()
-        )));
-    }
+    let shown = path.display();
+    ensure(!path.is_dir(), Error::Input, || format!("`{shown}` is a folder: name the config file in it"))?;
+    ensure(path.try_exists().unwrap_or(true), Error::Input, || {
+        format!(
+            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
+        )
+    })?;
     Text::open(path)?.whole()
 }
 

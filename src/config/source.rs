@@ -40,33 +40,28 @@ impl Written {
             let place = path.map(|path| Place { path: path.to_path_buf(), line, column: None });
             let origin = place.map(Origin::File);
             let shown_text = text.get(written.span()).unwrap_or_default();
-            let refuse =
-                |key: &str, problem: &str| Err(Error::key(key, shown_text, problem).at(origin.clone()));
+            let refused = |key: &str, problem: &str| Error::key(key, shown_text, problem).at(origin.clone());
             if present != name.get_ref() && table.contains_key(present) {
                 let problem = format!("was renamed `{present}`, which stands there too: remove the old name");
-                return refuse(&format!("{within}.{name}"), &problem);
+                return Err(refused(&format!("{within}.{name}"), &problem));
             }
             // In the space of a search `"training.batch_size" = [..]` and `training.batch_size = [..]` mean the same.
             let is_section =
                 within.is_empty() || key == SEARCH || within == SEARCH && !name.get_ref().contains('.');
-            match written.get_ref() {
-                DeValue::Table(inner) if is_section && !inner.is_empty() => {
-                    self.add(&key, inner, text, path)?
-                }
-                _ if self.entries.contains_key(&key) => {
-                    return refuse(
-                        &key,
-                        "stands there twice, once with quotes and once without: keep one of them",
-                    );
-                }
-                _ => match value(written) {
-                    Ok(value) => {
-                        let value = present_value(within, name.get_ref(), value);
-                        self.entries.insert(key, Entry::new(value, shown_text, origin));
-                    }
-                    Err(problem) => return refuse(&key, problem),
-                },
+            if let DeValue::Table(inner) = written.get_ref()
+                && is_section
+                && !inner.is_empty()
+            {
+                self.add(&key, inner, text, path)?;
+                continue;
             }
+            if self.entries.contains_key(&key) {
+                let problem = "stands there twice, once with quotes and once without: keep one of them";
+                return Err(refused(&key, problem));
+            }
+            let value = value(written).map_err(|problem| refused(&key, problem))?;
+            let value = present_value(within, name.get_ref(), value);
+            self.entries.insert(key, Entry::new(value, shown_text, origin));
         }
         Ok(())
     }
@@ -110,12 +105,8 @@ impl Written {
         if let (SEARCH, Value::Table(space)) = (key.as_str(), &value) {
             self.entries.retain(|key, _| !key.starts_with(SEARCH));
             for (searched, values) in space {
-                self.set(
-                    &format!("{SEARCH}.{searched}"),
-                    values.clone(),
-                    &values.to_string(),
-                    origin.clone(),
-                );
+                let (key, shown) = (format!("{SEARCH}.{searched}"), values.to_string());
+                self.set(&key, values.clone(), &shown, origin.clone());
             }
             return;
         }

@@ -223,17 +223,10 @@ impl TrainingConfig {
             Error::check_range(key, value, 1, most)?;
         }
         let shards = self.shards.unwrap_or(1);
-        if !shards.is_power_of_two() {
-            return Err(Error::key(
-                "training.shards",
-                shards,
-                "must be a power of two: 1, 2, 4, 8 and so on",
-            ));
-        }
-        if !self.batch_size.is_multiple_of(shards) {
-            let problem = format!("must divide `training.batch_size` = {}", self.batch_size);
-            return Err(Error::key("training.shards", shards, problem));
-        }
+        let problem = "must be a power of two: 1, 2, 4, 8 and so on";
+        Error::check_key(shards.is_power_of_two(), "training.shards", shards, problem)?;
+        let problem = format!("must divide `training.batch_size` = {}", self.batch_size);
+        Error::check_key(self.batch_size.is_multiple_of(shards), "training.shards", shards, problem)?;
         let above_0 = (f64::MIN_POSITIVE, f64::MAX, "must be a number above 0");
         let from_0 = (0.0, f64::MAX, "must be 0 or a number above it");
         let part = (0.0, 1.0_f64.next_down(), "must lie in [0, 1)");
@@ -253,21 +246,16 @@ impl TrainingConfig {
             ("training.momentum", self.momentum(), part),
             ("training.label_smoothing", self.label_smoothing, part),
         ] {
-            if !(least..=most).contains(&value) {
-                return Err(Error::key(key, value, problem));
-            }
+            Error::check_key((least..=most).contains(&value), key, value, problem)?;
         }
         for (key, value) in [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)] {
-            if value > MOST_STEPS as f64 {
-                let problem = "is longer than any run: give steps, or a fraction of the run below 1";
-                return Err(Error::key(key, value, problem));
-            }
+            let problem = "is longer than any run: give steps, or a fraction of the run below 1";
+            Error::check_key(value <= MOST_STEPS as f64, key, value, problem)?;
         }
-        if self.schedule != ScheduleKind::Constant && self.min_learning_rate > self.learning_rate {
-            let problem = format!("must not exceed `training.learning_rate` = {}", self.learning_rate);
-            return Err(Error::key("training.min_learning_rate", self.min_learning_rate, problem));
-        }
-        Ok(())
+        let (least, most) = (self.min_learning_rate, self.learning_rate);
+        let falls = self.schedule == ScheduleKind::Constant || least <= most;
+        let problem = format!("must not exceed `training.learning_rate` = {most}");
+        Error::check_key(falls, "training.min_learning_rate", least, problem)
     }
 
     /// The momentum of the optimizer, where it has one.
@@ -288,17 +276,15 @@ impl TrainingConfig {
     /// # Errors
     /// [`Error::Key`] where a trapezoid is longer than the run.
     pub fn check_schedule(&self, total: usize) -> Result<()> {
-        let [warmup, cooldown] = self.ramps(total);
-        if self.schedule == ScheduleKind::Trapezoid && warmup.saturating_add(cooldown) > total {
-            let problem = format!(
-                "is too long: with `training.warmup` = {} the trapezoid takes {} of the run's {}: shorten one",
-                self.warmup,
-                counted(warmup.saturating_add(cooldown), "step"),
-                counted(total, "step")
-            );
-            return Err(Error::key("training.cooldown", self.cooldown, problem));
-        }
-        Ok(())
+        let ramps = self.ramps(total).into_iter().fold(0, usize::saturating_add);
+        let problem = format!(
+            "is too long: with `training.warmup` = {} the trapezoid takes {} of the run's {}: shorten one",
+            self.warmup,
+            counted(ramps, "step"),
+            counted(total, "step")
+        );
+        let fits = self.schedule != ScheduleKind::Trapezoid || ramps <= total;
+        Error::check_key(fits, "training.cooldown", self.cooldown, problem)
     }
 
     /// What a run of `total` steps should know of these keys: those that have another effect than they seem to.

@@ -104,20 +104,14 @@ impl TuneConfig {
         ] {
             Error::check_range(key, value, least, most)?;
         }
-        match (self.method(), self.search.is_empty()) {
-            (Method::Recipe, false) => Err(Error::key(
-                "tune.method",
-                "\"recipe\"",
-                "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\"",
-            )),
-            (method @ (Method::Grid | Method::Random | Method::Halving), true) => {
-                let name = format!("{method:?}").to_lowercase();
-                let problem = "needs keys to search: write [tune.search] and below it \
-                               \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }";
-                Err(Error::key("tune.method", format!("\"{name}\""), problem))
-            }
-            (Method::Recipe, true) | (Method::Grid | Method::Random | Method::Halving, false) => Ok(()),
-        }
+        let method = self.method();
+        let name = format!("\"{method:?}\"").to_lowercase();
+        let has_own_search = method == Method::Recipe;
+        let own = "brings a search of its own: leave out [tune.search], or take \"halving\", \"random\" or \"grid\"";
+        let needed = "needs keys to search: write [tune.search] and below it \
+                      \"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }";
+        let problem = if has_own_search { own } else { needed };
+        Error::check_key(has_own_search == self.search.is_empty(), "tune.method", name, problem)
     }
 }
 

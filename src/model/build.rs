@@ -1,16 +1,17 @@
 //! From a config to a model.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::LinearConfig;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 
 use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
-use super::{Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes};
+use super::{
+    Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes, each_parameter,
+};
 use crate::ops::{Norm, NormKind};
 use crate::position::{Direction, Widths};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
 const MOST_PARAMETERS: usize = 16_000_000_000;
@@ -33,27 +34,25 @@ impl ModelConfig {
     /// As [`Self::init`].
     pub fn init_lazy<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
         self.check()?;
-        if sizes.vocab == 0 || sizes.context == 0 {
-            return Err(Error::Shape(format!(
-                "a model needs a vocabulary and a context of at least 1, but they are {} and {}",
-                sizes.vocab, sizes.context
-            )));
-        }
-        if self.architecture == Architecture::EncoderDecoder && sizes.source_context.unwrap_or(0) == 0 {
-            return Err(Error::Shape("an encoder-decoder needs sources of at least one token".to_string()));
-        }
-        let longest = sizes.context.max(sizes.source_context.unwrap_or(0));
-        let has_positions = self.architecture != Architecture::OneLayer;
+        let Sizes { vocab, context, source_context } = sizes;
+        ensure(vocab > 0 && context > 0, Error::Shape, || {
+            format!(
+                "a model needs a vocabulary and a context of at least 1, but they are {vocab} and {context}"
+            )
+        })?;
+        let source = source_context.unwrap_or(0);
+        ensure(source > 0 || self.architecture != Architecture::EncoderDecoder, Error::Shape, || {
+            "an encoder-decoder needs sources of at least one token".into()
+        })?;
+        let longest = context.max(source);
         let most = self.position.most_places(longest, self.largest_position);
-        if has_positions && most.is_some_and(|most| longest > most) {
-            let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
-            return Err(Error::key("model.largest_position", self.largest_position, problem));
-        }
+        let has_places =
+            self.architecture == Architecture::OneLayer || most.is_none_or(|most| longest <= most);
+        let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
+        Error::check_key(has_places, "model.largest_position", self.largest_position, problem)?;
         let parameters = self.parameters(sizes);
-        if parameters > MOST_PARAMETERS {
-            let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
-            return Err(Error::key("model.d_model", self.d_model, problem));
-        }
+        let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
+        Error::check_key(parameters <= MOST_PARAMETERS, "model.d_model", self.d_model, problem)?;
         self.build(sizes, device)
     }
 
@@ -62,22 +61,16 @@ impl ModelConfig {
     /// # Panics
     /// Where [`Self::check`] refuses the config.
     pub fn parameters(&self, sizes: Sizes) -> usize {
-        struct Count(usize);
-        impl<B: Backend> ModuleVisitor<B> for Count {
-            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-                self.0 += parameter.lazy_shape().num_elements();
-            }
-        }
         // Tables of positions are computed at once, but only those that are learned count.
         let sizes = match self.position.ends_with_context() {
             true => sizes,
             false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
         };
-        let mut count = Count(0);
+        let mut count = 0;
         // The backend that is always there: the count is that of any.
         let model = self.build::<Flex>(sizes, &Default::default()).expect("a config that was checked");
-        model.visit(&mut count);
-        count.0
+        each_parameter(&model, |_, shape| count += shape.num_elements());
+        count
     }
 
     fn build<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
@@ -94,15 +87,11 @@ impl ModelConfig {
         let blocks = |reads_memory: bool| -> Result<Vec<Block<B>>> {
             (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
         };
-        let norm = || match self.norm {
-            NormPlacement::Pre => Some(self.stream_norm(device)),
-            NormPlacement::Post => None,
-        };
-        let d_head = self.head_width();
+        let norm = || (self.norm == NormPlacement::Pre).then(|| self.stream_norm(device));
         let widths = Widths {
             d_model: self.d_model,
             heads: self.heads,
-            d_head,
+            d_head: self.head_width(),
             rotation: self.rotation(),
             largest_position: self.largest_position,
         };
@@ -124,9 +113,14 @@ impl ModelConfig {
 
     /// A norm of the residual stream.
     pub(super) fn stream_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        self.norm_of(self.norm_epsilon, self.bias, device)
+    }
+
+    /// A norm of vectors of the model's width.
+    pub(super) fn norm_of<B: Backend>(&self, epsilon: f64, bias: bool, device: &B::Device) -> Norm<B> {
         match self.norm_kind {
-            NormKind::Layer => Norm::layer(self.d_model, self.norm_epsilon, self.bias, device),
-            NormKind::Rms => Norm::rms(self.d_model, self.norm_epsilon, device),
+            NormKind::Layer => Norm::layer(self.d_model, epsilon, bias, device),
+            NormKind::Rms => Norm::rms(self.d_model, epsilon, device),
         }
     }
 }

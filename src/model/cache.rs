@@ -5,9 +5,9 @@
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::{Model, Source};
+use super::{Model, Source, check_tokens};
 use crate::attention::{KeyValueCache, Memory};
-use crate::{Error, Result, ops};
+use crate::{Result, ops};
 
 /// The keys and values that each layer of a model has computed so far.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl<B: ops::Backend> Model<B> {
     /// An empty cache; for an encoder-decoder one that holds its reading of the source.
     ///
     /// # Errors
-    /// [`Error::Shape`] where a source is missing, does not fit, or is not taken.
+    /// [`crate::Error::Shape`] where a source is missing, does not fit, or is not taken.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
         let layers = match self {
             Model::OneLayer(_) => 1,
@@ -50,12 +50,10 @@ impl<B: ops::Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] where there is nothing to read, or the positions end before the tokens do.
+    /// [`crate::Error::Shape`] where there is nothing to read, or the positions end before the tokens do.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
-        let [batch, time] = tokens.dims();
-        if batch == 0 || time == 0 {
-            return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
-        }
+        let [_, time] = tokens.dims();
+        check_tokens("tokens are", tokens.dims())?;
         let x = self.stream(tokens, &cache.memories, Some(&mut cache.layers), None)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }

@@ -159,12 +159,11 @@ impl ModelConfig {
     /// Columns of the matrices that stand side by side in the weight of a linear layer within blocks and attention, by
     /// the layer's name; none for the embeddings and the head.
     pub fn matrices_of(&self, layer: &str) -> Option<Vec<usize>> {
-        let shared = if self.key_value_heads == 0 { self.heads } else { self.key_value_heads };
-        let [queries, keys] = [self.heads, shared].map(|heads| heads * self.head_width());
+        let [queries, keys] = self.query_and_key_widths();
         let up = self.inner_width();
         Some(match layer {
             "qkv" => vec![queries, keys, keys],
-            "query" | "key" | "value" => vec![self.heads * self.head_width()],
+            "query" | "key" | "value" => vec![queries],
             "output" | "down" => vec![self.d_model],
             "up" => vec![up; self.up_width() / up],
             _ => return None,
@@ -176,32 +175,18 @@ impl ModelConfig {
     /// # Errors
     /// [`Error::Key`] naming the key, its value and the remedy.
     pub fn check(&self) -> Result<()> {
-        for (key, value, most) in [
-            ("model.d_model", self.d_model, 65_536),
-            ("model.layers", self.layers, 1_024),
-            ("model.feed_forward", self.feed_forward, 64),
+        for (key, value, least, most) in [
+            ("model.d_model", self.d_model, 1, 65_536),
+            ("model.layers", self.layers, 1, 1_024),
+            ("model.feed_forward", self.feed_forward, 1, 64),
+            ("model.d_head", self.d_head, 0, 65_536),
+            ("model.d_inner", self.d_inner, 0, 64 * 65_536),
+            ("model.rope_original_context", self.rope_original_context, 1, usize::MAX),
         ] {
-            if value == 0 {
-                return Err(Error::key(key, value, "must be at least 1"));
-            }
-            if value > most {
-                return Err(Error::key(key, value, format!("is too large: at most {most}")));
-            }
+            Error::check_key(value >= least, key, value, "must be at least 1")?;
+            Error::check_key(value <= most, key, value, format!("is too large: at most {most}"))?;
         }
-        if self.largest_position == 0 || self.largest_position > 1 << 20 {
-            return Err(Error::key(
-                "model.largest_position",
-                self.largest_position,
-                "must be from 1 to 1048576",
-            ));
-        }
-        for (key, value, most) in
-            [("model.d_head", self.d_head, 65_536), ("model.d_inner", self.d_inner, 64 * 65_536)]
-        {
-            if value > most {
-                return Err(Error::key(key, value, format!("is too large: at most {most}")));
-            }
-        }
+        Error::check_range("model.largest_position", self.largest_position, 1, 1 << 20)?;
         self.attention().check()?;
         self.position.check(self.head_width())?;
         for (key, value, least) in [
@@ -211,33 +196,23 @@ impl ModelConfig {
             ("model.embedding_scale", self.embedding_scale, f64::MIN_POSITIVE),
             ("model.softcap", self.softcap, 0.0),
         ] {
-            if !(value >= least && value < f64::from(f32::MAX)) {
-                let least = match least {
-                    f64::MIN_POSITIVE => "above 0".to_string(),
-                    least => format!("at least {least}"),
-                };
-                return Err(Error::key(key, value, format!("must be a number {least} and below 3.4e38")));
-            }
+            let is_right = value >= least && value < f64::from(f32::MAX);
+            let least = match least {
+                f64::MIN_POSITIVE => "above 0".to_string(),
+                least => format!("at least {least}"),
+            };
+            Error::check_key(is_right, key, value, format!("must be a number {least} and below 3.4e38"))?;
         }
-        let low = self.rope_low_frequency_factor;
-        if !(self.rope_high_frequency_factor > low && self.rope_high_frequency_factor.is_finite()) {
-            let problem = format!("must be above `model.rope_low_frequency_factor` = {low}");
-            return Err(Error::key(
-                "model.rope_high_frequency_factor",
-                self.rope_high_frequency_factor,
-                problem,
-            ));
-        }
-        if self.rope_original_context == 0 {
-            return Err(Error::key("model.rope_original_context", 0, "must be at least 1"));
-        }
+        let (low, high) = (self.rope_low_frequency_factor, self.rope_high_frequency_factor);
+        let problem = format!("must be above `model.rope_low_frequency_factor` = {low}");
+        let is_above = high > low && high.is_finite();
+        Error::check_key(is_above, "model.rope_high_frequency_factor", high, problem)?;
         for (key, value) in [
             ("model.norm_epsilon", self.norm_epsilon),
             ("model.embedding_norm_epsilon", self.embedding_norm_epsilon),
         ] {
-            if !(value > 0.0 && value < 1.0) {
-                return Err(Error::key(key, value, "must lie above 0 and below 1, as 1e-5"));
-            }
+            let lies_between = value > 0.0 && value < 1.0;
+            Error::check_key(lies_between, key, value, "must lie above 0 and below 1, as 1e-5")?;
         }
         Ok(())
     }
@@ -272,8 +247,14 @@ impl ModelConfig {
 
     /// The columns of the projection that makes queries, keys and values.
     pub fn qkv_width(&self) -> usize {
+        let [queries, keys] = self.query_and_key_widths();
+        queries + 2 * keys
+    }
+
+    /// The columns of all queries, and of all keys or values.
+    fn query_and_key_widths(&self) -> [usize; 2] {
         let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
-        (self.heads + 2 * shared) * self.head_width()
+        [self.heads, shared].map(|heads| heads * self.head_width())
     }
 
     /// How fast rotary positions turn.

@@ -5,8 +5,8 @@ use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::config::ModelConfig;
-use crate::ops::{self, Norm, NormKind};
-use crate::{Error, Result};
+use crate::ops::{self, Norm};
+use crate::{Error, Result, error::ensure};
 
 /// A token embedding from N(0, 0.02), GPT-2's: Burn's default N(0, 1) would drown what the first
 /// layers add, and with a tied head make the first logits wild.
@@ -32,10 +32,7 @@ pub struct Embeddings<B: Backend> {
 impl<B: Backend> Embeddings<B> {
     /// Embeddings of `vocab` tokens.
     pub fn new(config: &ModelConfig, vocab: usize, device: &B::Device) -> Self {
-        let norm = || match config.norm_kind {
-            NormKind::Layer => Norm::layer(config.d_model, config.embedding_norm_epsilon, true, device),
-            NormKind::Rms => Norm::rms(config.d_model, config.embedding_norm_epsilon, device),
-        };
+        let norm = || config.norm_of(config.embedding_norm_epsilon, true, device);
         Self {
             token: token_embedding(vocab, config.d_model, device),
             norm: config.embedding_norm.then(norm),
@@ -56,12 +53,10 @@ impl<B: ops::Backend> Embeddings<B> {
     /// [`Error::Shape`] where the positions are not as many as the tokens, or not as wide.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Result<Tensor<B, 3>> {
         let ([_, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
-        if let Some(position) = position.as_ref().filter(|position| position.dims() != [time, d_model]) {
-            return Err(Error::Shape(format!(
-                "the positions are {:?}, but the tokens need [{time}, {d_model}]",
-                position.dims()
-            )));
-        }
+        let positions = position.as_ref().map_or([time, d_model], Tensor::dims);
+        ensure(positions == [time, d_model], Error::Shape, || {
+            format!("the positions are {positions:?}, but the tokens need [{time}, {d_model}]")
+        })?;
         let embedded = match self.scale {
             1.0 => ops::embedding(&self.token, tokens, position),
             scale => {

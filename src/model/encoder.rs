@@ -4,11 +4,11 @@
 use burn::module::Module;
 use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
-use super::{block::Block, embedding::Embeddings};
+use super::{block::Block, check_tokens, embedding::Embeddings};
 use crate::attention::Mask;
 use crate::ops::{self, Norm};
 use crate::position::{Position, contributions};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// A batch of sources.
 #[derive(Debug, Clone)]
@@ -38,16 +38,11 @@ impl<B: ops::Backend> Encoder<B> {
     /// # Errors
     /// [`Error::Shape`] where padding and tokens differ in shape, or the positions end too soon.
     pub fn check(&self, source: &Source<B>) -> Result<()> {
-        let [batch, time] = source.tokens.dims();
-        if batch == 0 || time == 0 {
-            return Err(Error::Shape(format!("the source is [{batch}, {time}]: there is nothing to read")));
-        }
-        if source.padding.dims() != [batch, time] {
-            let padding = source.padding.dims();
-            return Err(Error::Shape(format!(
-                "the source is [{batch}, {time}], but its padding {padding:?}"
-            )));
-        }
+        let ([batch, time], padding) = (source.tokens.dims(), source.padding.dims());
+        check_tokens("source is", [batch, time])?;
+        ensure(padding == [batch, time], Error::Shape, || {
+            format!("the source is [{batch}, {time}], but its padding {padding:?}")
+        })?;
         self.position.as_ref().map_or(Ok(()), |position| position.check(time))
     }
 

@@ -6,7 +6,7 @@
 
 use burn::tensor::{Bool, Int, Tensor};
 
-use crate::{Error, Result, ops};
+use crate::{Error, Result, error::ensure, ops};
 
 /// The summed cross-entropy of the counted targets, in nats.
 ///
@@ -25,16 +25,15 @@ pub fn cross_entropy<B: ops::Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
     smoothing: f64,
 ) -> Result<Tensor<B, 1>> {
-    let [batch, time, _] = logits.dims();
-    let others =
-        [Some(("targets", targets.dims())), hidden.as_ref().map(|mask| ("hidden targets", mask.dims()))];
-    for (name, dims) in others.into_iter().flatten() {
-        if dims != [batch, time] {
-            return Err(Error::Shape(format!(
-                "the {name} of the loss are {dims:?}, but the logits {:?} ask for [{batch}, {time}]",
-                logits.dims()
-            )));
-        }
+    let [batch, time, vocab] = logits.dims();
+    let of_hidden = hidden.as_ref().map_or([batch, time], Tensor::dims);
+    for (name, dims) in [("targets", targets.dims()), ("hidden targets", of_hidden)] {
+        ensure(dims == [batch, time], Error::Shape, || {
+            let logits = [batch, time, vocab];
+            format!(
+                "the {name} of the loss are {dims:?}, but the logits {logits:?} ask for [{batch}, {time}]"
+            )
+        })?;
     }
     Ok(ops::cross_entropy(logits, targets, hidden, smoothing))
 }

@@ -25,11 +25,11 @@ pub use maps::AttentionMaps;
 pub use one_layer::OneLayerDecoder;
 pub use residual::NormPlacement;
 
-use burn::module::Module;
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Memory};
-use crate::{Error, Result, ops};
+use crate::{Error, Result, error::ensure, ops};
 
 /// Any of the architectures.
 #[expect(clippy::large_enum_variant, reason = "a program holds one or two models, and a box is no module")]
@@ -57,6 +57,25 @@ impl<B: Backend> Inputs<B> {
     }
 }
 
+/// Calls `work` with the number and the shape of each parameter of a module, in the order of its fields. Gradients are
+/// kept by that number alone: whatever rank they are asked for with, they have their own.
+pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(ParamId, Shape)) {
+    struct Each<F>(F);
+    impl<B: Backend, F: FnMut(ParamId, Shape)> ModuleVisitor<B> for Each<F> {
+        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
+            (self.0)(parameter.id, parameter.lazy_shape());
+        }
+    }
+    module.visit(&mut Each(work));
+}
+
+/// Whether there is something to read in `what`, of this shape.
+fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
+    ensure(batch > 0 && time > 0, Error::Shape, || {
+        format!("the {what} [{batch}, {time}]: there is nothing to read")
+    })
+}
+
 impl<B: ops::Backend> Model<B> {
     /// Whether the model can read these inputs. That all ids lie below the vocabulary is to be
     /// checked where the ids are made.
@@ -65,16 +84,12 @@ impl<B: ops::Backend> Model<B> {
     /// [`Error::Shape`] naming what does not fit, as a sequence beyond the context.
     pub fn check(&self, inputs: &Inputs<B>) -> Result<()> {
         let [batch, time] = inputs.tokens.dims();
-        if batch == 0 || time == 0 {
-            return Err(Error::Shape(format!("the tokens are [{batch}, {time}]: there is nothing to read")));
-        }
+        check_tokens("tokens are", [batch, time])?;
         self.check_source(inputs.source.as_ref())?;
-        if let Some(source) = &inputs.source
-            && source.tokens.dims()[0] != batch
-        {
-            let [sources, _] = source.tokens.dims();
-            return Err(Error::Shape(format!("there are {sources} sources, but {batch} answers")));
-        }
+        let [sources, _] = inputs.source.as_ref().map_or([batch, time], |source| source.tokens.dims());
+        ensure(sources == batch, Error::Shape, || {
+            format!("there are {sources} sources, but {batch} answers")
+        })?;
         match self {
             Model::Decoder(Decoder { position: Some(position), .. }) => position.check(time),
             Model::OneLayer(_) | Model::Decoder(_) => Ok(()),

@@ -26,14 +26,14 @@ pub fn sum<B: HostAccess>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
     tensor::<B>(sum, shape, &device)
 }
 
-/// Appends the numbers of a tensor of `D` dimensions, row by row.
-pub fn append<B: HostAccess, const D: usize>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
+/// Appends the numbers of a tensor, row by row.
+pub fn append<B: HostAccess>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
     if B::floats(&gradient).is_some() {
         let gradient = Floats::<B>::contiguous(gradient);
         to.extend_from_slice(gradient.slice());
         return gradient.recycle();
     }
-    to.extend(float::<B, D>(gradient).into_data().iter::<f32>());
+    to.extend(float::<B, 1>(gradient).into_data().iter::<f32>());
 }
 
 /// A tensor of these numbers.
@@ -96,7 +96,7 @@ mod tests {
                 left
             });
             let mut numbers = Vec::new();
-            append::<NdArray, 1>(sum, &mut numbers);
+            append::<NdArray>(sum, &mut numbers);
             assert_eq!(Some(numbers), along_the_tree, "{count} of {length}");
         }
     }

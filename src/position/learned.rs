@@ -4,7 +4,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// A learned vector for each place in time.
 #[derive(Module, Debug)]
@@ -24,14 +24,13 @@ impl<B: Backend> Learned<B> {
     /// # Errors
     /// [`Error::Shape`] where they reach beyond the context.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
-        let [context, _] = self.weight.shape().dims();
-        if start + time > context {
-            return Err(Error::Shape(format!(
-                "a sequence of {} tokens is longer than the context of {context}, and learned positions end \
-                 there: shorten it, or train with another `model.position`",
-                start + time
-            )));
-        }
+        let ([context, _], end) = (self.weight.shape().dims(), start + time);
+        ensure(end <= context, Error::Shape, || {
+            format!(
+                "a sequence of {end} tokens is longer than the context of {context}, and learned positions end \
+                 there: shorten it, or train with another `model.position`"
+            )
+        })?;
         Ok(self.weight.val().narrow(0, start, time))
     }
 }

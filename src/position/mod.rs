@@ -132,11 +132,9 @@ impl PositionScheme {
     /// # Errors
     /// [`Error::Key`] where rotary positions find heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
-        if self == PositionScheme::Rotary && !d_head.is_multiple_of(2) {
-            let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
-            return Err(Error::key("model.position", "\"rotary\"", problem));
-        }
-        Ok(())
+        let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
+        let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
+        Error::check_key(has_pairs, "model.position", "\"rotary\"", problem)
     }
 
     /// The scheme for the attention of a model, which [`Self::check`] lets pass, and sequences up to `context`;

@@ -15,7 +15,7 @@ use burn_flex::Flex;
 use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 
 use super::sinusoidal::sinusoids;
-use crate::{Error, Result, ops};
+use crate::{Error, Result, error::ensure, ops};
 
 /// The seed of the places of evaluation.
 const EVALUATION: u64 = 0;
@@ -58,13 +58,12 @@ impl<B: Backend> RandomSinusoidal<B> {
     /// As [`Self::embedding`].
     pub fn check(&self, time: usize) -> Result<()> {
         let [largest, _] = self.table.dims();
-        if time <= largest {
-            return Ok(());
-        }
-        Err(Error::Shape(format!(
-            "a sequence of {time} tokens is longer than the {largest} places of its random positions \
-             (`model.largest_position`): shorten it"
-        )))
+        ensure(time <= largest, Error::Shape, || {
+            format!(
+                "a sequence of {time} tokens is longer than the {largest} places of its random positions \
+                 (`model.largest_position`): shorten it"
+            )
+        })
     }
 }
 

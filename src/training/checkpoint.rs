@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::{run_folder::RunFolder, stopping::EarlyStopping};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
 use crate::files::{hash, read_json, show_at, sync_folder, write_unnamed};
 use crate::model::Sizes;
@@ -237,13 +237,9 @@ pub fn holds_weights(folder: &RunFolder, bytes: &[u8]) -> Option<bool> {
 
 /// Refuses a folder that no run ever wrote a checkpoint into.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
-    match steps(folder).is_ok_and(|steps| !steps.is_empty()) {
-        true => Ok(()),
-        false => Err(Error::Input(format!(
-            "the run `{}` has no checkpoint to go on from",
-            folder.path().display()
-        ))),
-    }
+    ensure(steps(folder).is_ok_and(|steps| !steps.is_empty()), Error::Input, || {
+        format!("the run `{}` has no checkpoint to go on from", folder.path().display())
+    })
 }
 
 fn place(folder: &RunFolder, step: usize) -> PathBuf {

@@ -1,6 +1,6 @@
 //! The gradients of a step, from those of its shards: added on each worker, then over all of them.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
@@ -9,6 +9,8 @@ use burn::train::TrainOutput;
 use super::step::{StepOutput, Trainee};
 use crate::backend::MOST_SHARDS_AT_ONCE;
 use crate::error::Result;
+use crate::kernels::sums;
+use crate::model::each_parameter;
 use crate::ops::{self, sum_in_order};
 use crate::workers::Workers;
 
@@ -84,28 +86,43 @@ impl Exchange {
     ) -> Result<(Learned<B>, Notes)> {
         let (mut grads, item) =
             learned.map_or((GradientsParams::new(), None), |learned| (learned.grads, Some(learned.item)));
-        self.buffer.clear();
-        let mut flatten = Flatten { grads: &mut grads, buffer: &mut self.buffer, held: Vec::new() };
-        model.visit(&mut flatten);
-        let held = flatten.held;
+        let (buffer, mut held) = (&mut self.buffer, Vec::new());
+        buffer.clear();
+        each_parameter(model, |id, shape| {
+            let gradient = grads.remove::<B::InnerBackend, 1>(id);
+            held.push(gradient.is_some());
+            match gradient {
+                Some(gradient) => {
+                    ops::append::<B::InnerBackend>(gradient.into_primitive().tensor(), buffer);
+                }
+                None => buffer.resize(buffer.len() + shape.num_elements(), NOTHING),
+            }
+        });
         let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
             tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
         };
         let (loss, correct) = item.map_or((None, None), |item| (Some(item.loss), item.correct));
-        let gradients = self.buffer.len();
-        self.buffer.extend(held.iter().map(|&held| f32::from(held)));
-        self.buffer.extend([number(loss), number(correct)]);
-        self.buffer.extend(notes.signals);
-        self.buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
+        let gradients = buffer.len();
+        buffer.extend(held.iter().map(|&held| f32::from(held)));
+        buffer.extend([number(loss), number(correct)]);
+        buffer.extend(notes.signals);
+        buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
 
-        workers.sum(&mut self.buffer, &mut self.scratch)?;
+        workers.sum(buffer, &mut self.scratch, sums::add)?;
 
-        let (gradients, behind) = self.buffer.split_at(gradients);
+        let (mut gradients, behind) = buffer.split_at(gradients);
         let (holders, behind) = behind.split_at(behind.len() - BEHIND);
         let device = model.devices().first().cloned().unwrap_or_default();
-        let mut unflatten =
-            Unflatten { grads: GradientsParams::new(), gradients, holders: holders.iter(), device: &device };
-        model.visit(&mut unflatten);
+        let (mut grads, mut holders) = (GradientsParams::new(), holders.iter());
+        each_parameter(model, |id, shape| {
+            let (numbers, rest) = gradients.split_at(shape.num_elements());
+            gradients = rest;
+            if holders.next().is_some_and(|&holders| holders > 0.0) {
+                let gradient = ops::from_numbers::<B::InnerBackend>(numbers, shape, &device);
+                let gradient = TensorPrimitive::Float(gradient);
+                grads.register(id, Tensor::<B::InnerBackend, 1>::from_primitive(gradient));
+            }
+        });
         let tensor = |value: f32| Tensor::from_data([value], &device);
         let &[loss, correct, hangup, interrupt, terminate, is_late, shows_loss] = behind else {
             unreachable!("so many numbers were put behind the gradients")
@@ -123,54 +140,9 @@ impl Exchange {
             is_late: is_late > 0.0,
             shows_loss: shows_loss > 0.0,
         };
-        Ok((TrainOutput { grads: unflatten.grads, item }, notes))
+        Ok((TrainOutput { grads, item }, notes))
     }
 }
 
 /// What adds nothing to any number, be it -0.
 const NOTHING: f32 = -0.0;
-
-/// Writes the gradients of all parameters one after another.
-struct Flatten<'a> {
-    grads: &'a mut GradientsParams,
-    buffer: &'a mut Vec<f32>,
-    /// Whether there is one, for each parameter.
-    held: Vec<bool>,
-}
-
-impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Flatten<'_> {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-        let gradient = self.grads.remove::<B::InnerBackend, D>(parameter.id);
-        self.held.push(gradient.is_some());
-        match gradient {
-            Some(gradient) => {
-                ops::append::<B::InnerBackend, D>(gradient.into_primitive().tensor(), self.buffer);
-            }
-            None => {
-                let count = parameter.shape().num_elements();
-                self.buffer.resize(self.buffer.len() + count, NOTHING);
-            }
-        }
-    }
-}
-
-/// Reads them again.
-struct Unflatten<'a, B: Backend> {
-    grads: GradientsParams,
-    gradients: &'a [f32],
-    holders: std::slice::Iter<'a, f32>,
-    device: &'a B::Device,
-}
-
-impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Unflatten<'_, B> {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-        let shape = parameter.shape();
-        let (numbers, rest) = self.gradients.split_at(shape.num_elements());
-        self.gradients = rest;
-        if self.holders.next().is_some_and(|&holders| holders > 0.0) {
-            let gradient = ops::from_numbers::<B::InnerBackend>(numbers, shape, self.device);
-            let gradient = Tensor::from_primitive(TensorPrimitive::Float(gradient));
-            self.grads.register::<B::InnerBackend, D>(parameter.id, gradient);
-        }
-    }
-}

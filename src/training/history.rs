@@ -74,11 +74,12 @@ impl History {
     }
 
     /// Opens the file of a run that goes on, as far as its first `bytes`, whose hash was `written` down. Nothing
-    /// is changed yet: [`cut`](Self::cut) comes before the first row.
+    /// is changed yet: [`cut`](Self::cut) comes before the first row. Where it `is_shared` worker 0 writes it, and rows
+    /// are kept in memory alone.
     ///
     /// # Errors
     /// If rows are missing, are others than the run wrote, or cannot be understood.
-    pub fn open(path: &Path, bytes: u64, written: Option<&str>) -> Result<Self> {
+    pub fn open(path: &Path, bytes: u64, written: Option<&str>, is_shared: bool) -> Result<Self> {
         let text = read_own(path)?;
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
@@ -92,8 +93,8 @@ impl History {
         if written.is_some_and(|written| written != digits(&hash)) {
             return Err(Error::file(path, FOREIGN));
         }
-        let file = File::options().write(true).open(path).map_err(|error| Error::io("open", path, error))?;
-        let file = Some(file);
+        let file = (!is_shared).then(|| File::options().write(true).open(path)).transpose();
+        let file = file.map_err(|error| Error::io("open", path, error))?;
         Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)?, events: None })
     }
 
@@ -102,11 +103,6 @@ impl History {
         let Some(file) = &mut self.file else { return Ok(()) };
         let cut = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::End(0)));
         cut.map(drop).map_err(|error| Error::io("truncate", &self.path, error))
-    }
-
-    /// From here on rows are kept in memory alone: worker 0 writes them.
-    pub fn be_read(&mut self) {
-        self.file = None;
     }
 
     /// Appends a row.

@@ -112,14 +112,10 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
         let sizes = sizes_of(config, &dataset)?;
         check_schedule(config, &dataset)?;
         MemoryEstimate::of(config, &dataset, on).check(config, sizes, on)?;
-        if workers.is_first() {
-            target.check()?;
-        }
         Ok((dataset, sizes))
     };
     let (dataset, sizes) = workers.agree(read())?;
-    let place = target.first();
-    meet(config, &dataset, control, &place, &place.display().to_string())?;
+    meet(config, &dataset, control, &target.first())?;
     hold(&control.signal);
     let make = || {
         let weights = first_weights(config, sizes)?;
@@ -143,8 +139,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
             checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
         })
     };
-    let made = workers.agree(if workers.is_first() { make().map(Some) } else { Ok(None) })?;
-    share(made, dataset, workers)
+    share(workers.on_first(make)?, dataset, workers)
 }
 
 /// Takes the folder of a run that goes on.
@@ -160,7 +155,7 @@ fn reopen(config: &Config, folder: RunFolder, control: &Control) -> Result<Begun
         Ok((lock, dataset))
     };
     let (lock, dataset) = workers.agree(read())?;
-    meet(config, &dataset, control, folder.path(), &folder.path().display().to_string())?;
+    meet(config, &dataset, control, folder.path())?;
     hold(&control.signal);
     share(lock.map(|lock| (folder, lock)), dataset, workers)
 }
@@ -176,7 +171,7 @@ fn share(taken: Option<(RunFolder, Lock)>, dataset: Dataset, workers: &Workers) 
 }
 
 /// Has all workers see that they do the same work in the same folder, and watch each other from here on.
-fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path, run: &str) -> Result<()> {
+fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path) -> Result<()> {
     let workers = &control.workers;
     if workers.count() == 1 {
         remove_left_behind(place);
@@ -187,7 +182,8 @@ fn meet(config: &Config, dataset: &Dataset, control: &Control, place: &Path, run
     let most = config.training.shards.unwrap_or(1);
     let remedy = format!(
         "the newest checkpoint is whole; go on with 1, 2, 4 or so on up to {most} workers by mpirun -n N \
-         causal-attention train --resume {run}"
+         causal-attention train --resume {}",
+        place.display()
     );
     workers.watch(Presence::begin(workers, place, limit, remedy)?);
     if let Some((used, due)) = workers.withheld_cores() {
@@ -215,11 +211,9 @@ pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
     }
 
     let served = backend::run(on, Served)?;
-    if served.contains(&training.precision) {
-        return Ok(());
-    }
-    let served = served.into_iter().map(Precision::name).collect::<Vec<_>>().join(", ");
+    let names = served.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
     let problem =
-        format!("is not supported by {on}, which supports {served}: use --set training.precision=f32");
-    Err(Error::key("training.precision", training.precision.name(), problem))
+        format!("is not supported by {on}, which supports {names}: use --set training.precision=f32");
+    let precision = training.precision;
+    Error::check_key(served.contains(&precision), "training.precision", precision.name(), problem)
 }

@@ -155,8 +155,11 @@ impl RunFolder {
         let summary = Summary::read(self).ok();
         let is_own = |analysis: &Analysis| {
             let is_best = |summary: &Summary| {
-                let of_best = analysis.loss.is_none_or(|loss| is_same(Some(loss), summary.best_valid_loss));
-                of_best && Some(analysis.step) == summary.best_step
+                // Each file has rounded it by itself.
+                let is_near = |loss: f64| {
+                    summary.best_valid_loss.is_some_and(|best| (loss - best).abs() <= 1e-9 * loss.abs())
+                };
+                analysis.loss.is_none_or(is_near) && Some(analysis.step) == summary.best_step
             };
             are_heads_of(&analysis.heads, &model) && summary.as_ref().is_none_or(is_best)
         };
@@ -208,11 +211,6 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     sample.source.is_some() == reads_source
         && is_short
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
-}
-
-/// Whether two files hold the same number, which each has rounded by itself, or both none.
-fn is_same(a: Option<f64>, b: Option<f64>) -> bool {
-    a.zip(b).map_or(a == b, |(a, b)| (a - b).abs() <= 1e-9 * a.abs())
 }
 
 /// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.

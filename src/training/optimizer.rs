@@ -85,13 +85,11 @@ impl<B: AutodiffBackend> Optimizer<B> {
     /// How gradients move weights, and the decay of matrices.
     fn rule(&self) -> (Rule, f64) {
         let TrainingConfig { optimizer, beta1, beta2, epsilon, weight_decay, .. } = self.config;
-        let momentum = self.config.momentum();
+        let adam = Rule::Adam { beta1, beta2, epsilon };
         match optimizer {
-            OptimizerKind::Adamw | OptimizerKind::Muon => {
-                (Rule::Adam { beta1, beta2, epsilon }, weight_decay)
-            }
-            OptimizerKind::Adam => (Rule::Adam { beta1, beta2, epsilon }, 0.0),
-            OptimizerKind::Sgd => (Rule::Sgd { momentum }, 0.0),
+            OptimizerKind::Adamw | OptimizerKind::Muon => (adam, weight_decay),
+            OptimizerKind::Adam => (adam, 0.0),
+            OptimizerKind::Sgd => (Rule::Sgd { momentum: self.config.momentum() }, 0.0),
         }
     }
 

@@ -1,20 +1,20 @@
 //! The parts of a step, each timed by itself in memory alone: from them is predicted what more workers would take.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Instant;
 
 use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::TrainStep};
 use serde::{Deserialize, Serialize};
+use statrs::statistics::{Data, OrderStatistics};
 
 use super::gradients::{self, Exchange, Notes, together};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
 use super::side_by_side::{self, at_once};
-use super::start::{first_weights, sizes_of, trainee_of};
+use super::start::first_trainee;
 use super::step::Trainee;
-use crate::backend::{self, Device, Job, MemoryEstimate, compute};
+use crate::backend::{self, Device, Job, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -83,14 +83,8 @@ pub fn time_parts(
                 threads: config.training.threads.or(workers.threads()),
                 ..config.training.clone()
             };
-            let prepare = || {
-                let sizes = sizes_of(config, dataset)?;
-                MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
-                let weights = first_weights(config, sizes)?;
-                trainee_of::<B>(config, sizes, weights, Path::new("fresh weights"), &device)
-            };
             compute(&training, || {
-                let mut trainee = workers.agree(prepare())?;
+                let mut trainee = workers.agree(first_trainee::<B>(config, dataset, on, &device))?;
                 let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
                 ops::seed::<B>(&device, config.run.seed);
                 allocator::keep_freed_memory();
@@ -135,7 +129,7 @@ pub fn time_parts(
                         sums::add(&mut exchange.buffer, &other);
                         Ok(())
                     })?;
-                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch))?;
+                    clock.time(|| workers.sum(&mut exchange.buffer, &mut exchange.scratch, sums::add))?;
                     clock.time(|| (0..TINY_SUMS).try_for_each(|_| tiny_sum(workers)))?;
                     let rate = config.training.learning_rate;
                     trainee = clock.time(|| Ok(optimizer.step(rate, trainee.clone(), learned.grads)))?;
@@ -163,7 +157,7 @@ pub fn time_parts(
 }
 
 fn tiny_sum(workers: &Workers) -> Result<()> {
-    workers.sum(&mut [0.0f32], &mut Vec::new())
+    workers.sum(&mut [0.0f32], &mut Vec::new(), sums::add)
 }
 
 /// Times one piece of work after another, each begun by all workers at once.
@@ -193,10 +187,9 @@ impl<B: Backend> Clock<'_, B> {
 /// then the other parts in their order.
 fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> StepParts {
     let of_round = |part: usize, among: fn(f64, f64) -> f64| {
-        let rounds = 0..of_all[0].len();
-        median(
-            rounds.map(|round| of_all.iter().map(|rounds| rounds[round][part]).reduce(among).unwrap_or(0.0)),
-        )
+        let among_workers =
+            |round: usize| of_all.iter().map(|rounds| rounds[round][part]).reduce(among).unwrap_or(0.0);
+        Data::new((0..of_all[0].len()).map(among_workers).collect::<Vec<_>>()).median()
     };
     // The others wait for the slowest. A sum ends together for all, and began with the last that came to it.
     let (slowest, last) = (|part| of_round(part, f64::max), |part| of_round(part, f64::min));
@@ -221,13 +214,6 @@ fn parts(groups: &[(usize, usize)], bytes: usize, of_all: &[Vec<Vec<f64>>]) -> S
             latency: last(tiny) / f64::from(TINY_SUMS) / messages,
         }),
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values = values.collect::<Vec<_>>();
-    values.sort_by(f64::total_cmp);
-    let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
-    (values[low] + values[high]) / 2.0
 }
 
 #[cfg(test)]

@@ -98,7 +98,10 @@ impl<B: ops::AutodiffBackend> Run<B> {
             sum_in_order(tallies.into_iter().map(Some), Tally::plus).expect("every worker has a shard");
         if self.control.workers.count() > 1 {
             let mut numbers = tally.numbers(self.dataset.valid.time());
-            self.control.workers.sum(&mut numbers, &mut Vec::new())?;
+            let add = |sums: &mut [f64], others: &[f64]| {
+                sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
+            };
+            self.control.workers.sum(&mut numbers, &mut Vec::new(), add)?;
             tally = Tally::from_numbers(&numbers);
         }
         let evaluation = tally.evaluation();

@@ -23,7 +23,7 @@ use crate::analysis::{HeadHistory, Sample, Snapshots, watched};
 use crate::backend::DeviceWatch;
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::files::{read_own, write_atomically};
 use crate::ops;
 use crate::terminal::{Progress, RunStatus, counted, warn};
@@ -112,15 +112,13 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let (steps_per_epoch, total) = (training.steps_per_epoch(batches), training.total_steps(batches));
         let opened = workers.agree(checkpoint::newest(&folder))?;
         let (Checkpoint { path, weights, sizes, moments, mut state }, damaged) = opened;
-        if state.data_fingerprint != dataset.fingerprint() {
+        ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
             let path = folder.path().display();
-            return Err(Error::Input(format!(
-                "the data has changed since the run `{path}` began: restore what it was made with"
-            )));
-        }
+            format!("the data has changed since the run `{path}` began: restore what it was made with")
+        })?;
         let read = || {
-            let history =
-                History::open(&folder.metrics(), state.metrics_bytes, state.metrics_sha256.as_deref())?;
+            let (metrics, written) = (folder.metrics(), state.metrics_sha256.as_deref());
+            let history = History::open(&metrics, state.metrics_bytes, written, !workers.is_first())?;
             refuse_done(&folder, &state, &history.rows, training, total)?;
             let heads = HeadHistory::open(&folder.head_scores(), state.step)?;
             let snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
@@ -128,7 +126,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         };
         let (mut history, mut heads, mut snapshots, trainee) = workers.agree(read())?;
 
-        let mut prepare = |state: &mut State| {
+        workers.on_first(|| {
             // The folder becomes that of a run which stands at this checkpoint. After a kill in between, the same
             // is found and done again.
             let from = path.display();
@@ -144,7 +142,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             if read_own(&folder.config()).ok().as_deref() != Some(text.as_bytes()) {
                 write_atomically(&folder.config(), text.as_bytes())?;
             }
-            restore_best(&folder, state)?;
+            restore_best(&folder, &mut state)?;
             heads.cut()?;
             snapshots.cut()?;
             history.cut()?;
@@ -152,11 +150,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 history.events = Some(EventFile::open(folder.events(), &history.rows, SystemTime::now())?);
             }
             Ok(())
-        };
-        workers.agree(if workers.is_first() { prepare(&mut state) } else { Ok(()) })?;
-        if !workers.is_first() {
-            history.be_read();
-        }
+        })?;
         // Best weights that are lost are known to worker 0.
         let state = workers.from_first(state)?;
 

@@ -36,23 +36,16 @@ impl RunFolder {
         let mut file =
             File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
         if let Err(refused) = file.try_lock() {
-            if let TryLockError::Error(error) = refused {
-                // As some network drives: two processes could work here at once.
-                return Err(Error::Input(format!(
-                    "the disk that `{}` is on offers no file locks ({error}): choose one on another with --run DIR",
-                    self.path.display()
-                )));
-            }
-            let mut holder = String::new();
+            let (run, mut holder) = (self.path.display(), String::new());
             let _ = file.read_to_string(&mut holder);
-            let holder = match holder.trim() {
-                "" => "another process".to_string(),
-                id => format!("process {id}"),
-            };
-            return Err(Error::Input(format!(
-                "the run folder `{}` is in use by {holder}: wait for it to end",
-                self.path.display()
-            )));
+            return Err(Error::Input(match (refused, holder.trim()) {
+                // As some network drives: two processes could work here at once.
+                (TryLockError::Error(error), _) => format!(
+                    "the disk that `{run}` is on offers no file locks ({error}): choose one on another with --run DIR"
+                ),
+                (_, "") => format!("the run folder `{run}` is in use by another process: wait for it to end"),
+                (_, id) => format!("the run folder `{run}` is in use by process {id}: wait for it to end"),
+            }));
         }
         file.set_len(0)
             .and_then(|()| file.rewind())
@@ -72,85 +65,52 @@ impl RunFolder {
         path.file_name().map_or_else(|| "run".to_string(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// `config.toml`: every key as used.
-    pub fn config(&self) -> PathBuf {
-        self.path.join("config.toml")
-    }
-
-    /// `metrics.csv`: the course of the run.
-    pub fn metrics(&self) -> PathBuf {
-        self.path.join("metrics.csv")
-    }
-
-    /// `events.out.tfevents`: the same for TensorBoard, where `training.tensorboard` asks for it.
-    pub fn events(&self) -> PathBuf {
-        self.path.join(EVENTS)
-    }
-
-    /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.
-    pub fn head_scores(&self) -> PathBuf {
-        self.path.join("head_scores.csv")
-    }
-
-    /// `snapshots.jsonl`: what the model did with one sequence along the run.
-    pub fn snapshots(&self) -> PathBuf {
-        self.path.join("snapshots.jsonl")
-    }
-
-    /// `analysis.json`: what the best weights do.
-    pub fn analysis(&self) -> PathBuf {
-        self.path.join("analysis.json")
-    }
-
-    /// `circuit.json`: which parts make the predictions of the best weights.
-    pub fn circuit(&self) -> PathBuf {
-        self.path.join("circuit.json")
-    }
-
-    /// `report.html`: the page to explore.
-    pub fn report(&self) -> PathBuf {
-        self.path.join("report.html")
-    }
-
-    /// `summary.json`: how it ended.
-    pub fn summary(&self) -> PathBuf {
-        self.path.join("summary.json")
-    }
-
-    /// `model.safetensors`: the best weights.
-    pub fn model(&self) -> PathBuf {
-        self.path.join("model.safetensors")
-    }
-
-    /// `vocabulary.json`: what the token ids mean.
-    pub fn vocabulary(&self) -> PathBuf {
-        self.path.join("vocabulary.json")
-    }
-
-    /// `transformers.json`: what else came with imported weights, and leaves with them.
-    pub fn transformers(&self) -> PathBuf {
-        self.path.join(companions::FILE)
-    }
-
-    /// `samples.json`: a few validation sequences, for the pictures.
-    pub fn samples(&self) -> PathBuf {
-        self.path.join("samples.json")
-    }
-
     /// Whether its weights came from elsewhere: nothing was trained here.
     pub fn is_imported(&self) -> bool {
         !self.samples().exists() && !self.metrics().exists()
     }
+}
 
+/// What stands in a run's folder, each with the name of the method that says where.
+macro_rules! files {
+    ($($(#[$doc:meta])* $method:ident: $name:expr,)*) => {
+        impl RunFolder {
+            $($(#[$doc])* pub fn $method(&self) -> PathBuf { self.path.join($name) })*
+        }
+    };
+}
+
+files! {
+    /// `config.toml`: every key as used.
+    config: "config.toml",
+    /// `metrics.csv`: the course of the run.
+    metrics: "metrics.csv",
+    /// `events.out.tfevents`: the same for TensorBoard, where `training.tensorboard` asks for it.
+    events: EVENTS,
+    /// `head_scores.csv`: what the heads did along the run, where `analysis.every` asks for it.
+    head_scores: "head_scores.csv",
+    /// `snapshots.jsonl`: what the model did with one sequence along the run.
+    snapshots: "snapshots.jsonl",
+    /// `analysis.json`: what the best weights do.
+    analysis: "analysis.json",
+    /// `circuit.json`: which parts make the predictions of the best weights.
+    circuit: "circuit.json",
+    /// `report.html`: the page to explore.
+    report: "report.html",
+    /// `summary.json`: how it ended.
+    summary: "summary.json",
+    /// `model.safetensors`: the best weights.
+    model: "model.safetensors",
+    /// `vocabulary.json`: what the token ids mean.
+    vocabulary: "vocabulary.json",
+    /// `transformers.json`: what else came with imported weights, and leaves with them.
+    transformers: companions::FILE,
+    /// `samples.json`: a few validation sequences, for the pictures.
+    samples: "samples.json",
     /// `checkpoints/`: what a run resumes from.
-    pub fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
-    }
-
+    checkpoints: "checkpoints",
     /// `plots/`: the pictures.
-    pub fn plots(&self) -> PathBuf {
-        self.path.join("plots")
-    }
+    plots: "plots",
 }
 
 /// A run folder taken by this process until this value is dropped.

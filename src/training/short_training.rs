@@ -1,15 +1,13 @@
 //! A short training in memory alone: it leaves no run, and whatever it starts from stays as it is.
 
-use std::path::Path;
-
 use burn::{optim::Optimizer as _, train::TrainStep};
 
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
-use super::start::{first_weights, sizes_of, trainee_of};
+use super::start::first_trainee;
 use super::step::StepBatches;
-use crate::backend::{self, Device, Job, MemoryEstimate, compute};
+use crate::backend::{self, Device, Job, compute};
 use crate::config::Config;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
@@ -36,12 +34,8 @@ pub fn train_briefly(
 
         fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
             let Train(config, dataset, on, batch, mut rate) = self;
-            let sizes = sizes_of(config, dataset)?;
-            MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
             compute(&config.training, || {
-                let weights = first_weights(config, sizes)?;
-                let origin = Path::new("the weights to start from");
-                let mut trainee = trainee_of::<B>(config, sizes, weights, origin, &device)?;
+                let mut trainee = first_trainee::<B>(config, dataset, on, &device)?;
                 let mut optimizer = Optimizer::<B>::new(&config.training, &config.model);
                 ops::seed::<B>(&device, config.run.seed);
                 let mut of_run =

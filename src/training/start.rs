@@ -6,9 +6,10 @@ use burn::tensor::backend::Backend;
 use burn_flex::Flex;
 
 use super::{run_folder::RunFolder, step::Trainee};
+use crate::backend::{Device, MemoryEstimate};
 use crate::config::Config;
 use crate::data::{self, Dataset, Vocabulary};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
 use crate::ops;
 use crate::terminal::counted;
@@ -24,15 +25,14 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
     let Some(from) = config.run.start() else { return Ok(asked) };
     let Description { sizes, .. } = native::description(&RunFolder::at(from).unverified_weights()?)?;
     let is_longer = asked.context > sizes.context || asked.source_context > sizes.source_context;
-    if config.model.position.ends_with_context() && is_longer {
-        let problem = format!(
-            "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
-            asked.context.max(asked.source_context.unwrap_or(0)),
-            counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
-            from.display()
-        );
-        return Err(Error::key("data.length", config.data.length, problem));
-    }
+    let problem = format!(
+        "makes sequences of {}, longer than the {} that the weights of `{}` have: lower it",
+        asked.context.max(asked.source_context.unwrap_or(0)),
+        counted(sizes.context.min(sizes.source_context.unwrap_or(usize::MAX)), "position"),
+        from.display()
+    );
+    let fits = !(config.model.position.ends_with_context() && is_longer);
+    Error::check_key(fits, "data.length", config.data.length, problem)?;
     Ok(Sizes {
         vocab: sizes.vocab,
         context: asked.context.max(sizes.context),
@@ -73,6 +73,22 @@ pub(super) fn trainee_of<B: ops::Backend>(
     Ok(Trainee::new(model, &config.training))
 }
 
+/// The model of `config` before its first step, once it is known that the memory of the device `on` holds its training.
+///
+/// # Errors
+/// If the model cannot be made, or the memory does not hold it.
+pub(super) fn first_trainee<B: ops::Backend>(
+    config: &Config,
+    dataset: &Dataset,
+    on: &Device,
+    device: &B::Device,
+) -> Result<Trainee<B>> {
+    let sizes = sizes_of(config, dataset)?;
+    MemoryEstimate::of(config, dataset, on).check(config, sizes, on)?;
+    let weights = first_weights(config, sizes)?;
+    trainee_of(config, sizes, weights, Path::new("the weights to start from"), device)
+}
+
 /// Reads or draws the data of `config`, in the form that its architecture takes; by the vocabulary of the run
 /// that it starts from, if it does.
 ///
@@ -96,12 +112,12 @@ pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
         Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed)?,
         _ => data::load_with(&config.data, config.run.seed, &vocabulary)?,
     };
-    if dataset.vocabulary != vocabulary {
-        return Err(Error::Input(format!(
-            "the data no longer has the vocabulary of the run `{}`: restore the data that it was made with",
-            folder.path().display()
-        )));
-    }
+    ensure(dataset.vocabulary == vocabulary, Error::Input, || {
+        let run = folder.path().display();
+        format!(
+            "the data no longer has the vocabulary of the run `{run}`: restore the data that it was made with"
+        )
+    })?;
     Ok(dataset)
 }
 

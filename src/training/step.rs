@@ -3,18 +3,15 @@
 //! A step averages the gradient over every counted target of its batches, so that four batches of
 //! 8 sequences move the weights exactly as one batch of 32 does.
 
-use std::marker::PhantomData;
-
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
+use burn::tensor::TensorPrimitive;
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::config::TrainingConfig;
-use crate::data::Batch;
-use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
-use crate::model::{Model, loss};
+use crate::evaluation::DeviceBatch;
+use crate::model::{Model, each_parameter, loss};
 use crate::ops;
 
 /// What one shard of an optimizer step learns from; a step that is not cut is one.
@@ -65,14 +62,6 @@ impl<B: Backend> ItemLazy for StepOutput<B> {
     }
 }
 
-impl ItemLazy for Evaluation {
-    type ItemSync = Self;
-
-    fn sync(self) -> Self {
-        self
-    }
-}
-
 /// A model as Burn's learner sees it: with the loss that it is trained by.
 #[derive(Module, Debug)]
 pub struct Trainee<B: Backend> {
@@ -95,50 +84,30 @@ const FITS: &str = "the model is built for the sizes of its data";
 impl<B: ops::AutodiffBackend> Trainee<B> {
     /// The gradients of `loss`, which on the way back is `scale` times as large.
     fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
-        struct Unscale<'a, B> {
-            gradients: &'a mut GradientsParams,
-            scale: f64,
-            backend: PhantomData<B>,
-        }
-        impl<B: AutodiffBackend> ModuleVisitor<B> for Unscale<'_, B> {
-            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-                if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(parameter.id) {
-                    self.gradients.register(parameter.id, gradient / self.scale);
-                }
-            }
-        }
-
         if scale == 1.0 {
             return GradientsParams::from_grads(loss.backward(), self);
         }
         let mut gradients = GradientsParams::from_grads((loss * scale).backward(), self);
-        self.visit(&mut Unscale::<B> { gradients: &mut gradients, scale, backend: PhantomData });
+        each_parameter(self, |id, _| {
+            if let Some(gradient) = gradients.remove::<B::InnerBackend, 1>(id) {
+                gradients.register(id, gradient / scale);
+            }
+        });
         gradients
     }
-}
 
-impl<B: ops::AutodiffBackend> Trainee<B> {
     /// The sum of gradients of this model along the tree over their order, in the memory of the first where that can be.
-    pub(super) fn sum(&self, parts: Vec<GradientsParams>) -> GradientsParams {
-        struct Sum {
-            parts: Vec<GradientsParams>,
-            sum: GradientsParams,
-        }
-        impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Sum {
-            fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-                let of_part = |part: &mut GradientsParams| part.remove::<B::InnerBackend, D>(parameter.id);
-                let found = self.parts.iter_mut().filter_map(of_part);
-                let found = found.map(|gradient| gradient.into_primitive().tensor()).collect::<Vec<_>>();
-                if !found.is_empty() {
-                    let sum = TensorPrimitive::Float(ops::sum::<B::InnerBackend>(found));
-                    self.sum.register(parameter.id, Tensor::<B::InnerBackend, D>::from_primitive(sum));
-                }
+    pub(super) fn sum(&self, mut parts: Vec<GradientsParams>) -> GradientsParams {
+        let mut sums = GradientsParams::new();
+        each_parameter(self, |id, _| {
+            let found = parts.iter_mut().filter_map(|part| part.remove::<B::InnerBackend, 1>(id));
+            let found = found.map(|gradient| gradient.into_primitive().tensor()).collect::<Vec<_>>();
+            if !found.is_empty() {
+                let sum = TensorPrimitive::Float(ops::sum::<B::InnerBackend>(found));
+                sums.register(id, Tensor::<B::InnerBackend, 1>::from_primitive(sum));
             }
-        }
-
-        let mut sum = Sum { parts, sum: GradientsParams::new() };
-        self.visit(&mut sum);
-        sum.sum
+        });
+        sums
     }
 }
 
@@ -175,13 +144,12 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
     }
 }
 
+/// Burn's learner asks for it; a run validates over all its workers.
 impl<B: ops::Backend> InferenceStep for Trainee<B> {
-    type Input = Batch;
-    type Output = Evaluation;
+    type Input = ();
+    type Output = ();
 
-    fn step(&self, batch: Batch) -> Evaluation {
-        evaluate(&self.model, std::iter::once(batch), &self.devices()[0])
-    }
+    fn step(&self, _input: ()) {}
 }
 
 /// Right predictions among the targets that count, `[1]`.

@@ -112,9 +112,13 @@ impl Hashes {
 
     /// Writes them as the summary of a run that was imported.
     pub fn write(&self, folder: &RunFolder) -> Result<()> {
-        let json = serde_json::to_vec_pretty(self).expect("hashes are plain values");
-        write_atomically(&folder.summary(), &json)
+        write(self, folder)
     }
+}
+
+fn write(summary: &impl Serialize, folder: &RunFolder) -> Result<()> {
+    let json = serde_json::to_vec_pretty(summary).expect("a summary holds plain values");
+    write_atomically(&folder.summary(), &json)
 }
 
 impl Summary {
@@ -123,8 +127,7 @@ impl Summary {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, folder: &RunFolder) -> Result<()> {
-        let json = serde_json::to_vec_pretty(self).expect("a summary holds plain values");
-        write_atomically(&folder.summary(), &json)
+        write(self, folder)
     }
 
     /// Reads the summary of a run.

@@ -61,17 +61,14 @@ impl Outline {
         let set = TrainingSet::of(&base, dataset);
         let steps = tune.steps.unwrap_or((set.whole_steps(&base) / share).max(1));
         // Beyond this no trial could be told from a slip of the keyboard; what sums over trials fits.
-        if steps > MOST_STEPS {
-            let problem = format!("is more than a trial takes: at most {MOST_STEPS}");
-            return Err(Error::key("tune.steps", steps, problem));
-        }
+        let problem = format!("is more than a trial takes: at most {MOST_STEPS}");
+        Error::check_key(steps <= MOST_STEPS, "tune.steps", steps, problem)?;
         // A config file holds signed numbers.
         let seed = base.run.seed;
-        if seed.saturating_add(tune.seeds as u64 - 1) > i64::MAX as u64 {
-            let problem =
-                format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
-            return Err(Error::key("tune.seeds", tune.seeds, problem));
-        }
+        let fits = seed.saturating_add(tune.seeds as u64 - 1) <= i64::MAX as u64;
+        let problem =
+            format!("with `run.seed` = {seed} exceeds the largest seed, {}: lower one of them", i64::MAX);
+        Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;
         let stages = Stages::new(&tune, &base, steps)?;
         let configs = stages.settings().into_iter().filter_map(|setting| configured(&base, &setting).ok());
         let sequences_per_step = configs.map(|config| set.pace(&config).sequences_per_step);

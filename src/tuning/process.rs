@@ -142,6 +142,12 @@ impl End {
     }
 }
 
+/// This program, which has the command `train`.
+pub(super) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe()
+        .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))
+}
+
 /// Tells the other workers where the study is, and watches them from here on. On worker 0.
 pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
     if workers.count() > 1 {
@@ -169,9 +175,7 @@ pub(super) fn dismiss(workers: &Workers) {
 pub fn serve(workers: &Workers, signal: &AtomicUsize) -> Result<()> {
     let Some(trials) = workers.from_first(None::<PathBuf>)? else { return Ok(()) };
     workers.watch(Presence::begin(workers, Path::new(""), Duration::MAX, String::new())?);
-    let program = std::env::current_exe()
-        .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))?;
-    let alive = lock_alive(&trials, workers.rank())?;
+    let (program, alive) = (this_program()?, lock_alive(&trials, workers.rank())?);
     let mut working: Option<Process> = None;
     let mut is_stopping = false;
     loop {

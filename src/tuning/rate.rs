@@ -130,9 +130,9 @@ fn judge(rates: &[f64], losses: &[f64], smoothed: &[f64], risen: bool) -> Verdic
 /// The standard deviation of the difference of two smoothed losses, by how far a loss is from the next:
 /// the median of that, which neither a trend nor the rise at the end moves far.
 fn noise(losses: &[f64]) -> f64 {
-    let distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect::<Vec<_>>();
-    // Of two normal numbers with deviation 1 half differ by more than 0.954.
-    let deviation = median(&distances).unwrap_or(0.0) / 0.954;
+    let distances = losses.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+    // Of two normal numbers with deviation 1 half differ by more than 0.954. Of one loss nothing is known.
+    let deviation = if losses.len() < 2 { 0.0 } else { median(distances) / 0.954 };
     // At the ends a mean has half as many losses as elsewhere.
     deviation * (1.0 / (AROUND + 1) as f64 + 1.0 / (2 * AROUND + 1) as f64).sqrt()
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::process::{End, LOOK, Process, call, dismiss};
+use super::process::{End, LOOK, Process, call, dismiss, this_program};
 use super::{folder::trials, study::Run, trial::Record};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::files::write_atomically;
 use crate::terminal::warn;
 use crate::training::{RunFolder, dataset};
@@ -85,9 +85,7 @@ impl Runner {
     /// # Errors
     /// If the folder cannot be written, or the system does not say where this program is.
     pub fn new(trials: &Path, jobs: usize) -> Result<Self> {
-        let program = std::env::current_exe().map_err(|error| {
-            Error::Failed(format!("cannot find this program to run trials with: {error}"))
-        })?;
+        let program = this_program()?;
         let alive = lock_alive(trials, 0)?;
         // Those of other workers of a study that was killed, on whichever machine.
         let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
@@ -253,14 +251,10 @@ impl TrialRun {
 /// # Errors
 /// If they are not.
 pub fn check_data(here: Option<u64>, there: Option<u64>) -> Result<()> {
-    match here.zip(there) {
-        Some((here, there)) if here != there => Err(Error::Input(
-            "the data has changed since the study began: restore what its trials were made with, or begin another \
-             study"
-                .into(),
-        )),
-        _ => Ok(()),
-    }
+    ensure(here.zip(there).is_none_or(|(here, there)| here == there), Error::Input, || {
+        "the data has changed since the study began: restore what its trials were made with, or begin another study"
+            .into()
+    })
 }
 
 #[cfg(all(test, unix))]

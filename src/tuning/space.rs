@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use super::dimension::{Dimension, MOST_COMBINATIONS, number, shown};
 use crate::config::Config;
 use crate::data::seed::{Purpose, generator};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 
 /// Values for the searched keys, each named with its section.
 pub type Setting = BTreeMap<String, toml::Value>;
@@ -59,12 +59,12 @@ impl Space {
     /// If there are too many, or none of them can be tried.
     pub fn grid(&self) -> Result<Combinations> {
         let size = self.size();
-        if size > MOST_COMBINATIONS {
-            return Err(Error::Input(format!(
+        ensure(size <= MOST_COMBINATIONS, Error::Input, || {
+            format!(
                 "the grid of [tune.search] has more than {MOST_COMBINATIONS} combinations: shorten the lists, or take \
                  tune.method = \"halving\""
-            )));
-        }
+            )
+        })?;
         let mut found = Combinations::default();
         for mut index in 0..size {
             let mut setting = Setting::new();

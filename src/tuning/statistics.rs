@@ -1,5 +1,7 @@
 //! How steady a training was, and means over seeds.
 
+use statrs::statistics::{Data, OrderStatistics};
+
 /// The mean.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
@@ -32,23 +34,17 @@ pub fn spikes(losses: &[f64]) -> Option<usize> {
     const BEFORE: usize = 20;
     let stands_out = |window: &[f64]| {
         let (before, value) = (&window[..BEFORE], window[BEFORE]);
-        let middle = median(before)?;
-        let distances = before.iter().map(|loss| (loss - middle).abs()).collect::<Vec<_>>();
-        Some(value - middle > 6.0 * median(&distances)?.max(1e-3 * middle.abs()))
+        let middle = median(before.iter().copied());
+        let distance = median(before.iter().map(|loss| (loss - middle).abs()));
+        value - middle > 6.0 * distance.max(1e-3 * middle.abs())
     };
     let windows = losses.windows(BEFORE + 1);
-    (losses.len() > BEFORE).then(|| windows.filter(|window| stands_out(window) == Some(true)).count())
+    (losses.len() > BEFORE).then(|| windows.filter(|window| stands_out(window)).count())
 }
 
-/// The median; none of nothing.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 => Some((sorted.get(half.checked_sub(1)?)? + sorted[half]) / 2.0),
-        _ => Some(sorted[half]),
-    }
+/// The median; no number of nothing.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Data::new(values.collect::<Vec<_>>()).median()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the runs of a trial say: how they stand at a rung, and at the end how good and how steady they were.
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::borrow::Cow;
 
 use serde::Serialize;
 
@@ -218,20 +218,16 @@ impl Trial {
             curve: validations.map(|row| (row.tokens as f64, row.loss)).collect(),
         })
     }
-
-    /// The order of a table: what was trained to the end first, then by the loss, then by the number.
-    fn rank(&self, other: &Self) -> Ordering {
-        let class = |trial: &Self| (!trial.ended.is_finished(), trial.ended.is_lost());
-        let loss = |trial: &Self| trial.loss.unwrap_or(f64::INFINITY);
-        let by_loss = loss(self).total_cmp(&loss(other));
-        class(self).cmp(&class(other)).then(by_loss).then(self.trial.cmp(&other.trial))
-    }
 }
 
-/// The best first.
+/// The best first: what was trained to the end, then by the loss, then by the number.
 pub fn ranked<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a Trial> {
+    let class = |trial: &Trial| (!trial.ended.is_finished(), trial.ended.is_lost());
+    let loss = |trial: &Trial| trial.loss.unwrap_or(f64::INFINITY);
     let mut ranked = trials.into_iter().collect::<Vec<_>>();
-    ranked.sort_by(|a, b| a.rank(b));
+    ranked.sort_by(|a, b| {
+        class(a).cmp(&class(b)).then(loss(a).total_cmp(&loss(b))).then(a.trial.cmp(&b.trial))
+    });
     ranked
 }
 

@@ -31,11 +31,6 @@ fn said() -> Option<(usize, usize)> {
     VARIABLES.iter().find_map(|(rank, count)| Some((number(rank)?, number(count)?)))
 }
 
-/// Whether `mpirun` started this process.
-pub fn is_launched() -> bool {
-    said().is_some()
-}
-
 /// Of the processes that `mpirun` started, whatever they do, one speaks for all: whether this is another one.
 pub fn mute_all_but_first() -> bool {
     let is_another = said().is_some_and(|(rank, _)| rank > 0);
@@ -45,8 +40,7 @@ pub fn mute_all_but_first() -> bool {
     is_another
 }
 
-/// How many processes `mpirun` started.
-#[cfg(not(feature = "mpi"))]
-pub(super) fn count() -> usize {
-    said().map_or(1, |(_, count)| count)
+/// How many processes `mpirun` started; none where it did not start this one.
+pub(super) fn count() -> Option<usize> {
+    said().map(|(_, count)| count)
 }

@@ -35,7 +35,7 @@ use std::thread::available_parallelism;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use agreement::Identity;
-pub use launched::{is_launched, mute_all_but_first, without_launcher};
+pub use launched::{mute_all_but_first, without_launcher};
 pub use machine::host;
 pub use presence::{Presence, remove_left_behind};
 pub use shards::Shards;
@@ -67,9 +67,9 @@ struct Ending {
     exit_code: u8,
 }
 
-impl Default for Workers {
-    fn default() -> Self {
-        Self::alone()
+impl Ending {
+    fn error(self) -> Error {
+        if self.exit_code == 2 { Error::Input(self.message) } else { Error::Failed(self.message) }
     }
 }
 
@@ -91,14 +91,11 @@ impl Workers {
     /// # Errors
     /// If this build cannot speak to the others, or MPI does not start.
     pub fn start() -> Result<Self> {
-        if !is_launched() {
-            return Ok(Self::alone());
-        }
-        Self::launched()
+        launched::count().map_or(Ok(Self::alone()), Self::launched)
     }
 
     #[cfg(feature = "mpi")]
-    fn launched() -> Result<Self> {
+    fn launched(_: usize) -> Result<Self> {
         let mpi::Started { rank, count, local, link } = mpi::start()?;
         if count == 1 {
             mpi::finish();
@@ -109,8 +106,8 @@ impl Workers {
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn launched() -> Result<Self> {
-        match launched::count() {
+    fn launched(count: usize) -> Result<Self> {
+        match count {
             1 => Ok(Self::alone()),
             count => Err(Error::Input(format!(
                 "mpirun started this program {count} times, and this build cannot share the work: build it with cargo \
@@ -155,13 +152,18 @@ impl Workers {
     }
 
     /// Adds up what all workers hold, element by element, along the tree over their numbers: every worker then has the
-    /// same bits. Each has as many `values`.
+    /// same bits. Each has as many `values`; `add` adds some to others, one by one.
     ///
     /// # Errors
     /// If a worker does not answer.
-    pub fn sum<T: sum::Element>(&self, values: &mut [T], scratch: &mut Vec<T>) -> Result<()> {
+    pub fn sum<T: bytemuck::Pod>(
+        &self,
+        values: &mut [T],
+        scratch: &mut Vec<T>,
+        add: fn(&mut [T], &[T]),
+    ) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
-        sum::over_workers(&**link, (self.rank, self.count), values, scratch, &mut self.wait())
+        sum::over_workers(&**link, (self.rank, self.count), values, scratch, add, &mut self.wait())
     }
 
     /// What worker 0 holds, on every worker.
@@ -222,13 +224,7 @@ impl Workers {
         if self.link.is_none() {
             return result;
         }
-        let own = result.as_ref().err().map(|error| Ending {
-            message: match self.is_first() {
-                true => error.to_string(),
-                false => format!("worker {} on {}: {error}", self.rank, host()),
-            },
-            exit_code: error.exit_code(),
-        });
+        let own = result.as_ref().err().map(|error| self.ending(error));
         let first = self.to_first(own)?.into_iter().flatten().next();
         let first = self.from_first(first)?;
         self.has_failed.store(first.is_some(), Ordering::Relaxed);
@@ -236,9 +232,25 @@ impl Workers {
             (None, result) => result,
             // Worker 0 keeps its own error as it is.
             (Some(_), Err(error)) if self.is_first() => Err(error),
-            (Some(Ending { message, exit_code: 2 }), _) => Err(Error::Input(message)),
-            (Some(Ending { message, .. }), _) => Err(Error::Failed(message)),
+            (Some(ending), _) => Err(ending.error()),
         }
+    }
+
+    /// What worker 0 alone does. Where it fails, all fail.
+    ///
+    /// # Errors
+    /// That of the work.
+    pub fn on_first<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        self.agree(self.is_first().then(work).transpose())
+    }
+
+    /// An error of this worker, as the others hear of it.
+    fn ending(&self, error: &Error) -> Ending {
+        let message = match self.is_first() {
+            true => error.to_string(),
+            false => format!("worker {} on {}: {error}", self.rank, host()),
+        };
+        Ending { message, exit_code: error.exit_code() }
     }
 
     /// Watches the others from here on: who dies or hangs ends all.
@@ -266,10 +278,7 @@ impl Workers {
                 return result;
             }
             unmute();
-            return result.map_err(|error| {
-                let message = format!("worker {} on {}: {error}", self.rank, host());
-                if error.exit_code() == 2 { Error::Input(message) } else { Error::Failed(message) }
-            });
+            return result.map_err(|error| self.ending(&error).error());
         }
         if let (true, Err(error)) = (self.is_first(), &result) {
             // Before another worker ends: mpirun then ends the rest.

@@ -6,14 +6,14 @@
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Display, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Workers, host};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::files::HiddenFolder;
 use crate::terminal::{unmute, warn_error};
 
@@ -61,22 +61,17 @@ impl Presence {
     /// # Errors
     /// On all of them, if one cannot write there or does not see the same folder.
     pub fn begin(workers: &Workers, place: &Path, limit: Duration, remedy: String) -> Result<Self> {
-        let made = match workers.is_first() {
-            true => {
-                remove_left_behind(place);
-                let hidden = HiddenFolder::beside(place, SHARED, "--run DIR");
-                hidden.and_then(|hidden| Ok((Some(whole(hidden.path())?), Some(hidden))))
-            }
-            false => Ok((None, None)),
-        };
-        let (folder, shared) = workers.agree(made)?;
-        let of_first = workers.from_first((folder, host(), remedy))?;
-        let (Some(folder), first_host, remedy) = of_first else {
-            return Err(Error::Failed("no shared folder".into()));
-        };
+        let made = workers.on_first(|| {
+            remove_left_behind(place);
+            let hidden = HiddenFolder::beside(place, SHARED, "--run DIR")?;
+            Ok((whole(hidden.path())?, hidden))
+        })?;
+        let (folder, shared) = made.unzip();
+        let (folder, first_host, remedy) = workers.from_first((folder, host(), remedy))?;
+        let folder = folder.ok_or_else(|| Error::Failed("no shared folder".into()))?;
         let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
         let file = workers.agree(view.appear(&first_host))?;
-        workers.agree(if workers.is_first() { view.check_all() } else { Ok(()) })?;
+        workers.on_first(|| view.check_all())?;
 
         let has_left = Arc::new(AtomicBool::new(false));
         let (watching, stop) = (view.clone(), has_left.clone());
@@ -120,22 +115,18 @@ impl View {
 
     /// Makes this worker's file, locked.
     fn appear(&self, first_host: &str) -> Result<File> {
-        let begun = Instant::now();
-        while !self.folder.is_dir() {
-            if begun.elapsed() > APPEARS {
-                let folder = self.folder.parent().unwrap_or(&self.folder).display();
-                return Err(Error::Input(format!(
-                    "does not see what worker 0 on {first_host} writes into `{folder}`: name a folder that all machines \
-                     share with --run DIR"
-                )));
-            }
-            thread::sleep(LOOK);
-        }
+        let folder = self.parent();
+        let is_there = appears(|| self.folder.is_dir());
+        ensure(is_there, Error::Input, || {
+            format!(
+                "does not see what worker 0 on {first_host} writes into `{folder}`: name a folder that all machines \
+                 share with --run DIR"
+            )
+        })?;
         let path = self.file(self.rank);
         let io = |error| Error::io("write", &path, error);
         let mut file = File::create(&path).map_err(io)?;
         file.try_lock().map_err(|error| {
-            let folder = self.folder.parent().unwrap_or(&self.folder).display();
             Error::Input(format!(
                 "the disk of `{folder}` offers no file locks ({error}): choose one on another with --run DIR"
             ))
@@ -146,20 +137,20 @@ impl View {
 
     /// Waits until every worker's file is there.
     fn check_all(&self) -> Result<()> {
-        let begun = Instant::now();
-        for rank in 0..self.count {
-            while self.said(rank).is_none() {
-                if begun.elapsed() > APPEARS {
-                    let folder = self.folder.parent().unwrap_or(&self.folder).display();
-                    return Err(Error::Input(format!(
-                        "worker {rank} writes into another folder of the name `{folder}`: name one that all machines \
-                         share with --run DIR"
-                    )));
-                }
-                thread::sleep(LOOK);
-            }
-        }
-        Ok(())
+        (0..self.count).try_for_each(|rank| {
+            ensure(appears(|| self.said(rank).is_some()), Error::Input, || {
+                format!(
+                    "worker {rank} writes into another folder of the name `{}`: name one that all machines share with \
+                     --run DIR",
+                    self.parent()
+                )
+            })
+        })
+    }
+
+    /// The folder that the shared one stands in, as a user knows it.
+    fn parent(&self) -> Display<'_> {
+        self.folder.parent().unwrap_or(&self.folder).display()
     }
 
     /// What a worker's file says: what it does, its host, its process.
@@ -237,6 +228,18 @@ impl View {
         warn_error(&format!("{problem}, so all end: {}", self.remedy));
         end();
     }
+}
+
+/// Waits until something of another machine is there; false where it does not come.
+fn appears(is_there: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_there() {
+        if begun.elapsed() > APPEARS {
+            return false;
+        }
+        thread::sleep(LOOK);
+    }
+    true
 }
 
 /// Ends this process at once: other threads are at work, and MPI would wait for a worker that does not come.

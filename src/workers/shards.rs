@@ -27,18 +27,14 @@ impl Shards {
     /// [`Error::Key`] where there are not as many for each.
     pub fn new(config: &TrainingConfig, workers: &Workers) -> Result<Self> {
         let (count, among) = (config.shards.unwrap_or(1), workers.count());
-        if !count.is_multiple_of(among) {
-            let problem = match config.shards {
-                Some(_) => {
-                    format!("cannot be shared by {among} workers: start 1, 2, 4 or so on, up to {count}")
-                }
-                None => format!(
-                    "is what a run without the key was made with, and cannot be shared by {among} workers: start it \
-                     without mpirun"
-                ),
-            };
-            return Err(Error::key("training.shards", count, problem));
-        }
+        let problem = match config.shards {
+            Some(_) => format!("cannot be shared by {among} workers: start 1, 2, 4 or so on, up to {count}"),
+            None => format!(
+                "is what a run without the key was made with, and cannot be shared by {among} workers: start it \
+                 without mpirun"
+            ),
+        };
+        Error::check_key(count.is_multiple_of(among), "training.shards", count, problem)?;
         let each = count / among;
         Ok(Self { count, own: workers.rank() * each..(workers.rank() + 1) * each })
     }

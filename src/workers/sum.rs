@@ -11,34 +11,14 @@ use std::ops::Range;
 
 use super::link::{Link, Wait};
 use crate::error::Result;
-use crate::kernels::sums;
 
-/// What can be added up over workers.
-pub trait Element: bytemuck::Pod {
-    /// `values[i] += others[i]`.
-    fn add(values: &mut [Self], others: &[Self]);
-}
-
-/// Of gradients.
-impl Element for f32 {
-    fn add(values: &mut [Self], others: &[Self]) {
-        sums::add(values, others);
-    }
-}
-
-/// Of what a validation counts, which is little.
-impl Element for f64 {
-    fn add(values: &mut [Self], others: &[Self]) {
-        values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
-    }
-}
-
-/// Adds up the `values` of all workers, whose `count` is a power of two.
-pub(super) fn over_workers<T: Element>(
+/// Adds up the `values` of all workers, whose `count` is a power of two; `add` adds some to others, one by one.
+pub(super) fn over_workers<T: bytemuck::Pod>(
     link: &dyn Link,
     (rank, count): (usize, usize),
     values: &mut [T],
     scratch: &mut Vec<T>,
+    add: fn(&mut [T], &[T]),
     wait: &mut Wait,
 ) -> Result<()> {
     scratch.resize(values.len().div_ceil(2).max(scratch.len()), bytemuck::Zeroable::zeroed());
@@ -50,7 +30,7 @@ pub(super) fn over_workers<T: Element>(
         let (own, others) = if rank < peer { (low, high) } else { (high, low) };
         let received = &mut scratch[..own.len()];
         link.swap(peer, bytemuck::cast_slice(&values[others]), bytemuck::cast_slice_mut(received), wait)?;
-        T::add(&mut values[own.clone()], received);
+        add(&mut values[own.clone()], received);
         outer.push(std::mem::replace(&mut part, own));
     }
     for (peer, whole) in rounds.rev().zip(outer.into_iter().rev()) {
@@ -72,6 +52,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::kernels::sums;
     use crate::ops::sum_in_order;
     use crate::testing::random;
 
@@ -135,7 +116,8 @@ mod tests {
                             let each = SHARDS / count;
                             let mut sum = add_up(rank * each..(rank + 1) * each);
                             let wait = &mut Wait::new(Arc::default());
-                            over_workers(&link, (rank, count), &mut sum, &mut Vec::new(), wait).unwrap();
+                            let scratch = &mut Vec::new();
+                            over_workers(&link, (rank, count), &mut sum, scratch, sums::add, wait).unwrap();
                             sum
                         })
                     });

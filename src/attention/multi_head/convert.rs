@@ -12,7 +12,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::{MultiHeadAttention, SplitHeads, StackedHeads};
 use crate::attention::{causal::CausalAttention, mask::future, trainable::TrainableAttention};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 impl<B: Backend> StackedHeads<B> {
     /// The same attention with one matrix each for queries, keys and values. Without an output
@@ -42,9 +42,7 @@ impl<B: Backend> SplitHeads<B> {
     /// # Errors
     /// [`Error::Shape`] where the context is zero.
     pub fn to_stacked(&self, context: usize) -> Result<StackedHeads<B>> {
-        if context == 0 {
-            return Err(Error::Shape("the context is 0, but must be at least 1".to_string()));
-        }
+        ensure(context > 0, Error::Shape, || "the context is 0, but must be at least 1".into())?;
         let [_, width] = self.query.weight.shape().dims();
         let d_head = width / self.heads;
         let hidden = future(context, &self.query.weight.lazy_device());
@@ -74,12 +72,12 @@ impl<B: Backend> SplitHeads<B> {
     pub fn to_fused(&self) -> Result<MultiHeadAttention<B>> {
         let [d_in, width] = self.query.weight.shape().dims();
         let [_, d_out] = self.output.weight.shape().dims();
-        if d_in != width || d_out != width {
-            return Err(Error::Shape(format!(
+        ensure([d_in, d_out] == [width; 2], Error::Shape, || {
+            format!(
                 "the widths in, of all heads and out are {d_in}, {width} and {d_out}, but the fused form \
                  needs them equal"
-            )));
-        }
+            )
+        })?;
         Ok(MultiHeadAttention {
             qkv: columns([&self.query, &self.key, &self.value].map(all)),
             query_norm: None,

@@ -77,11 +77,9 @@ impl MultiHeadAttentionConfig {
     /// [`Error::Key`] where a size is zero or does not divide the other.
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
-        let shared = self.shared_heads();
-        if shared == 0 || !self.heads.is_multiple_of(shared) {
-            let problem = format!("must divide `model.heads` = {}", self.heads);
-            return Err(Error::key("model.key_value_heads", shared, problem));
-        }
+        let (shared, problem) = (self.shared_heads(), format!("must divide `model.heads` = {}", self.heads));
+        let divides = shared > 0 && self.heads.is_multiple_of(shared);
+        Error::check_key(divides, "model.key_value_heads", shared, problem)?;
         check_dropout(self.dropout)
     }
 

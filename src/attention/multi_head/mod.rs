@@ -27,20 +27,11 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::Key`] where a number is zero, or `heads` would have to divide `d_model` and does not.
 pub(crate) fn width_of_head(d_model: usize, heads: usize, d_head: Option<usize>) -> Result<usize> {
-    for (key, value) in [("model.d_model", d_model), ("model.heads", heads)] {
-        if value == 0 {
-            return Err(Error::key(key, value, "must be at least 1"));
-        }
+    let given = d_head.unwrap_or(1);
+    for (key, value) in [("model.d_model", d_model), ("model.heads", heads), ("model.d_head", given)] {
+        Error::check_key(value > 0, key, value, "must be at least 1")?;
     }
-    if let Some(d_head) = d_head {
-        return if d_head > 0 {
-            Ok(d_head)
-        } else {
-            Err(Error::key("model.d_head", 0, "must be at least 1"))
-        };
-    }
-    if !d_model.is_multiple_of(heads) {
-        return Err(Error::key("model.heads", heads, format!("must divide `model.d_model` = {d_model}")));
-    }
-    Ok(d_model / heads)
+    let divides = d_head.is_some() || d_model.is_multiple_of(heads);
+    Error::check_key(divides, "model.heads", heads, format!("must divide `model.d_model` = {d_model}"))?;
+    Ok(d_head.unwrap_or(d_model / heads))
 }

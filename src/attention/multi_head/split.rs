@@ -16,7 +16,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::width_of_head;
 use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
-use crate::{Error, Result};
+use crate::{Error, Result, error::ensure};
 
 /// What [`SplitHeads`] are built from.
 #[derive(Config, Debug)]
@@ -66,9 +66,8 @@ impl SplitHeadsConfig {
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
         let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
         check_dropout(self.dropout)?;
-        if self.d_in == 0 {
-            return Err(Error::Shape("the width of the input is 0, but must be at least 1".to_string()));
-        }
+        let problem = "the width of the input is 0, but must be at least 1";
+        ensure(self.d_in > 0, Error::Shape, || problem.into())?;
         let projection = || LinearConfig::new(self.d_in, width).with_bias(self.bias).init(device);
         Ok(SplitHeads {
             query: projection(),

@@ -12,7 +12,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
-use crate::{Error, Result, ops};
+use crate::{Error, Result, error::ensure, ops};
 
 /// What [`StackedHeads`] are built from.
 #[derive(Config, Debug)]
@@ -52,9 +52,8 @@ impl StackedHeadsConfig {
     /// # Errors
     /// [`Error::Shape`] where a size is zero, [`Error::Key`] where the dropout lies outside [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Result<StackedHeads<B>> {
-        if self.heads == 0 || self.d_out == Some(0) {
-            return Err(Error::Shape("heads and width of the output must be at least 1".to_string()));
-        }
+        let problem = "heads and width of the output must be at least 1";
+        ensure(self.heads > 0 && self.d_out != Some(0), Error::Shape, || problem.into())?;
         let head = CausalAttentionConfig::new(self.d_in, self.d_head, self.context)
             .with_dropout(self.dropout)
             .with_bias(self.bias);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{TensorMetadata, TensorPrimitive, ops::FloatTensor};
@@ -12,7 +12,7 @@ use crate::config::TrainingConfig;
 use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
-use crate::model::{Model, ModelConfig, Sizes, loss};
+use crate::model::{Model, ModelConfig, Sizes, each_parameter, loss};
 use crate::ops::{self, Activation, NormKind, Parameter, Rule, Update};
 use crate::position::PositionScheme;
 use crate::weights::native::{self, Tensors};
@@ -102,22 +102,17 @@ fn differentiate<B: ops::AutodiffBackend>(
     model: &Model<B>,
     device: &B::Device,
 ) -> Result<(TensorData, Vec<TensorData>)> {
-    struct Gather(GradientsParams, Vec<TensorData>);
-    impl<B: ops::AutodiffBackend> ModuleVisitor<B> for Gather {
-        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<B, D>>) {
-            let gradient = self.0.remove::<B::InnerBackend, D>(parameter.id);
-            // A gradient that is missing differs from any other in its shape.
-            let missing = || TensorData::new(Vec::<f32>::new(), [0]);
-            self.1.push(gradient.map_or_else(missing, |gradient| gradient.into_data().convert::<f32>()));
-        }
-    }
-
     let batch = DeviceBatch::<B>::new(&batch(), device);
     let logits = model.forward(batch.inputs)?;
     let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, 0.0)? * (1.0 / batch.tokens as f64);
-    let mut gather = Gather(GradientsParams::from_grads(loss.backward(), model), Vec::new());
-    model.visit(&mut gather);
-    Ok((loss.into_data(), gather.1))
+    let (mut gradients, mut found) = (GradientsParams::from_grads(loss.backward(), model), Vec::new());
+    each_parameter(model, |id, _| {
+        // A gradient that is missing differs from any other in its shape.
+        let missing = || TensorData::new(Vec::<f32>::new(), [0]);
+        let gradient = gradients.remove::<B::InnerBackend, 1>(id);
+        found.push(gradient.map_or_else(missing, |gradient| gradient.into_data().convert::<f32>()));
+    });
+    Ok((loss.into_data(), found))
 }
 
 /// A small GPT-2, and a small decoder of the parts that came later.

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use self::event::{Value, begins_with, event, events, opening, record, timeless};
 use super::history::{Row, Split, read as read_metrics};
 use super::run_folder::RunFolder;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::files::{Text, read_own};
 
 /// The name of an event file: what TensorBoard looks for.
@@ -108,10 +108,9 @@ impl EventFile {
 /// # Errors
 /// If the run has no curves, or a file cannot be read or written.
 pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
-    if folder.is_imported() {
-        let run = folder.path().display();
-        return Err(Error::Input(format!("the run `{run}` was not trained here, so it has no curves")));
-    }
+    ensure(!folder.is_imported(), Error::Input, || {
+        format!("the run `{}` was not trained here, so it has no curves", folder.path().display())
+    })?;
     let rows = read_metrics(&folder.metrics())?;
     let metrics = folder.metrics();
     let written = fs::metadata(&metrics).and_then(|data| data.modified());

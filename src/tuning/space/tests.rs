@@ -1,13 +1,13 @@
 //! Search spaces: what they hold, what they draw and what they refuse.
 
-use std::path::Path;
-
 use super::*;
 
 fn space(search: &str) -> Result<Space> {
-    let text = format!("[tune.search]\n{search}");
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("study.toml");
+    std::fs::write(&file, format!("[tune.search]\n{search}")).unwrap();
     let check = |config: &Config| Space::new(config).map(drop);
-    Space::new(&Config::parse_checked(&text, Path::new("study.toml"), &[], check)?)
+    Space::new(&Config::load_checked(Some(&file), &[], check)?)
 }
 
 fn refused(search: &str) -> String {
