@@ -1,53 +1,15 @@
-//! `metrics.csv`: the course of a run, one row a logged step and one a validation.
+//! The open `metrics.csv` of a run, which grows by a row at a time.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::metrics::{HEADER, Row, parse};
 use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, digits, read_own};
-
-/// A part of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Split {
-    /// What a run learns from.
-    Train,
-    /// What it is judged by.
-    Valid,
-}
-
-/// One row of `metrics.csv`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// Steps done.
-    pub step: usize,
-    /// The epoch that the step belongs to, counted from 1.
-    pub epoch: usize,
-    /// Training step or validation.
-    pub split: Split,
-    /// Mean loss in nats over the counted targets.
-    pub loss: f64,
-    /// Share of the counted targets that were predicted.
-    pub accuracy: f64,
-    /// The learning rate of the step.
-    pub learning_rate: f64,
-    /// The norm of all gradients together, before clipping; none at a validation.
-    pub gradient_norm: Option<f64>,
-    /// Targets trained on since the run's start.
-    pub tokens: u64,
-    /// Seconds of training since the run's start.
-    pub seconds: f64,
-    /// Share of the steps since the row before whose gradients were clipped; none at a validation.
-    pub clip_rate: Option<f64>,
-}
-
-/// The columns, in their order.
-const HEADER: &str = "step,epoch,split,loss,accuracy,learning_rate,gradient_norm,tokens,seconds,clip_rate";
 
 /// The open `metrics.csv` of a run.
 #[derive(Debug)]
@@ -126,28 +88,4 @@ impl History {
         let sync = move || file.map_or(Ok(()), |file| file.sync_data());
         Ok(move || sync().map_err(|error| Error::io("write", &path, error)))
     }
-}
-
-/// Reads a `metrics.csv`.
-pub fn read(path: &Path) -> Result<Vec<Row>> {
-    parse(&read_own(path)?, path)
-}
-
-fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
-    let mut reader = csv::Reader::from_reader(text);
-    if !reader.headers().is_ok_and(|header| header.iter().eq(HEADER.split(','))) {
-        return Err(Error::in_file(path, Some(1), None, format!("must begin with {HEADER}")));
-    }
-    let row = |row: Result<Row, csv::Error>| {
-        row.map_err(|error| {
-            let line = error.position().map(|position| position.line() as usize);
-            // Without the place, which stands before it already.
-            let problem = match error.kind() {
-                csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
-                _ => error.to_string(),
-            };
-            Error::in_file(path, line, None, format!("is no row of metrics: {problem}"))
-        })
-    };
-    reader.deserialize().map(row).collect()
 }

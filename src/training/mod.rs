@@ -16,7 +16,7 @@
 //! | `stopping` | when it stops |
 //! | `run_folder`, `new_folder`, `opening` | its folder, how one is made, and how one is opened |
 //! | `checkpoint` | what it resumes from |
-//! | `history`, `summary` | `metrics.csv` and `summary.json` |
+//! | `metrics`, `history`, `summary` | `metrics.csv`, the same while it grows, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | what a run would take; a training that leaves no run |
 //! | `parts` | what each part of a step takes |
@@ -30,6 +30,7 @@ mod gradients;
 mod history;
 mod launch;
 mod loader;
+mod metrics;
 mod new_folder;
 mod opening;
 mod optimizer;
@@ -52,19 +53,19 @@ pub use checkpoint::{
 };
 pub use conduct::Outcome;
 pub use control::{Control, NOTHING_TO_LOSE, hold};
-pub use history::{Row, Split, read as read_metrics};
 pub use launch::{Mode, check_precision, launch, shared_by};
 pub use loader::train_steps;
+pub use metrics::{Row, Split, read as read_metrics};
 pub use new_folder::{PREPARED, RUNS, RunPath};
 pub use optimizer::Optimizer;
 pub use parts::{StepParts, TimedExchange, time_parts};
 pub use plan::Plan;
 
-pub use run_folder::{Lock, RunFolder};
+pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use short_training::train_briefly;
 pub use start::{dataset, dataset_of, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::{EarlyStopping, Ended};
 pub use summary::{Hashes, Summary};
-pub use tensorboard::{EVENTS, write_events};
+pub use tensorboard::write_events;

@@ -6,7 +6,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
 
 use super::checkpoint::{self, Best, State};
-use super::history::{Row, Split};
+use super::metrics::{Row, Split};
 use super::run::Run;
 use super::side_by_side;
 use super::stopping::Ended;

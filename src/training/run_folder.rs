@@ -7,7 +7,6 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::tensorboard::EVENTS;
 use crate::error::{Error, Result};
 use crate::weights::companions;
 
@@ -70,6 +69,9 @@ impl RunFolder {
         !self.samples().exists() && !self.metrics().exists()
     }
 }
+
+/// The name of an event file: what TensorBoard looks for.
+pub const EVENTS: &str = "events.out.tfevents";
 
 /// What stands in a run's folder, each with the name of the method that says where.
 macro_rules! files {

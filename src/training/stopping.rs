@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::history::{Row, Split};
+use super::metrics::{Row, Split};
 use crate::config::{Monitor, TrainingConfig};
 
 /// How a run ended.

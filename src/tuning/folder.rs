@@ -1,9 +1,11 @@
 //! The folder of a study. Its config, pictures and page have the names of a run's.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
+use crate::terminal::warn;
 use crate::training::RunFolder;
 
 /// The folder of the study at `path`.
@@ -42,6 +44,24 @@ pub(super) fn trials(folder: &RunFolder) -> PathBuf {
 /// `trials/000.failed`, beside the folder of a run that could not be trained: why, in a line.
 pub(super) fn failure(run: &RunFolder) -> PathBuf {
     run.path().with_extension("failed")
+}
+
+/// What the names of these files begin with.
+pub(super) const ALIVE: &str = ".alive";
+
+/// Locks the file by which it is seen that runs of a worker are under way in the folder `trials`.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
+    let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
+    let io = |error| Error::io("lock", &path, error);
+    let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    if let Err(TryLockError::WouldBlock) = alive.try_lock() {
+        warn("notice: waiting for the runs of the killed study, which end at their next rung");
+        alive.lock().map_err(io)?;
+    }
+    Ok(alive)
 }
 
 /// Checks that the study in `folder` is resumed with the config that it was made with.

@@ -37,8 +37,8 @@ pub use rate::{RatePoint, RateSweep, Verdict, sweep};
 pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};
 pub use stages::{Agenda, Proposed, Stages};
-pub use study::{Findings, Run, Study};
-pub use trial::{Record, Trial, TrialEnd, ranked};
+pub use study::{Findings, Study};
+pub use trial::{Record, Run, Trial, TrialEnd, ranked};
 
 #[cfg(test)]
 mod testing {

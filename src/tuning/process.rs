@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::runs::lock_alive;
+use super::folder::lock_alive;
 use crate::error::{Error, Result};
 use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 

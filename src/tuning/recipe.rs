@@ -3,7 +3,6 @@
 //! values are among those it compares.
 
 use super::space::{Setting, configured};
-use super::stages::Stage;
 use crate::config::Config;
 
 const BATCH_SIZES: [i64; 3] = [16, 32, 64];
@@ -15,6 +14,24 @@ const DROPOUT: [f64; 3] = [0.1, 0.2, 0.3];
 const PATIENCE: usize = 5;
 /// Share of a run over which the rate rises, where the config has no warm-up.
 const WARMUP: f64 = 0.05;
+
+/// What one stage compares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// What it looks for, in words; none where it is the only one.
+    pub name: Option<&'static str>,
+    /// The keys it changes, with their values.
+    pub choices: Vec<Setting>,
+}
+
+impl Stage {
+    /// The settings that the stage compares: the best so far, where there is one, and it with each choice.
+    pub fn settings(&self, best: &Setting) -> Vec<Setting> {
+        let with = |choice: &Setting| best.clone().into_iter().chain(choice.clone()).collect::<Setting>();
+        let others = self.choices.iter().map(with).filter(|setting| setting != best);
+        Some(best.clone()).filter(|best| !best.is_empty()).into_iter().chain(others).collect()
+    }
+}
 
 /// The config as the recipe starts from it: with warm-up, and stopping early.
 pub fn base(config: &Config) -> Config {

@@ -6,17 +6,17 @@
 //! workers that `mpirun` started each has such a file, and trains one run at a time.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::folder::{ALIVE, lock_alive, trials};
 use super::process::{End, LOOK, Process, call, dismiss, this_program};
-use super::{folder::trials, study::Run, trial::Record};
+use super::trial::{Record, Run};
 use crate::config::Config;
 use crate::error::{Error, Result, ensure};
 use crate::files::write_atomically;
-use crate::terminal::warn;
 use crate::training::{RunFolder, dataset};
 use crate::workers::Workers;
 
@@ -59,24 +59,6 @@ struct Working {
     /// The number of the job, which with several workers is the worker's.
     job: usize,
 }
-
-/// Locks the file by which it is seen that runs of a worker are under way in the folder `trials`.
-///
-/// # Errors
-/// If it cannot be written.
-pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
-    let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
-    let io = |error| Error::io("lock", &path, error);
-    let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-    if let Err(TryLockError::WouldBlock) = alive.try_lock() {
-        warn("notice: waiting for the runs of the killed study, which end at their next rung");
-        alive.lock().map_err(io)?;
-    }
-    Ok(alive)
-}
-
-/// What the names of these files begin with.
-const ALIVE: &str = ".alive";
 
 impl Runner {
     /// For a study whose runs are in the folder `trials`. Waits until no process of one that was killed is at

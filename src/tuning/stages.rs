@@ -10,7 +10,7 @@
 //! are due; when they are done, the stages are followed anew and further. So a study that was killed proposes what it
 //! would have proposed, and how many trials run at once changes nothing.
 
-use super::recipe;
+use super::recipe::{self, Stage};
 use super::space::{Combinations, Setting, Space};
 use crate::config::{Config, Method, TuneConfig};
 use crate::error::Result;
@@ -30,15 +30,6 @@ pub struct Stages {
     pub eta: usize,
     /// Why the config's own checks refuse each combination that is left out.
     pub refused: Vec<String>,
-}
-
-/// What one stage compares.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stage {
-    /// What it looks for, in words; none where it is the only one.
-    pub name: Option<&'static str>,
-    /// The keys it changes, with their values.
-    pub choices: Vec<Setting>,
 }
 
 /// A trial as it is proposed.
@@ -154,15 +145,6 @@ impl Stages {
             }
         }
         Agenda { trials, due: Vec::new() }
-    }
-}
-
-impl Stage {
-    /// The settings that the stage compares: the best so far, where there is one, and it with each choice.
-    pub fn settings(&self, best: &Setting) -> Vec<Setting> {
-        let with = |choice: &Setting| best.clone().into_iter().chain(choice.clone()).collect::<Setting>();
-        let others = self.choices.iter().map(with).filter(|setting| setting != best);
-        Some(best.clone()).filter(|best| !best.is_empty()).into_iter().chain(others).collect()
     }
 }
 

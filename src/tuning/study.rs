@@ -17,14 +17,11 @@ use super::space::configured;
 use super::stages::Agenda;
 use super::statistics::mean;
 use super::table;
-use super::trial::{Record, Trial, ranked};
+use super::trial::{Record, Run, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::{open_own, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
-
-/// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
-pub type Run = (usize, usize);
 
 /// A study, as far as it got.
 #[derive(Debug)]

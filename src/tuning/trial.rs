@@ -10,6 +10,9 @@ use super::statistics::{deviation, last_spread, mean, spikes};
 use crate::error::Result;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
+/// A run: the number of its trial, and which of the trial's seeds it has, both counted from 0.
+pub type Run = (usize, usize);
+
 /// The rows and the summary of one run folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {

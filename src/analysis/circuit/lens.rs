@@ -10,13 +10,13 @@
 //!
 //! where a layer norm also takes the mean off each part. A softcap comes after that.
 
-use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
+use burn::tensor::{Int, Tensor, activation::softmax};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
 use super::pass::{Activations, Site};
 use super::tuned::Translator;
-use super::weights::centred;
+use super::weights::{centred, unembedding};
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
@@ -135,14 +135,6 @@ pub fn contributions<B: ops::Backend>(
     }
     parts.extend(biases.map(|biases| (None, biases)));
     parts
-}
-
-/// A row for each token, by which its logit reads the stream, `[vocab, d_model]`.
-pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
-    match &model.head {
-        Some(head) => head.weight.val().transpose(),
-        None => model.embedding.token.weight.val(),
-    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@
 //! | `patching` | how much of an answer runs through each activation, between a clean and a corrupted sequence |
 //! | `bench` | a decoder on some sequences with any of its parts at their means |
 //! | `kind` | the kinds of heads that are known |
-//! | `explanation` | the smallest set of parts that keeps the prediction, their kinds and who feeds whom |
+//! | `explain` | finds the smallest set of parts that keeps the prediction, their kinds and who feeds whom |
+//! | `explanation` | what was found, as plain data |
 //! | `sentences` | the same in words |
 
 mod bench;
+mod explain;
 mod explanation;
 mod kind;
 mod lens;
@@ -23,7 +25,8 @@ mod sentences;
 mod tuned;
 mod weights;
 
-pub use explanation::{Component, Edge, Explanation, Origin, affordable, explain, unigram};
+pub use explain::{Origin, affordable, explain, unigram};
+pub use explanation::{Component, Edge, Explanation};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use pass::{Activations, Interventions, Site, explained, run};

@@ -13,9 +13,9 @@
 use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 
 use super::bench;
-use super::lens::unembedding;
 use super::pass::{Interventions, run};
 use super::weights::centred;
+use super::weights::unembedding;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::data::{Loader, Role, Sequences};

@@ -13,7 +13,6 @@ use num_complex::Complex64;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::lens::unembedding;
 use crate::analysis::view::floats;
 use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
@@ -185,6 +184,14 @@ pub(super) fn centred<B: Backend, const D: usize>(
     dim: usize,
 ) -> Tensor<B, D> {
     if kind == NormKind::Layer { x.clone() - x.mean_dim(dim) } else { x }
+}
+
+/// A row for each token, by which its logit reads the stream, `[vocab, d_model]`.
+pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
+    match &model.head {
+        Some(head) => head.weight.val().transpose(),
+        None => model.embedding.token.weight.val(),
+    }
 }
 
 /// `W_U W_E`, `[d_model, d_model]`: from what is written to logits, less their mean, and from tokens to what is read.

@@ -14,13 +14,10 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::event::{Value, begins_with, event, events, opening, record, timeless};
-use super::history::{Row, Split, read as read_metrics};
+use super::metrics::{Row, Split, read as read_metrics};
 use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
 use crate::files::{Text, read_own};
-
-/// The name of an event file: what TensorBoard looks for.
-pub const EVENTS: &str = "events.out.tfevents";
 
 /// The first value of the event that shows config and pictures.
 const CONFIG: &str = "config";
