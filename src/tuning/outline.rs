@@ -75,15 +75,15 @@ impl Outline {
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
         let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
         let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
-        if let (Some(asked), false) = (outline.tune.rungs, outline.rungs().is_sorted_by(|a, b| a < b)) {
-            let problem = format!(
-                "is too many for trials of {}: each rung is `tune.eta` = {} times as many steps as the one before; lower \
-                 it, or raise `tune.steps`",
-                counted(steps, "step"),
-                outline.stages.eta
-            );
-            return Err(Error::key("tune.rungs", asked, problem));
-        }
+        let asked = outline.tune.rungs.unwrap_or_default();
+        let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);
+        let problem = format!(
+            "is too many for trials of {}: each rung is `tune.eta` = {} times as many steps as the one before; lower \
+             it, or raise `tune.steps`",
+            counted(steps, "step"),
+            outline.stages.eta
+        );
+        Error::check_key(fits, "tune.rungs", asked, problem)?;
         Ok(outline)
     }
 

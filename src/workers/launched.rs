@@ -1,6 +1,5 @@
 //! How a process learns that `mpirun` started it, before MPI says so.
 
-use std::ffi::OsString;
 use std::process::Command;
 
 use crate::terminal::mute;
@@ -17,12 +16,10 @@ const PREFIXES: [&str; 3] = ["OMPI_", "PMIX_", "PMI_"];
 
 /// Has a child know nothing of the launcher of this process: it is no worker.
 pub fn without_launcher(command: &mut Command) {
-    let names = std::env::vars_os().map(|(name, _)| name);
-    let is_said = |name: &OsString| {
-        name.to_str().is_some_and(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-    };
-    for name in names.filter(is_said) {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+            command.env_remove(name);
+        }
     }
 }
 

@@ -19,7 +19,6 @@ mod launched;
 // Without MPI nobody links workers but a test.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
 mod link;
-mod machine;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
@@ -36,14 +35,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use agreement::Identity;
 pub use launched::{mute_all_but_first, without_launcher};
-pub use machine::host;
 pub use presence::{Presence, remove_left_behind};
 pub use shards::Shards;
 
 use crate::error::{Error, Result};
 use crate::terminal::{mute, unmute, warn_error};
 use link::{Link, Wait};
-use machine::cores;
 
 /// The workers of a run, as one of them sees them.
 #[derive(Debug, Clone)]
@@ -296,6 +293,24 @@ impl Workers {
     fn wait(&self) -> Wait {
         Wait::new(self.presence.clone())
     }
+}
+
+/// The cores of this machine.
+fn cores() -> usize {
+    #[cfg(unix)]
+    // SAFETY: it reads no memory of this program.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    #[cfg(not(unix))]
+    let online = 0;
+    usize::try_from(online)
+        .ok()
+        .filter(|&cores| cores > 0)
+        .unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+}
+
+/// The name of this machine.
+pub fn host() -> String {
+    sysinfo::System::host_name().unwrap_or_else(|| "an unnamed host".into())
 }
 
 /// A message to another worker.

@@ -64,7 +64,8 @@ impl Presence {
         let made = workers.on_first(|| {
             remove_left_behind(place);
             let hidden = HiddenFolder::beside(place, SHARED, "--run DIR")?;
-            Ok((whole(hidden.path())?, hidden))
+            let whole = hidden.path().canonicalize();
+            Ok((whole.map_err(|error| Error::io("find", hidden.path(), error))?, hidden))
         })?;
         let (folder, shared) = made.unzip();
         let (folder, first_host, remedy) = workers.from_first((folder, host(), remedy))?;
@@ -245,10 +246,6 @@ fn appears(is_there: impl Fn() -> bool) -> bool {
 /// Ends this process at once: other threads are at work, and MPI would wait for a worker that does not come.
 fn end() {
     signal_hook::low_level::exit(1);
-}
-
-fn whole(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|error| Error::io("find", path, error))
 }
 
 /// Removes the shared folders that killed workers left beside `place`.
