@@ -8,7 +8,7 @@ use super::input::{self, Run, RunArgs};
 use crate::backend::{DeviceWatch, Job};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::generation::{self, Continuation, Options, Prompt, Sampling};
+use crate::generation::{self, Continuation, Options, Prompt};
 use crate::model::Architecture;
 use crate::ops;
 use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
@@ -28,8 +28,6 @@ pub struct Args {
     /// The prompt as ids, whatever the vocabulary, as "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    #[command(flatten)]
-    sampling: Sampling,
     /// The largest number of new tokens. [default: 100; for an encoder-decoder its context]
     #[arg(long, value_name = "N")]
     max_new: Option<usize>,
@@ -55,7 +53,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    check_greedy(&args)?;
+    check_greedy(&args.options)?;
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
@@ -69,7 +67,8 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Refuses what a greedy choice has no use for.
-fn check_greedy(Args { sampling, options, .. }: &Args) -> Result<()> {
+fn check_greedy(options: &Options) -> Result<()> {
+    let sampling = &options.sampling;
     let given = [
         ("top-k", sampling.top_k > 0),
         ("top-p", sampling.top_p < 1.0),
@@ -111,7 +110,6 @@ impl Job for Generate<'_> {
         };
         input::check_length(&description, prompt.tokens.len(), prompt.source.as_ref().map_or(0, Vec::len))?;
         let mut options = Options {
-            sampling: args.sampling,
             max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
             ends: companions.ends(),
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),

@@ -32,7 +32,7 @@ pub struct Prompt {
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
     /// How tokens are chosen.
-    #[arg(skip)]
+    #[command(flatten)]
     pub sampling: Sampling,
     /// Most new tokens.
     #[arg(skip)]
