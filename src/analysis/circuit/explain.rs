@@ -228,6 +228,7 @@ fn paths<B: ops::Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::circuit::Kind;
     use crate::model::{ModelConfig, Sizes};
     use crate::ops::NormKind;
     use crate::position::Position;

@@ -160,6 +160,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::training::EVENTS;
 
     /// The steps of the events in a file, in their order, each with whether it shows config and pictures.
     fn steps(path: &Path) -> Vec<(u64, bool)> {
