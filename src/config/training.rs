@@ -218,10 +218,10 @@ impl TrainingConfig {
             ("training.log_every", self.log_every, MOST_STEPS),
             ("training.batch_size", self.batch_size, MOST_SEQUENCES),
             ("training.accumulate", self.accumulate, MOST_SEQUENCES),
-            ("training.momentum_warmup", self.momentum_warmup.max(1), MOST_STEPS),
         ] {
             Error::check_range(key, value, 1, most)?;
         }
+        Error::check_range("training.momentum_warmup", self.momentum_warmup, 0, MOST_STEPS)?;
         let shards = self.shards.unwrap_or(1);
         let problem = "must be a power of two: 1, 2, 4, 8 and so on";
         Error::check_key(shards.is_power_of_two(), "training.shards", shards, problem)?;
@@ -265,10 +265,14 @@ impl TrainingConfig {
 
     /// Steps of the warm-up and of a trapezoid's fall in a run of `total` steps.
     pub fn ramps(&self, total: usize) -> [usize; 2] {
-        [self.warmup, self.cooldown].map(|length| match length {
+        let [warmup, cooldown] = [self.warmup, self.cooldown].map(|length| match length {
             fraction if fraction < 1.0 => (fraction * total as f64).round() as usize,
             steps => steps.round() as usize,
-        })
+        });
+        // Both rounded up, fractions that fill the run are a step too long.
+        let are_fractions =
+            self.warmup < 1.0 && self.cooldown < 1.0 && self.warmup + self.cooldown < 1.0 + 1e-9;
+        [warmup, if are_fractions { cooldown.min(total - warmup) } else { cooldown }]
     }
 
     /// Whether the parts of the schedule fit into a run of `total` steps.
@@ -276,15 +280,18 @@ impl TrainingConfig {
     /// # Errors
     /// [`Error::Key`] where a trapezoid is longer than the run.
     pub fn check_schedule(&self, total: usize) -> Result<()> {
-        let ramps = self.ramps(total).into_iter().fold(0, usize::saturating_add);
+        let [warmup, cooldown] = self.ramps(total);
+        let ramps = warmup.saturating_add(cooldown);
+        let keys = [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)];
+        // The warm-up alone may be too long.
+        let [(key, value), (other, beside)] = if warmup > total { keys } else { [keys[1], keys[0]] };
         let problem = format!(
-            "is too long: with `training.warmup` = {} the trapezoid takes {} of the run's {}: shorten one",
-            self.warmup,
+            "is too long: with `{other}` = {beside} the trapezoid takes {} of the run's {}: shorten one",
             counted(ramps, "step"),
             counted(total, "step")
         );
         let fits = self.schedule != ScheduleKind::Trapezoid || ramps <= total;
-        Error::check_key(fits, "training.cooldown", self.cooldown, problem)
+        Error::check_key(fits, key, value, problem)
     }
 
     /// What a run of `total` steps should know of these keys: those that have another effect than they seem to.
@@ -336,5 +343,23 @@ mod tests {
             (long.warnings(50).len(), long.warnings(49).len(), default().warnings(1).len()),
             (0, 1, 0)
         );
+    }
+
+    #[test]
+    fn fractions_that_fill_a_run_are_a_trapezoid_and_the_part_that_is_too_long_is_named() {
+        let trapezoid = |warmup, cooldown| TrainingConfig {
+            schedule: ScheduleKind::Trapezoid,
+            warmup,
+            cooldown,
+            ..TrainingConfig::default()
+        };
+        for (warmup, total) in [(0.5, 1), (0.5, 5), (0.02, 25), (0.1, 1_000)] {
+            let config = trapezoid(warmup, 1.0 - warmup);
+            assert_eq!(config.ramps(total).iter().sum::<usize>(), total, "{warmup} of {total}");
+            config.check_schedule(total).unwrap();
+        }
+        let said = |warmup, cooldown| trapezoid(warmup, cooldown).check_schedule(5).unwrap_err().to_string();
+        assert!(said(6.0, 0.0).starts_with("`training.warmup` = 6 is too long"), "{}", said(6.0, 0.0));
+        assert!(said(3.0, 3.0).starts_with("`training.cooldown` = 3 is too long"), "{}", said(3.0, 3.0));
     }
 }

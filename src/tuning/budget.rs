@@ -93,12 +93,22 @@ impl Budget {
         }
     }
 
-    /// Steps of warm-up: as large a share of a run of `steps` as those of the config are of its own run.
-    pub fn warmup(&self, base: &Config, config: &Config, steps: usize) -> f64 {
-        match config.training.warmup {
-            share if share < 1.0 => share,
-            warmup => (warmup * steps as f64 / self.steps_to(base, self.whole) as f64).round().max(1.0),
+    /// The warm-up of a config in a run of so many steps, and the fall that ends a trapezoid: a share of the steps as it
+    /// is; what the config says in steps in proportion to the whole run, of `base`.
+    pub fn ramps(&self, base: &Config, config: &Config, steps: usize) -> [f64; 2] {
+        let whole = self.steps_to(base, self.whole) as f64;
+        let mut training = config.training.clone();
+        for length in [&mut training.warmup, &mut training.cooldown] {
+            if *length >= 1.0 {
+                *length = (*length * steps as f64 / whole).round().max(1.0);
+            }
         }
+        // Both rounded up, what fills the whole run is a step too long.
+        let [warmup, cooldown] = training.ramps(steps);
+        if training.cooldown >= 1.0 && warmup.saturating_add(cooldown) == steps + 1 {
+            training.cooldown -= 1.0;
+        }
+        [training.warmup, training.cooldown]
     }
 
     /// Steps between rows of the training loss: as many sequences as between those of the config.
@@ -129,6 +139,7 @@ fn divisor(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ScheduleKind;
 
     fn config(batch_size: usize, validate_every: usize) -> Config {
         let mut config = Config::default();
@@ -254,15 +265,22 @@ mod tests {
         for (batch_size, warmup, log_every) in [(32, 50.0, 10), (16, 100.0, 20), (64, 25.0, 5)] {
             let mut trial = config(batch_size, 500);
             trial.training.warmup = 200.0;
-            assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), warmup);
-            assert_eq!(budget.warmup(&base, &trial, budget.steps_to(&trial, budget.whole)), 4.0 * warmup);
+            assert_eq!(budget.ramps(&base, &trial, budget.steps(&trial))[0], warmup);
+            assert_eq!(budget.ramps(&base, &trial, budget.steps_to(&trial, budget.whole))[0], 4.0 * warmup);
             assert_eq!(budget.log_every(&base, &trial), log_every);
             trial.training.warmup = 0.05;
-            assert_eq!(budget.warmup(&base, &trial, budget.steps(&trial)), 0.05);
+            assert_eq!(budget.ramps(&base, &trial, budget.steps(&trial))[0], 0.05);
         }
+        // A fall in steps keeps its share as well, and what fills the whole run fills a trial.
+        let mut full = config(96, 500);
+        full.training.schedule = ScheduleKind::Trapezoid;
+        (full.training.warmup, full.training.cooldown) = (2_000.0, 2_000.0);
+        let steps = budget.steps(&full);
+        let [warmup, cooldown] = budget.ramps(&base, &full, steps);
+        assert_eq!((steps, warmup, cooldown), (333, 167.0, 166.0));
         let mut short = config(1_024, 500);
         short.training.warmup = 1.0;
-        assert_eq!(budget.warmup(&base, &short, 31), 1.0, "less than one step would be a share of the run");
+        assert_eq!(budget.ramps(&base, &short, 31)[0], 1.0, "less than one step would be a share of the run");
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Outline {
         Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;
         let stages = Stages::new(&tune, &base, steps)?;
         let configs = stages.settings().into_iter().filter_map(|setting| configured(&base, &setting).ok());
-        let sequences_per_step = configs.map(|config| set.pace(&config).sequences_per_step);
+        let configs = configs.collect::<Vec<_>>();
+        let sequences_per_step = configs.iter().map(|config| set.pace(config).sequences_per_step);
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
         let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
         let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
@@ -84,6 +85,10 @@ impl Outline {
             outline.stages.eta
         );
         Error::check_key(fits, "tune.rungs", asked, problem)?;
+        for config in &configs {
+            let steps = outline.budget.steps_to(config, outline.budget.whole);
+            outline.whole_config(config).training.check_schedule(steps)?;
+        }
         Ok(outline)
     }
 
@@ -133,7 +138,7 @@ impl Outline {
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.steps_to(&config, self.budget.interval);
         config.training.log_every = self.budget.log_every(&self.base, &config);
-        config.training.warmup = self.budget.warmup(&self.base, &config, steps);
+        [config.training.warmup, config.training.cooldown] = self.budget.ramps(&self.base, &config, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
         // A limit of time would end a trial by the speed of the machine.
         config.training.max_minutes = 0.0;
@@ -150,7 +155,7 @@ impl Outline {
     pub fn whole_config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         let steps = self.budget.steps_to(&config, self.budget.whole);
-        config.training.warmup = self.budget.warmup(&self.base, &config, steps);
+        [config.training.warmup, config.training.cooldown] = self.budget.ramps(&self.base, &config, steps);
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;
         }

@@ -214,22 +214,35 @@ fn flush<S: Simd>(x: Vector<S>) -> Vector<S> {
 vectorized! {
     /// [`Tile::sum`] in the registers of any processor.
     pub(super) fn sum_in_registers(simd; rows: usize, tile: &Tile<'_>, sums: &mut [[f32; TILE_COLUMNS]; TILE_ROWS]) {
+        /// Sums that run side by side, to hide the latency of the multiply-add. Behind the width of the tile the last one
+        /// is taken again.
+        const TOGETHER: usize = 4;
+        let last = (tile.width - 1) / Vector::<S>::LANES * Vector::<S>::LANES;
         for (row, sums) in sums.iter_mut().enumerate().take(rows) {
             let row = tile.row(row);
-            for first in (0..tile.width).step_by(Vector::<S>::LANES) {
-                let columns = &tile.register(first / LANES)[first % LANES..];
-                let mut sum = Vector::load(simd, &sums[first..]);
+            for first in (0..tile.width).step_by(TOGETHER * Vector::<S>::LANES) {
+                let (mut columns, mut totals) = ([&[][..]; TOGETHER], [Vector::splat(simd, 0.0); TOGETHER]);
+                for k in 0..TOGETHER {
+                    let place = last.min(first + k * Vector::<S>::LANES);
+                    columns[k] = &tile.register(place / LANES)[place % LANES..];
+                    totals[k] = Vector::load(simd, &sums[place..]);
+                }
                 for (start, pairs) in tile.steps() {
                     for pair in 0..pairs {
                         let left = row[start + pair].to_bits();
-                        let right = Vector::load(simd, &columns[start + pair * SIDE..]);
-                        let upper = right.map_bits(|simd, bits| simd.and_u32s(bits, simd.splat_u32s(0xFFFF_0000)));
-                        let lower = right.map_bits(|simd, bits| simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(16)));
-                        sum = flush(upper.mul_add(f32::from_bits(left & 0xFFFF_0000), sum));
-                        sum = flush(lower.mul_add(f32::from_bits(left << 16), sum));
+                        let (left_upper, left_lower) = (f32::from_bits(left & 0xFFFF_0000), f32::from_bits(left << 16));
+                        for k in 0..TOGETHER {
+                            let right = Vector::load(simd, &columns[k][start + pair * SIDE..]);
+                            let upper = right.map_bits(|simd, bits| simd.and_u32s(bits, simd.splat_u32s(0xFFFF_0000)));
+                            let lower = right.map_bits(|simd, bits| simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(16)));
+                            totals[k] = flush(upper.mul_add(left_upper, totals[k]));
+                            totals[k] = flush(lower.mul_add(left_lower, totals[k]));
+                        }
                     }
                 }
-                sum.store(&mut sums[first..]);
+                for k in 0..TOGETHER {
+                    totals[k].store(&mut sums[last.min(first + k * Vector::<S>::LANES)..]);
+                }
             }
         }
     }

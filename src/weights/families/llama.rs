@@ -148,8 +148,20 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
         let theirs = theirs.to_string();
         Part { theirs, columns, is_transposed: true, turned }
     };
-    let table = Part { is_transposed: false, ..part("embed_tokens", d_model, None) };
     let mut entries = Vec::from_iter(module("norm", None, false, &[part("norm", d_model, None)]));
+    let norms = [
+        ("attention_norm", "input_layernorm", d_model, None),
+        ("feed_forward_norm", "post_attention_layernorm", d_model, None),
+        ("attention.query_norm", "self_attn.q_norm", width, Some(width)),
+        ("attention.key_norm", "self_attn.k_norm", width, Some(width)),
+    ];
+    for layer in 0..model.layers {
+        for (ours, theirs, columns, turned) in norms.into_iter().take(if model.qk_norm { 4 } else { 2 }) {
+            let part = part(&format!("layers.{layer}.{theirs}"), columns, turned);
+            entries.extend(module(&format!("blocks.{layer}.{ours}"), None, false, &[part]));
+        }
+    }
+    let table = Part { is_transposed: false, ..part("embed_tokens", d_model, None) };
     entries.extend(module("embedding.token", Some(sizes.vocab), false, &[table]));
     if !model.tie_embeddings {
         let head = part("lm_head", sizes.vocab, None);
@@ -163,21 +175,13 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
             part("self_attn.v_proj", keys, None),
         ];
         let up = vec![part("mlp.gate_proj", inner, None), part("mlp.up_proj", inner, None)];
-        let mut modules = vec![
-            ("attention_norm", None, false, vec![part("input_layernorm", d_model, None)]),
-            ("attention.qkv", Some(d_model), qkv_bias, qkv),
-            ("attention.output", Some(queries), output_bias, vec![part("self_attn.o_proj", d_model, None)]),
-            ("feed_forward_norm", None, false, vec![part("post_attention_layernorm", d_model, None)]),
-            ("feed_forward.up", Some(d_model), model.bias, up),
-            ("feed_forward.down", Some(inner), model.bias, vec![part("mlp.down_proj", d_model, None)]),
-        ];
-        if model.qk_norm {
-            let norm = |theirs| vec![part(theirs, width, Some(width))];
-            modules.push(("attention.query_norm", None, false, norm("self_attn.q_norm")));
-            modules.push(("attention.key_norm", None, false, norm("self_attn.k_norm")));
-        }
-        for (ours, rows, has_bias, parts) in modules {
-            entries.extend(module(&format!("blocks.{layer}.{ours}"), rows, has_bias, &parts));
+        for (ours, rows, has_bias, parts) in [
+            ("attention.qkv", d_model, qkv_bias, qkv),
+            ("attention.output", queries, output_bias, vec![part("self_attn.o_proj", d_model, None)]),
+            ("feed_forward.up", d_model, model.bias, up),
+            ("feed_forward.down", inner, model.bias, vec![part("mlp.down_proj", d_model, None)]),
+        ] {
+            entries.extend(module(&format!("blocks.{layer}.{ours}"), Some(rows), has_bias, &parts));
         }
     }
     entries
