@@ -222,8 +222,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
+        /// Of a row of one number the gradient is nothing but rounding.
         #[test]
-        fn norms_agree(sizes in [1usize..131, 1usize..70], bias: bool, seed in 0u64..1_000) {
+        fn norms_agree(sizes in [1usize..131, 2usize..70], bias: bool, seed in 0u64..1_000) {
             norm_agrees::<Ndarray>(sizes, bias, seed);
             norm_agrees::<Flexible>(sizes, bias, seed);
         }
