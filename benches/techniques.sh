@@ -25,7 +25,7 @@ GELU in place of SwiGLU|model.activation=gelu model.d_inner=384
 learned in place of rotary positions|model.position=learned
 queries and keys not normalised|model.qk_norm=false
 three key heads in place of one|model.key_value_heads=3
-products in f32 in place of bf16|training.precision=f32
+products in bf16 in place of f32|training.precision=bf16
 VARIANTS
 }
 
@@ -38,7 +38,7 @@ for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
             $sets --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" \
             >/dev/null 2>"$work/said" </dev/null || { cat "$work/said" >&2; exit 1; }
         ended=$(stat -c %.Y "$work/run/model.safetensors")
-        loss=$(sed -n 's/.*"best_valid_loss": \([0-9.]*\).*/\1/p' "$work/run/summary.json")
+        loss=$(awk -F, '$3 == "valid" { loss = $4 } END { print loss }' "$work/run/metrics.csv")
         rm -r "$work/run"
         awk "BEGIN { printf \"%s|%s|%.5f|%.2f\n\", $seed, \"$name\", $loss, $ended - $begun }" | tee -a "$work/all"
     done

@@ -1,8 +1,6 @@
 //! `data`: what training would see, before any training.
 
-use std::path::PathBuf;
-
-use crate::config::Config;
+use super::input::ConfigArgs;
 use crate::data::Description;
 use crate::error::{Error, Result};
 use crate::terminal::{print_json, say};
@@ -11,19 +9,16 @@ use crate::training::dataset;
 /// Show samples, vocabulary, sizes and the floor of a config's data, before any training.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
-    config: Option<PathBuf>,
-    /// Overrides a key of the config, as --set data.task=sort; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    pub experiment: ConfigArgs,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<()> {
-    let config = Config::load(args.config.as_deref(), &args.set)?;
+pub fn run(args: &Args) -> Result<()> {
+    let config = args.experiment.load()?;
     let dataset = dataset(&config)?;
     let mut description = Description::of(&config.data, &dataset);
     let idle = config.without_effect(Some(&dataset.vocabulary));

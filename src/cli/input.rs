@@ -15,6 +15,35 @@ use crate::terminal::warn;
 use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
 
+/// The experiment that a command is given.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ConfigArgs {
+    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
+    pub config: Option<PathBuf>,
+    /// Overrides a key of the config, as --set data.task=random; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// Reads the config.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load(&self) -> Result<Config> {
+        Config::load(self.config.as_deref(), &self.set)
+    }
+
+    /// A result of what works with the config; the error of a key says where its value is written.
+    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let Error::Key { key, origin: None, .. } = &error else { return error };
+            let origin = Config::origin(self.config.as_deref(), &self.set, key);
+            error.at(origin)
+        })
+    }
+}
+
 /// Which run a command looks at, and where it computes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {

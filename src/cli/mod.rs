@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use causal_attention_kernels::asked_instruction_set;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use serde_json::json;
 
@@ -104,7 +105,7 @@ pub fn main() -> ExitCode {
     if is_another_worker && !shares {
         return ExitCode::SUCCESS;
     }
-    let work = || match run(cli.command)? {
+    let work = || match asked_instruction_set().map_err(Error::Input).and_then(|_| run(cli.command))? {
         ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
         code => Ok(code),
     };
@@ -176,7 +177,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Runs(args) => runs::run(args)?,
         Command::Compare(args) => compare::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
-        Command::Data(args) => data::run(args)?,
+        Command::Data(args) => args.experiment.placed(data::run(&args))?,
         Command::Config(args) => config::run(args),
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
@@ -186,9 +187,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args)?,
         // These can end otherwise without an error, and are told so by the exit code.
-        Command::Train(args) => return shared(|workers| train::run(&args, workers)),
-        Command::Tune(args) => return shared(|workers| tune::run(&args, workers)),
-        Command::Scale(args) => return shared(|workers| scale::run(&args, workers)),
+        Command::Train(args) => return shared(|workers| args.placed(train::run(&args, workers))),
+        Command::Tune(args) => return shared(|workers| args.placed(tune::run(&args, workers))),
+        Command::Scale(args) => {
+            return shared(|workers| args.experiment.placed(scale::run(&args, workers)));
+        }
         Command::Backends(args) => return backends::run(args),
     }
     Ok(ExitCode::SUCCESS)

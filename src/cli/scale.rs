@@ -4,8 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
-use super::backend::BackendArgs;
-use crate::config::Config;
+use super::{backend::BackendArgs, input::ConfigArgs};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::report::{PictureFormat, Style, save_all, scaling_picture};
@@ -18,11 +17,8 @@ use crate::workers::{Identity, Workers};
 /// link as well.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
-    config: Option<PathBuf>,
-    /// Overrides a key of the config, as --set training.shards=8; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    pub experiment: ConfigArgs,
     /// For how many workers: the powers of two from one number to the other.
     #[arg(long, value_name = "FROM..TO", default_value = "2..1024", value_parser = powers)]
     workers: Powers,
@@ -88,8 +84,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         if workers.is_first() {
             args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
         }
-        let mut config = Config::load(args.config.as_deref(), &args.set)?;
-        let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+        let mut config = args.experiment.load()?;
+        let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
         config.training.check()?;
         let dataset = dataset(&config)?;
         Ok((config, dataset, device))

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
-use super::{backend::BackendArgs, evaluate::DRAWN, explain, plot::run_data, signals};
+use super::{backend::BackendArgs, evaluate::DRAWN, explain, input::ConfigArgs, plot::run_data, signals};
 use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
@@ -22,11 +22,8 @@ use crate::workers::Workers;
 /// Train a model: writes a run folder with weights, curves and pictures.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
-    config: Option<PathBuf>,
-    /// Overrides a key of the config, as --set data.task=random; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    experiment: ConfigArgs,
     /// The folder to write, which must not exist. [default: runs/NAME, with a number if that exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
@@ -53,6 +50,14 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// As [`ConfigArgs::placed`], where no other run's config is read.
+    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
+        let is_new = self.resume.is_none() && self.from.is_none();
+        if is_new { self.experiment.placed(result) } else { result }
+    }
+}
+
 /// A step, counted from 1.
 fn step(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|&step| step > 0).ok_or("it takes a whole number from 1 on")
@@ -69,8 +74,8 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
         Some(run) => {
             let folder = RunFolder::open(run)?;
             let made_with = Config::load(Some(&folder.config()), &[])?;
-            let path = args.config.clone().unwrap_or_else(|| folder.config());
-            let config = Config::load(Some(&path), &args.set)?;
+            let path = args.experiment.config.clone().unwrap_or_else(|| folder.config());
+            let config = Config::load(Some(&path), &args.experiment.set)?;
             config.check_resumes(&made_with, folder.path())?;
             let done = Summary::read(&folder).map_or(0, |summary| summary.steps);
             if let Some(until) = args.until.filter(|&until| until <= done) {
@@ -83,7 +88,7 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
             (config, Mode::Resume(folder))
         }
     };
-    let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+    let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
     // A device that was asked for by name is every worker's.
     let is_free = config.training.device.is_none();
     let device = if is_free { of_worker(device, workers.local_rank()) } else { device };
@@ -146,9 +151,9 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
 
 /// The config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
-    let Some(run) = &args.from else { return Config::load(args.config.as_deref(), &args.set) };
+    let Some(run) = &args.from else { return args.experiment.load() };
     let folder = RunFolder::open(run)?;
-    let config = Config::load_from(args.config.as_deref(), folder.path(), &args.set)?;
+    let config = Config::load_from(args.experiment.config.as_deref(), folder.path(), &args.experiment.set)?;
     let own = Config::load(Some(&folder.config()), &[])?.data;
     if folder.is_imported() && config.data == own && own.source == Source::Sequences {
         warn(DRAWN);

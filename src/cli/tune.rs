@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{backend::BackendArgs, signals};
+use super::{backend::BackendArgs, input::ConfigArgs, signals};
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Dataset;
@@ -27,12 +27,8 @@ use progress::StudyProgress;
 /// Search hyper-parameters: writes a study folder with a run for each trial, a table, pictures and best.toml.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment, with its search in [tune]. [default: config.toml of the current folder, or else
-    /// the built-in one]
-    config: Option<PathBuf>,
-    /// Overrides a key of the config, as --set tune.trials=20; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    experiment: ConfigArgs,
     /// The folder to write, which must not exist. [default: runs/NAME-study, with a number if that exists]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
@@ -59,16 +55,23 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// As [`ConfigArgs::placed`], where no other study's config is read.
+    pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
+        if self.resume.is_none() { self.experiment.placed(result) } else { result }
+    }
+}
+
 /// What is searched, from what and on which device.
 type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
 
 fn prepare(args: &Args) -> Result<Prepared> {
     let resumed = args.resume.as_deref().map(study_folder).transpose()?;
-    let path = args.config.clone().or(resumed.as_ref().map(RunFolder::config));
+    let path = args.experiment.config.clone().or(resumed.as_ref().map(RunFolder::config));
     let is_searchable = |config: &Config| Space::new(config).map(drop);
-    let mut config = Config::load_checked(path.as_deref(), &args.set, is_searchable)?;
+    let mut config = Config::load_checked(path.as_deref(), &args.experiment.set, is_searchable)?;
     // Trials are made with what is asked for here, and so is what goes on with them.
-    let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+    let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
     if let Some(folder) = &resumed {
         check_resumes(folder, &config)?;
     }
@@ -127,7 +130,7 @@ fn search(
         candidates.iter().filter_map(|candidate| candidate.too_large.as_ref()).collect::<Vec<_>>();
     if args.dry_run {
         print_outline(&config.name(), &outline);
-        let mut warnings = warnings(&config, &dataset, outline.steps());
+        let mut warnings = warnings(&config, &dataset, outline.steps(), &device);
         if let [first, ..] = too_large[..] {
             let (count, of) = (too_large.len(), counted(candidates.len(), "trial"));
             warnings.push(format!("{count} of {of} cannot be trained here, as the first of them: {first}"));

@@ -26,8 +26,7 @@ pub use training::{Monitor, OptimizerKind, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
-use crate::error::{Error, Result, ensure};
-use crate::files::Text;
+use crate::error::{Error, Origin, Result};
 use crate::model::{ModelConfig, Sizes};
 use source::Written;
 
@@ -117,13 +116,12 @@ impl Config {
         overrides: &[String],
         check: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
-        let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
-        let written = match path.or(here) {
-            Some(path) => Written::parse(&read(path)?, Some(path)),
-            // The place in a file that is not there would mislead.
-            None => Written::parse(DEFAULT_TEXT, None),
-        };
-        written?.with(overrides)?.read(check)
+        Written::open(path, overrides)?.read(check)
+    }
+
+    /// Where the value of a key is written in what [`Self::load`] reads, if it is.
+    pub fn origin(path: Option<&Path>, overrides: &[String], key: &str) -> Option<Origin> {
+        Written::open(path, overrides).ok()?.origin(key)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.
@@ -237,17 +235,6 @@ impl Config {
 
 fn toml(config: &Config) -> String {
     toml::to_string(config).expect("a config holds only what TOML can say")
-}
-
-fn read(path: &Path) -> Result<String> {
-    let shown = path.display();
-    ensure(!path.is_dir(), Error::Input, || format!("`{shown}` is a folder: name the config file in it"))?;
-    ensure(path.try_exists().unwrap_or(true), Error::Input, || {
-        format!(
-            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
-        )
-    })?;
-    Text::open(path)?.whole()
 }
 
 /// A variant as it is written in a config, made fit for a file name.

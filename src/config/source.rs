@@ -7,10 +7,11 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
-use super::Config;
 use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value};
+use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
 use crate::data::Source;
-use crate::error::{Error, Origin, Place, Result, expected};
+use crate::error::{Error, Origin, Place, Result, ensure, expected};
+use crate::files::Text;
 
 /// A config before it is typed and checked.
 #[derive(Debug)]
@@ -21,6 +22,18 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// What the file at `path` says, the current folder's or the shipped default where none is named, and what
+    /// overrides say in its place.
+    pub fn open(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
+        let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
+        let written = match path.or(here) {
+            Some(path) => Self::parse(&read(path)?, Some(path)),
+            // The place in a file that is not there would mislead.
+            None => Self::parse(DEFAULT_TEXT, None),
+        };
+        written?.with(overrides)
+    }
+
     /// The text of the file `path`; of none where its lines would mislead.
     pub fn parse(text: &str, path: Option<&Path>) -> Result<Self> {
         let table = DeTable::parse(text).map_err(|error| syntax(text, path, &error))?;
@@ -136,9 +149,14 @@ impl Written {
             Ok(config)
         });
         config.map_err(|error| {
-            let entry = if let Error::Key { key, .. } = &error { self.entries.get(key) } else { None };
-            error.at(entry.and_then(|entry| entry.origin.clone()))
+            let origin = if let Error::Key { key, .. } = &error { self.origin(key) } else { None };
+            error.at(origin)
         })
+    }
+
+    /// Where the value of a key is written, if it is.
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.entries.get(key)?.origin.clone()
     }
 
     /// Applies what follows from overrides: a file or a task that is set decides `data.source`, and where that
@@ -223,6 +241,17 @@ impl Written {
         }
         values
     }
+}
+
+fn read(path: &Path) -> Result<String> {
+    let shown = path.display();
+    ensure(!path.is_dir(), Error::Input, || format!("`{shown}` is a folder: name the config file in it"))?;
+    ensure(path.try_exists().unwrap_or(true), Error::Input, || {
+        format!(
+            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
+        )
+    })?;
+    Text::open(path)?.whole()
 }
 
 /// What is no TOML in a text.

@@ -19,6 +19,12 @@ use factor::Part;
 pub(super) use factor::{Factor, Side, Source};
 pub use rounding::round;
 
+/// Whether the processor has instructions for products in bf16 that are taken. Without them, products in single precision
+/// are faster.
+pub fn has_instructions() -> bool {
+    amx::is_used() || tile::has_instruction()
+}
+
 /// Lines of a block, and slots of each.
 const SIDE: usize = 16;
 /// A block: 16 slots of each of 16 lines.

@@ -71,9 +71,9 @@ mod testing;
 mod textbook;
 mod vector;
 
-pub use bf16::{amx::is_used as uses_amx, round};
+pub use bf16::{amx::is_used as uses_amx, has_instructions as has_bf16_instructions, round};
 pub use matmul::Precision;
-pub use vector::INSTRUCTION_SET_VARIABLE;
+pub use vector::{INSTRUCTION_SET_VARIABLE, asked_instruction_set};
 
 #[cfg(test)]
 mod tests {

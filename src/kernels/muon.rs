@@ -187,28 +187,49 @@ mod tests {
         }
     }
 
+    /// By how much the first step moves a matrix whose gradient is `scale` times random numbers.
+    fn change(precision: Precision, max_norm: Option<f64>, scale: f32) -> Vec<f32> {
+        let columns = 40;
+        let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
+        gradient.iter_mut().for_each(|x| *x *= scale);
+        let mut momentum = vec![0.0; values.len()];
+        let norm = global_norm(&[&gradient]);
+        let settings = Muon { learning_rate: 1.0, momentum: 0.9, max_norm, precision };
+        let parameter = Matrices {
+            values: &values,
+            gradient: &mut gradient,
+            momentum: &mut momentum,
+            widths: &[columns],
+            weight_decay: 0.0,
+        };
+        step(&settings, norm, &mut [parameter]);
+        gradient.iter().zip(&values).map(|(new, old)| new - old).collect()
+    }
+
+    /// The difference of two changes, as a part of the first.
+    fn difference([a, b]: [&[f32]; 2]) -> f64 {
+        let difference = a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>();
+        global_norm(&[&difference]) / global_norm(&[a])
+    }
+
     #[test]
     fn in_bf16_a_matrix_moves_by_nearly_the_same() {
-        let columns = 40;
-        let change = |precision| {
-            let [values, mut gradient] = [1, 2].map(|seed| random(seed, 70 * columns));
-            let mut momentum = vec![0.0; values.len()];
-            let norm = global_norm(&[&gradient]);
-            let settings = Muon { learning_rate: 1.0, momentum: 0.9, max_norm: None, precision };
-            let parameter = Matrices {
-                values: &values,
-                gradient: &mut gradient,
-                momentum: &mut momentum,
-                widths: &[columns],
-                weight_decay: 0.0,
-            };
-            step(&settings, norm, &mut [parameter]);
-            gradient.iter().zip(&values).map(|(new, old)| new - old).collect::<Vec<_>>()
-        };
-        let [single, rounded] = [Precision::F32, Precision::Bf16].map(change);
-        let difference = single.iter().zip(&rounded).map(|(a, b)| a - b).collect::<Vec<_>>();
-        let part = global_norm(&[&difference]) / global_norm(&[&single]);
+        let [single, rounded] = [Precision::F32, Precision::Bf16].map(|it| change(it, None, 1.0));
+        let part = difference([&single, &rounded]);
         assert!((1e-4..0.1).contains(&part), "{part} of the change");
+    }
+
+    #[test]
+    fn a_gradient_of_any_size_moves_a_matrix_alike() {
+        for (precision, most) in [(Precision::F32, 1e-3), (Precision::Bf16, 0.1)] {
+            for max_norm in [None, Some(1.0)] {
+                let usual = change(precision, max_norm, 1.0);
+                for scale in [1e-3, 1e30] {
+                    let part = difference([&usual, &change(precision, max_norm, scale)]);
+                    assert!(part < most, "{part} of the change at {scale}, {precision:?}, {max_norm:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Plan {
             true => timed_step(config, &dataset, on)?,
             false => (rough, 0),
         };
-        let mut warnings = warnings(config, &dataset, steps);
+        let mut warnings = warnings(config, &dataset, steps, on);
         warnings.extend(too_large.map(|problem| problem.to_string()));
         Ok(Self {
             parameters,

@@ -155,7 +155,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
         // Best weights that are lost are known to worker 0.
         let state = workers.from_first(state)?;
 
-        let warnings = warnings(config, &dataset, total);
+        let warnings = warnings(config, &dataset, total, &control.device);
         if state.step == 0 {
             warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         }

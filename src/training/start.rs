@@ -4,6 +4,7 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_flex::Flex;
+use causal_attention_kernels::has_bf16_instructions;
 
 use super::{run_folder::RunFolder, step::Trainee};
 use crate::backend::{Device, MemoryEstimate};
@@ -11,7 +12,7 @@ use crate::config::Config;
 use crate::data::{self, Dataset, Vocabulary};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
-use crate::ops;
+use crate::ops::{self, Precision};
 use crate::terminal::counted;
 use crate::weights::native::{self, Description, Tensors};
 
@@ -131,10 +132,17 @@ pub fn check_schedule(config: &Config, dataset: &Dataset) -> Result<()> {
 }
 
 /// What a person should know before a run of `total` steps begins: of its data, and of keys that have another
-/// effect than they seem to, or none.
-pub fn warnings(config: &Config, dataset: &Dataset, total: usize) -> Vec<String> {
+/// effect on the device `on` than they seem to, or none.
+pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
     let mut warnings = data::warnings(&config.data, dataset);
     warnings.extend(config.training.warnings(total));
+    if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
+        warnings.push(
+            "training.precision = bf16 is slower than f32 on this processor, which has no instructions for it \
+             (AVX512-BF16 or AMX): --set training.precision=f32"
+                .into(),
+        );
+    }
     warnings.extend(config.without_effect(Some(&dataset.vocabulary)).iter().map(Error::to_string));
     warnings
 }

@@ -133,12 +133,13 @@ impl Tile<'_> {
 }
 
 /// Whether the processor sums products of bf16.
-#[cfg(target_arch = "x86_64")]
 pub(super) fn has_instruction() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(|| {
-        matches!(instruction_set(), pulp::Arch::V4(_)) && is_x86_feature_detected!("avx512bf16")
-    })
+    #[cfg(target_arch = "x86_64")]
+    let found = || matches!(instruction_set(), pulp::Arch::V4(_)) && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    let found = || false;
+    *FOUND.get_or_init(found)
 }
 
 /// The sums of `ROWS` rows of `REGISTERS` registers by `VDPBF16PS`, to an address with a distance between rows.

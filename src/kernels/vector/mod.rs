@@ -25,13 +25,30 @@ pub(super) const LANES: usize = 16;
 /// are.
 pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 
+/// The smaller instruction set that [`INSTRUCTION_SET_VARIABLE`] asks for, if it does.
+///
+/// # Errors
+/// A line that says what it may ask for, if it asks for something else.
+pub fn asked_instruction_set() -> Result<Option<&'static str>, String> {
+    const SETS: [&str; 3] = ["portable", "avx2", "avx512"];
+    let Some(asked) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
+    let set = SETS.into_iter().find(|&set| asked == set);
+    let problem = || {
+        format!(
+            "{INSTRUCTION_SET_VARIABLE} = {asked:?} is none of {}: without it the widest is used",
+            SETS.join(", ")
+        )
+    };
+    set.map(Some).ok_or_else(problem)
+}
+
 /// The instruction set that the kernels run on, found once in a process.
 pub(super) fn instruction_set() -> Arch {
     static CHOSEN: OnceLock<Arch> = OnceLock::new();
-    *CHOSEN.get_or_init(|| match std::env::var(INSTRUCTION_SET_VARIABLE).as_deref() {
-        Ok("portable") => Arch::Scalar,
+    *CHOSEN.get_or_init(|| match asked_instruction_set() {
+        Ok(Some("portable")) => Arch::Scalar,
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-        Ok("avx2") => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+        Ok(Some("avx2")) => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
         _ => Arch::new(),
     })
 }

@@ -17,7 +17,8 @@ use crate::ops::operation::{Gradients, Recomputed};
 use crate::ops::precision::{Precision, matmul, precision};
 use crate::ops::{Backend, HostAccess, Mask, dropout, float, primitive};
 
-/// A block has so many scores at most, or one query: 16 MiB, which every device has room for.
+/// A block has so many scores at most, or one query: 16 MiB, an eighth of the least that a buffer of any device holds
+/// (WebGPU, limit `maxStorageBufferBindingSize`).
 pub(super) const MOST_SCORES: usize = 1 << 22;
 
 /// The contexts of the heads, `[batch, heads, query_time, d_head]`, by blocks of at most so many scores, or one query.
@@ -164,6 +165,10 @@ impl<B: HostAccess> Recomputed<B, 4> for Blocks<B> {
                 });
             }
         });
+        if let Some((_, seed)) = self.dropout {
+            // What another batch of the step draws next must not repeat what this one drew after its forward pass.
+            B::seed(&parts.query.device(), !seed);
+        }
         let of_query = primitive(Tensor::cat(of_query, 2));
         [Some(of_query), Some(primitive(of_key)), Some(primitive(of_value)), of_bias.map(primitive)]
     }
