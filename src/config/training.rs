@@ -253,9 +253,9 @@ impl TrainingConfig {
             Error::check_key(value <= MOST_STEPS as f64, key, value, problem)?;
         }
         let (least, most) = (self.min_learning_rate, self.learning_rate);
-        let falls = self.schedule == ScheduleKind::Constant || least <= most;
+        let ends_below = self.schedule == ScheduleKind::Constant || least <= most;
         let problem = format!("must not exceed `training.learning_rate` = {most}");
-        Error::check_key(falls, "training.min_learning_rate", least, problem)
+        Error::check_key(ends_below, "training.min_learning_rate", least, problem)
     }
 
     /// The momentum of the optimizer, where it has one.

@@ -255,13 +255,46 @@ fn a_trapezoid_that_is_longer_than_its_run_is_refused_before_there_is_a_folder()
         let output = train(place.path(), &sets, more);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        let part = "`training.cooldown` = 11 is too long: with `training.warmup` = 20 the trapezoid takes 31 steps \
-                    of the run's 30 steps: shorten one";
-        assert!(said.contains(part), "{said}");
+        let part = "error: --set: `training.cooldown` = 11 is too long: with `training.warmup` = 20 the trapezoid \
+                    takes 31 steps of the run's 30 steps: shorten one";
+        assert!(said.starts_with(part), "{said}");
     }
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    fs::write(place.path().join("a.toml"), "[training]\nprecision = \"f16\"\ncooldown = 11\n").unwrap();
+    for (sets, part) in [
+        (&trapezoid[..], "error: a.toml:2: `training.precision` = f16 is not supported by ndarray"),
+        (
+            &["training.precision=f32", "training.schedule=trapezoid", "training.steps=9"],
+            "error: a.toml:3: `training.cooldown`",
+        ),
+    ] {
+        let said = text(&train(place.path(), sets, &["a.toml"]).stderr);
+        assert!(said.starts_with(part) && said.lines().count() == 1, "{said}");
+    }
     let sets = [&SMALL[..], &trapezoid, &["training.cooldown=10"]].concat();
     assert!(train(place.path(), &sets, &["--run", "run"]).status.success());
+}
+
+#[test]
+fn a_processor_without_instructions_for_bf16_is_told_of_and_an_unknown_instruction_set_refused() {
+    let place = TempDir::new().unwrap();
+    let on = |set: &str| {
+        let mut command = program(place.path());
+        command.args(["train", "--backend", "ndarray", "--dry-run", "--set", "training.precision=bf16"]);
+        command.env("CAUSAL_ATTENTION_INSTRUCTION_SET", set).output().unwrap()
+    };
+    let told = on("portable");
+    let said = text(&told.stderr);
+    assert!(told.status.success(), "{said}");
+    assert!(
+        said.contains("warning: training.precision = bf16 is slower than f32 on this processor"),
+        "{said}"
+    );
+    let refused = on("avx3");
+    let said = text(&refused.stderr);
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let part = "error: CAUSAL_ATTENTION_INSTRUCTION_SET = \"avx3\" is none of portable, avx2, avx512";
+    assert!(said.starts_with(part), "{said}");
 }
 
 #[test]

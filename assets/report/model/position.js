@@ -122,6 +122,7 @@ function positionOf(weights, config, name, looksBoth) {
     case "rotary": return new RotaryPosition(config);
     case "alibi": return new AlibiPosition(config.heads, looksBoth);
     case "relative": return new RelativePosition(weights.tensor(`${name}.weight`), looksBoth);
-    default: return new NoPosition();
+    case "none": return new NoPosition();
+    default: throw new Error(`no position scheme ${config.position}`);
   }
 }

@@ -5,7 +5,7 @@ use burn_flex::Flex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ops::{AutodiffBackend, agreement::*};
+use crate::ops::{AutodiffBackend, Precision, agreement::*};
 
 /// What an attention is tried with.
 #[derive(Debug, Clone, Copy)]
@@ -200,6 +200,37 @@ fn attention_by_blocks_drops_the_same_weights_in_the_gradient() {
     };
     // The backend has one generator for all threads: other tests may draw from it in between.
     assert!((0..30).any(|_| agrees()));
+}
+
+#[test]
+fn attention_by_blocks_in_halves_is_off_by_their_rounding() {
+    let run = |precision: Precision| {
+        precision.run(|| {
+            let [query, key, value] =
+                [1, 2, 3].map(|seed| leaf::<Flexible, 3>(seed, [2, 23, 12]).require_grad());
+            let options = AttentionOptions {
+                heads: 3,
+                key_value_heads: 3,
+                mask: Mask::causal(),
+                position: ScorePosition::None,
+                dropout: 0.0,
+            };
+            let parts = [query.clone(), key.clone(), value.clone()];
+            let output = by_blocks(parts.clone(), options, 2 * 3 * 23 * 5);
+            let gradients = (output.clone() * leaf(9, output.dims())).sum().backward();
+            let gradients = parts.map(|part| numbers(part.grad(&gradients).unwrap()));
+            [&[numbers(output)], &gradients[..]].concat()
+        })
+    };
+    let single = run(Precision::F32);
+    // Factors and results are rounded to 8 and to 11 bits.
+    for (precision, most) in [(Precision::Bf16, 4.0 / 256.0), (Precision::F16, 4.0 / 2048.0)] {
+        for (half, single) in run(precision).iter().zip(&single) {
+            let largest = single.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+            let error = half.iter().zip(single).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
+            assert!(error > 0.0 && error <= most * largest, "{precision:?}: {error} of {largest}");
+        }
+    }
 }
 
 #[test]
