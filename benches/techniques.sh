@@ -3,12 +3,14 @@
 # of the program to its written weights, with one technique left out at a time, as differences from the whole preset with
 # the same seed (mean and 95 % interval over seeds, by Student's t). The variants of a seed run one after another.
 #
-#     benches/techniques.sh TEXT
+#     benches/techniques.sh TEXT [VARIANT]
 #
-# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char. SEEDS seeds (5, at most 10), THREADS threads (2).
+# TEXT is the tinyshakespeare of nanoGPT's data/shakespeare_char; of the variants below, those whose names hold VARIANT, or
+# all. SEEDS seeds (5, at most 10), THREADS threads (2).
 set -eu
-[ $# -eq 1 ] || { echo "usage: $0 TEXT" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: $0 TEXT [VARIANT]" >&2; exit 2; }
 text=$(realpath "$1")
+only=${2:-}
 cd "$(dirname "$0")/.."
 cargo build --release --quiet
 work=$(mktemp -d)
@@ -25,12 +27,14 @@ GELU in place of SwiGLU|model.activation=gelu model.d_inner=384
 learned in place of rotary positions|model.position=learned
 queries and keys not normalised|model.qk_norm=false
 three key heads in place of one|model.key_value_heads=3
+Muon's momentum without its warm-up|training.momentum_warmup=0
+projections that end a sub-layer at zero at first|model.zero_projections=true
 products in bf16 in place of f32|training.precision=bf16
 VARIANTS
 }
 
 for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
-    variants | while IFS='|' read -r name keys; do
+    variants | grep -e "^all of them" -e "$only" | while IFS='|' read -r name keys; do
         sets=
         for key in $keys; do sets="$sets --set $key"; done
         begun=$(date +%s.%N)

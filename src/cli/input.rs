@@ -37,8 +37,8 @@ impl ConfigArgs {
     /// A result of what works with the config; the error of a key says where its value is written.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
-            let Error::Key { key, origin: None, .. } = &error else { return error };
-            let origin = Config::origin(self.config.as_deref(), &self.set, key);
+            let Error::Key { key, value, origin: None, .. } = &error else { return error };
+            let origin = Config::origin(self.config.as_deref(), &self.set, key, value);
             error.at(origin)
         })
     }

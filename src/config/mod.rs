@@ -119,9 +119,9 @@ impl Config {
         Written::open(path, overrides)?.read(check)
     }
 
-    /// Where the value of a key is written in what [`Self::load`] reads, if it is.
-    pub fn origin(path: Option<&Path>, overrides: &[String], key: &str) -> Option<Origin> {
-        Written::open(path, overrides).ok()?.origin(key)
+    /// Where a key is written with this value in what [`Self::load`] reads, if it is: a search may have given another.
+    pub fn origin(path: Option<&Path>, overrides: &[String], key: &str, value: &str) -> Option<Origin> {
+        Written::open(path, overrides).ok()?.origin_of_value(key, value)
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the whole.

@@ -154,9 +154,17 @@ impl Written {
         })
     }
 
-    /// Where the value of a key is written, if it is.
-    pub fn origin(&self, key: &str) -> Option<Origin> {
+    /// Where a key is written, if it is.
+    fn origin(&self, key: &str) -> Option<Origin> {
         self.entries.get(key)?.origin.clone()
+    }
+
+    /// Where a key is written, if it is and has this value there.
+    pub fn origin_of_value(&self, key: &str, value: &str) -> Option<Origin> {
+        let [written, value] = [self.entries.get(key)?.text.as_str(), value].map(|text| text.trim_matches('"'));
+        let numbers = written.parse::<f64>().ok().zip(value.parse::<f64>().ok());
+        let is_same = written == value || numbers.is_some_and(|(written, value)| written == value);
+        self.origin(key).filter(|_| is_same)
     }
 
     /// Applies what follows from overrides: a file or a task that is set decides `data.source`, and where that

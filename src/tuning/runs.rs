@@ -207,6 +207,12 @@ impl TrialRun {
             return Ok(None);
         }
         let problem = end.said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+        // Without the place in the config, which is gone.
+        let file = format!("{}:", self.config_file().display());
+        let problem = problem.map(|problem| {
+            let placed = problem.strip_prefix(&file).and_then(|place| place.split_once(": "));
+            placed.map_or(problem, |(_, problem)| problem)
+        });
         let problem =
             problem.map_or_else(|| format!("its process ended with {}", end.describe()), str::to_string);
         let blames_a_key = problem.strip_prefix('`').is_some_and(|rest| rest.contains("` = "));
