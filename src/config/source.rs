@@ -161,7 +161,8 @@ impl Written {
 
     /// Where a key is written, if it is and has this value there.
     pub fn origin_of_value(&self, key: &str, value: &str) -> Option<Origin> {
-        let [written, value] = [self.entries.get(key)?.text.as_str(), value].map(|text| text.trim_matches('"'));
+        let [written, value] =
+            [self.entries.get(key)?.text.as_str(), value].map(|text| text.trim_matches('"'));
         let numbers = written.parse::<f64>().ok().zip(value.parse::<f64>().ok());
         let is_same = written == value || numbers.is_some_and(|(written, value)| written == value);
         self.origin(key).filter(|_| is_same)
@@ -338,6 +339,21 @@ mod tests {
             let said = said(text, &[]);
             assert!(said.starts_with(expected) && said.lines().count() == 1, "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
+        let text = "[training]\nprecision = \"f16\"\nwarmup = 8\nlearning_rate = 1e-3\n";
+        let written = Written::parse(text, Some(Path::new("a.toml"))).unwrap();
+        let line = |key: &str, value: &str| match written.origin_of_value(key, value) {
+            Some(Origin::File(place)) => place.line,
+            _ => None,
+        };
+        assert_eq!(line("training.precision", "f16"), Some(2));
+        assert_eq!(line("training.warmup", "8.0"), Some(3));
+        assert_eq!(line("training.learning_rate", "0.001"), Some(4));
+        // Of a search, or a default.
+        assert_eq!((line("training.learning_rate", "0.003"), line("training.steps", "7")), (None, None));
     }
 
     #[test]
