@@ -93,7 +93,7 @@ fn what_no_buffer_of_a_card_holds_is_refused_with_the_batch_size_that_fits() {
     let on_card = ["--backend", "wgpu", "--device", "software"];
     let composed = [&LONG[..], &["training.kernels=composed"]].concat();
     let told = refused(run(folder, &[&["train", "--run", "long"], &on_card[..]].concat(), &composed));
-    assert!(told.starts_with("error: `training.batch_size` = 4 makes attention scores"), "{told}");
+    assert!(told.starts_with("error: --set: `training.batch_size` = 4 makes attention scores"), "{told}");
     assert!(told.contains("training.batch_size = 3"), "{told}");
     assert!(fs::read_dir(folder).unwrap().next().is_none(), "nothing is left");
 
