@@ -16,9 +16,10 @@ use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_we
 use crate::weights::{file::WeightsFile, native, native::Description};
 
 /// The experiment that a command is given.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// The experiment. [default: config.toml of the current folder, or else the built-in one]
+    /// The experiment, for `tune` with its search in [tune]. [default: config.toml of the current folder, or else the
+    /// built-in one]
     pub config: Option<PathBuf>,
     /// Overrides a key of the config, as --set data.task=random; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]

@@ -17,7 +17,7 @@ const NEAR: usize = 1 << 18;
 /// instruction set.
 pub fn is_used() -> bool {
     static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(|| matches!(crate::asked_instruction_set(), Ok(None)) && unit::is_ready())
+    *FOUND.get_or_init(|| !matches!(crate::asked_instruction_set(), Ok(Some(_))) && unit::is_ready())
 }
 
 /// The processor's matrix unit.

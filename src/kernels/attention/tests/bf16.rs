@@ -1,0 +1,97 @@
+//! The kernels on rounded factors against the textbook.
+
+use super::*;
+
+#[test]
+fn attention_in_bf16_is_off_by_a_hundredth_at_most() {
+    for (time, d_head, scale) in [(13, 16, 1.0), (13, 24, 1.0), (131, 24, 1.0), (131, 24, 1e30)] {
+        let shape = Attention { key_value_heads: 2, ..Attention::causal(2, time, 4, d_head) };
+        let options = Options { bias: true, rotary: true, dropout: true, ..Options::default() };
+        let mut case = Case::new(Attention { precision: Precision::Bf16, ..shape }, options);
+        case.value.iter_mut().for_each(|x| *x *= scale);
+        let output = case.run();
+        let expected = compute(&case.attention(), &case.tensors(), &widened(&case.context_gradient));
+        let Tensors { query, key, value, bias } = &expected.gradients;
+        for (what, actual, expected) in [
+            ("context", &output.context, &expected.context),
+            ("query gradient", &output.query, query),
+            ("key gradient", &output.key, key),
+            ("value gradient", &output.value, value),
+            ("bias gradient", &output.bias, bias),
+        ] {
+            let largest = expected.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+            for (actual, expected) in actual.iter().zip(expected) {
+                let error = (f64::from(*actual) - expected).abs();
+                assert!(
+                    error <= 0.01 * largest,
+                    "{what} of {time}: {actual}, not {expected} (largest {largest})"
+                );
+            }
+        }
+    }
+}
+
+/// What rounding does to a product of two factors at most, as a part of it: each is off by 2^-9 of itself.
+const PRODUCT: f64 = 1.01 / 256.0;
+
+#[test]
+fn attention_in_bf16_is_off_by_no_more_than_the_rounding_of_factors_implies() {
+    for time in [13, 131] {
+        let (heads, d_head) = (2, 24);
+        let shape = Attention { precision: Precision::Bf16, ..Attention::causal(1, time, heads, d_head) };
+        let case = Case::new(shape, Options::default());
+        let output = case.run();
+        let gradient = widened(&case.context_gradient);
+        let expected = compute(&case.attention(), &case.tensors(), &gradient);
+        let Tensors { query, key, value, .. } = case.tensors();
+        let width = heads * d_head;
+        let [mut of_context, mut of_query, mut of_key, mut of_value] =
+            [(); 4].map(|()| vec![0.0; time * width]);
+        let scale = (d_head as f64).sqrt().recip();
+        for (head, row) in (0..heads).flat_map(|head| (0..time).map(move |row| (head, row))) {
+            let at = |row: usize| row * width + head * d_head..row * width + (head + 1) * d_head;
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let error =
+                |a: &[f64], b: &[f64]| PRODUCT * a.iter().zip(b).map(|(a, b)| (a * b).abs()).sum::<f64>();
+            let (q, g) = (&query[at(row)], &gradient[at(row)]);
+            let exponentials = (0..=row).map(|k| (scale * dot(q, &key[at(k)])).exp()).collect::<Vec<_>>();
+            let total = exponentials.iter().sum::<f64>();
+            let weights = exponentials.iter().map(|x| x / total).collect::<Vec<_>>();
+            // The weight and the sum that divides it are each off by the error of the scores.
+            let of_scores = (0..=row).map(|k| scale * error(q, &key[at(k)])).fold(0.0, f64::max);
+            let of_weight = (2.0 * of_scores).exp() - 1.0;
+            let of_term = (1.0 + of_weight) * (1.0 + PRODUCT) - 1.0;
+            for (k, weight) in weights.iter().enumerate() {
+                for (i, (v, g)) in value[at(k)].iter().zip(g).enumerate() {
+                    of_context[at(row).start + i] += weight * v.abs() * of_term;
+                    of_value[at(k).start + i] += weight * g.abs() * of_term;
+                }
+            }
+            // Of a score: its weight by what its value gives beyond the whole context.
+            let whole = dot(&expected.context[at(row)], g);
+            let of_whole = of_context[at(row)].iter().zip(g).map(|(error, g)| error * g.abs()).sum::<f64>();
+            for (k, weight) in weights.iter().enumerate() {
+                let beyond = dot(g, &value[at(k)]) - whole;
+                let of_beyond = error(g, &value[at(k)]) + of_whole;
+                let of_slope = weight * ((1.0 + of_weight) * of_beyond + of_weight * beyond.abs());
+                let slope = (weight * beyond).abs();
+                let of_term = scale * ((slope + of_slope) * (1.0 + PRODUCT) - slope);
+                for i in 0..d_head {
+                    of_query[at(row).start + i] += key[at(k)][i].abs() * of_term;
+                    of_key[at(k).start + i] += q[i].abs() * of_term;
+                }
+            }
+        }
+        for (what, actual, expected, bounds) in [
+            ("context", &output.context, &expected.context, of_context),
+            ("query gradient", &output.query, &expected.gradients.query, of_query),
+            ("key gradient", &output.key, &expected.gradients.key, of_key),
+            ("value gradient", &output.value, &expected.gradients.value, of_value),
+        ] {
+            for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
+                let error = (f64::from(*actual) - expected).abs();
+                assert!(error <= bound + 1e-6, "{what} of {time}: {actual}, not {expected} (bound {bound})");
+            }
+        }
+    }
+}
