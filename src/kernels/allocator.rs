@@ -6,6 +6,8 @@
 //! fresh pages cleared each time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::null_mut;
 
 /// Lets threads that start later share the store of those that run. Kernels take their buffers from the
 /// [pool](super::pool) and ask the allocator seldom, so nobody waits for another.
@@ -34,12 +36,44 @@ fn set(parameter: i32, value: i32) {
 }
 
 /// The system's allocator, of which what fills a page begins at a cache line: registers that are as wide then
-/// read and write one line, not parts of two. A program takes it as its `#[global_allocator]`.
+/// read and write one line, not parts of two. What is asked for with two lines' alignment, as each of `gemm`'s products
+/// does for its packed factors, a thread keeps for its next product: threads that ask the one store at the same time put
+/// each other to sleep. A program takes it as its `#[global_allocator]`.
 #[derive(Debug)]
 pub struct WholeLines;
 
 const PAGE: usize = 4_096;
 const LINE: usize = 64;
+
+thread_local! {
+    /// The pieces that this thread keeps, by their class.
+    static KEPT: Kept = const { Kept([const { Cell::new(null_mut()) }; CLASSES]) };
+}
+
+/// A piece of [`PAGE`] bytes, of twice as many, and so on, up to those of the largest class.
+struct Kept([Cell<*mut u8>; CLASSES]);
+
+/// The largest is 32 MB.
+const CLASSES: usize = 14;
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for (class, piece) in self.0.iter().enumerate().filter(|(_, piece)| !piece.get().is_null()) {
+            // SAFETY: it came from the system with the layout of its class.
+            unsafe {
+                System.dealloc(piece.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE))
+            };
+        }
+    }
+}
+
+/// The class of a piece that its thread keeps when it is freed, and the layout of all pieces of the class.
+fn class(layout: Layout) -> Option<(usize, Layout)> {
+    let class = layout.size().div_ceil(PAGE).next_power_of_two().ilog2() as usize;
+    let is_kept = layout.align() == 2 * LINE && layout.size() >= PAGE && class < CLASSES;
+    let layout = Layout::from_size_align(PAGE << class.min(CLASSES), 2 * LINE).ok();
+    layout.filter(|_| is_kept).map(|layout| (class, layout))
+}
 
 /// What the system is asked for so that a cache line begins within it, behind room for the distance to that; none for
 /// what stays as it is.
@@ -75,9 +109,15 @@ unsafe fn distance(place: *mut u8) -> usize {
     unsafe { place.cast::<usize>().sub(1).read() }
 }
 
-// SAFETY: the system's allocator, of whose pieces the part from their first cache line on is as long as was asked for.
+// SAFETY: the system's allocator, of whose pieces the part from their first cache line on is as long as was asked for. A
+// piece that is kept belongs to nobody.
 unsafe impl GlobalAlloc for WholeLines {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some((class, layout)) = class(layout) {
+            let kept = KEPT.try_with(|kept| kept.0[class].replace(null_mut())).unwrap_or(null_mut());
+            // SAFETY: a class has bytes.
+            return if kept.is_null() { unsafe { System.alloc(layout) } } else { kept };
+        }
         // SAFETY: as the caller promises, and with room.
         unsafe {
             match with_room(layout) {
@@ -88,6 +128,16 @@ unsafe impl GlobalAlloc for WholeLines {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if class(layout).is_some() {
+            // SAFETY: the piece is as long as it is asked for.
+            return unsafe {
+                let piece = self.alloc(layout);
+                if !piece.is_null() {
+                    piece.write_bytes(0, layout.size());
+                }
+                piece
+            };
+        }
         // SAFETY: as above.
         unsafe {
             match with_room(layout) {
@@ -98,6 +148,14 @@ unsafe impl GlobalAlloc for WholeLines {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        if let Some((class, layout)) = class(layout) {
+            let surplus = KEPT.try_with(|kept| kept.0[class].replace(place)).unwrap_or(place);
+            if !surplus.is_null() {
+                // SAFETY: it came from the system with the layout of its class.
+                unsafe { System.dealloc(surplus, layout) };
+            }
+            return;
+        }
         // SAFETY: the piece came with this layout from one of the others.
         unsafe {
             match with_room(layout) {
@@ -109,13 +167,15 @@ unsafe impl GlobalAlloc for WholeLines {
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(new_layout) = Layout::from_size_align(size, layout.align()) else {
-            return std::ptr::null_mut();
+            return null_mut();
         };
         // SAFETY: as the caller promises; large pieces keep their numbers where the system, which need not copy them,
         // puts the piece at another distance from a line.
         unsafe {
             match [with_room(layout), with_room(new_layout)] {
-                [None, None] => System.realloc(place, layout, size),
+                [None, None] if class(layout).or(class(new_layout)).is_none() => {
+                    System.realloc(place, layout, size)
+                }
                 [Some(layout), Some(new_layout)] => {
                     let old_distance = distance(place);
                     let piece = System.realloc(place.sub(old_distance), layout, new_layout.size());
@@ -170,6 +230,29 @@ mod tests {
                     WholeLines.dealloc(zeros, layout);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_what_a_product_packed_its_factors_into_for_the_next_one() {
+        let layout = |size| Layout::from_size_align(size, 2 * LINE).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            let first = WholeLines.alloc(layout(5_000));
+            let place = first.addr();
+            WholeLines.dealloc(first, layout(5_000));
+            let elsewhere = std::thread::spawn(move || {
+                let piece = WholeLines.alloc(layout(8_192));
+                let is_another = piece.addr() != place;
+                WholeLines.dealloc(piece, layout(8_192));
+                is_another
+            });
+            assert!(elsewhere.join().unwrap(), "another thread has its own");
+            let again = WholeLines.alloc(layout(8_192));
+            assert_eq!(again.addr(), place, "both fill two pages");
+            WholeLines.dealloc(again, layout(8_192));
+            assert!(class(layout(4_095)).is_none() && class(layout(1 << 26)).is_none());
+            assert!(class(Layout::from_size_align(5_000, LINE).unwrap()).is_none());
         }
     }
 }
