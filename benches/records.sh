@@ -1,7 +1,8 @@
 #!/bin/sh
-# The presets for text by characters on tinyshakespeare: loss over the whole validation tail after the last step, and
-# seconds from the start of the program to its written weights, mean and standard deviation over seeds. The presets of a
-# seed run one after another, so that whatever else the machine does falls on all of them.
+# The presets for text by characters on tinyshakespeare: loss over the whole validation tail after the last step, the
+# lowest of the run's validations, which is that of its weights, and seconds from the start of the program to these
+# weights: mean and standard deviation over seeds. The presets of a seed run one after another, so that whatever else the
+# machine does falls on all of them.
 #
 #     benches/records.sh TEXT [PRESET[,key=value..]..]
 #
@@ -27,16 +28,20 @@ for seed in $(seq 0 $((${SEEDS:-5} - 1))); do
             --set data.path="$text" --set run.seed="$seed" --set training.threads="${THREADS:-2}" \
             >/dev/null 2>"$work/said" </dev/null || { cat "$work/said" >&2; exit 1; }
         ended=$(stat -c %.Y "$run/model.safetensors")
-        loss=$(awk -F, '$3 == "valid" { loss = $4 } END { print loss }' "$run/metrics.csv")
+        losses=$(awk -F, '$3 == "valid" { last = $4; if (!n++ || last < lowest) lowest = last }
+            END { print last ", " lowest }' "$run/metrics.csv")
         rm -r "$run"
-        awk "BEGIN { print \"$preset\", $loss, $ended - $begun }" | tee -a "$work/all"
+        awk "BEGIN { print \"$preset\", $losses, $ended - $begun }" | tee -a "$work/all"
     done
 done
 for preset in "$@"; do
     awk -v preset="$preset" '
-        $1 == preset { n++; loss += $2; squares += $2 * $2; seconds += $3 }
-        END { mean = loss / n; variance = squares / n - mean * mean
-            deviation = (n > 1 && variance > 0) ? sqrt(variance * n / (n - 1)) : 0
-            printf "%s: %.4f nats (standard deviation %.4f), %.1f s, %d seeds\n",
-                preset, mean, deviation, seconds / n, n }' "$work/all"
+        function deviation(sum, squares) {
+            variance = squares - sum * sum / n
+            return (n > 1 && variance > 0) ? sqrt(variance / (n - 1)) : 0
+        }
+        $1 == preset { n++; last += $2; last_squares += $2 * $2; lowest += $3; squares += $3 * $3; seconds += $4 }
+        END { printf "%s: %.4f nats after the last step (standard deviation %.4f), lowest %.4f (%.4f), %.1f s, %d seeds\n",
+                preset, last / n, deviation(last, last_squares), lowest / n, deviation(lowest, squares), seconds / n, n
+        }' "$work/all"
 done
