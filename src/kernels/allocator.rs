@@ -69,10 +69,12 @@ impl Drop for Kept {
 
 /// The class of a piece that its thread keeps when it is freed, and the layout of all pieces of the class.
 fn class(layout: Layout) -> Option<(usize, Layout)> {
+    if layout.align() != 2 * LINE || layout.size() < PAGE {
+        return None;
+    }
     let class = layout.size().div_ceil(PAGE).next_power_of_two().ilog2() as usize;
-    let is_kept = layout.align() == 2 * LINE && layout.size() >= PAGE && class < CLASSES;
-    let layout = Layout::from_size_align(PAGE << class.min(CLASSES), 2 * LINE).ok();
-    layout.filter(|_| is_kept).map(|layout| (class, layout))
+    let layout = Layout::from_size_align(PAGE << class, layout.align()).ok()?;
+    (class < CLASSES).then_some((class, layout))
 }
 
 /// What the system is asked for so that a cache line begins within it, behind room for the distance to that; none for
