@@ -118,7 +118,7 @@ macro_rules! with_form {
 
 vectorized! {
     /// See [`activate_and_differentiate`].
-    fn value_and_gradient(simd; form: Activation, values: &mut [f32], gradients: &mut [f32]) {
+    pub(super) fn value_and_gradient(simd; form: Activation, values: &mut [f32], gradients: &mut [f32]) {
         with_form!(form, |FORM| update_all(simd, [values, gradients], [], |[x, g], []| {
             let (value, slope) = FORM.value_and_derivative(x);
             [value, g * slope]
@@ -126,7 +126,7 @@ vectorized! {
     }
 
     /// See [`gate_and_differentiate`].
-    fn gated_value_and_gradient(
+    pub(super) fn gated_value_and_gradient(
         simd; form: Activation, gate: &mut [f32], up: &mut [f32], gradient: &mut [f32],
     ) {
         with_form!(form, |FORM| update_all(simd, [gate, up, gradient], [], |[x, up, g], []| {

@@ -16,7 +16,7 @@ mod tile;
 use super::matrix::{MatrixMut, Tile};
 use super::vector::{update, vectorized};
 use factor::Part;
-pub(super) use factor::{Factor, Side, Source};
+pub(super) use factor::{Factor, Side, Source, Strip};
 pub use rounding::round;
 
 /// Whether the processor has instructions for products in bf16 that are taken. Without them, products in single precision
@@ -26,7 +26,7 @@ pub fn has_instructions() -> bool {
 }
 
 /// Lines of a block, and slots of each.
-const SIDE: usize = 16;
+pub(super) const SIDE: usize = 16;
 /// A block: 16 slots of each of 16 lines.
 const BLOCK: usize = SIDE * SIDE;
 

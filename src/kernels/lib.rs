@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`attention`] | attention from packed or separate queries, keys and values, linear in memory |
 //! | [`linear`] | `x W + b`, fused with an [`activation`], with a gate, or with dropout and the residual addition |
+//! | [`feed_forward`] | two linear layers with an activation or a gate between them |
 //! | [`norm`] | layer norm and RMS norm |
 //! | [`loss`] | cross-entropy with ignored targets and label smoothing |
 //! | [`embedding`] | token embedding with learned positions |
@@ -50,6 +51,7 @@ pub mod attention;
 mod bf16;
 pub mod dropout;
 pub mod embedding;
+pub mod feed_forward;
 mod few_rows;
 pub mod linear;
 pub mod loss;

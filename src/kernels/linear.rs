@@ -75,7 +75,7 @@ pub struct Gradients<'a> {
 
 impl<'a> Linear<'a> {
     /// The weight as a matrix `[d_in, d_out]`.
-    fn weight_matrix(&self) -> Matrix<'a> {
+    pub(super) fn weight_matrix(&self) -> Matrix<'a> {
         assert_eq!(self.weight.len(), self.d_in * self.d_out, "weight of [{}, {}]", self.d_in, self.d_out);
         match self.layout {
             WeightLayout::InputOutput => Matrix::new(self.weight, self.d_out),
@@ -244,7 +244,7 @@ pub fn backward(
 
 vectorized! {
     /// `tile = residual + mask(tile + bias)`, for a tile that begins at `start` (row, column).
-    fn add_bias_and_residual(
+    pub(super) fn add_bias_and_residual(
         simd;
         bias: Option<&[f32]>,
         residual: Matrix<'_>,
@@ -271,7 +271,7 @@ vectorized! {
         }
     }
 
-    fn add_bias(simd; bias: &[f32], product: &mut MatrixMut<'_>) {
+    pub(super) fn add_bias(simd; bias: &[f32], product: &mut MatrixMut<'_>) {
         for row in 0..product.rows() {
             update(simd, product.row(row), [bias], |x, [b]| x + b);
         }

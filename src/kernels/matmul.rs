@@ -132,12 +132,8 @@ impl<'a> Right<'a> {
 /// # Panics
 /// If the shapes do not fit.
 pub(super) fn tiled_product(precision: Precision, output: MatrixMut, left: Matrix, right: Matrix) {
-    let (rows, inner, columns) = (left.rows(), left.columns(), right.columns());
-    assert_eq!((output.rows(), output.columns()), (rows, columns), "the size of the product");
-    let factors = Factors::new(precision, left, [right]);
-    let (tile_rows, tile_columns) = tile_size(precision, [rows, columns], inner);
-    let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
-    for_each(tiles, tile_rows * tile_columns * inner, |mut tile| factors.product_tiles([&mut tile]));
+    assert_eq!([output.rows(), output.columns()], [left.rows(), right.columns()], "the size of the product");
+    Factors::new(precision, left, [right]).product(output);
 }
 
 /// A left factor and those on its right, made ready for products that are computed tile by tile.
@@ -175,6 +171,19 @@ impl<'a, const N: usize> Factors<'a, N> {
             }
             Self::Bf16(left, rights) => bf16::product_tiles(left, rights, tiles),
         }
+    }
+}
+
+impl Factors<'_, 1> {
+    /// The whole product by tiles, on several threads where it is large.
+    pub fn product(&self, output: MatrixMut) {
+        let (precision, inner) = match self {
+            Self::F32(left, _) => (Precision::F32, left.columns()),
+            Self::Bf16(left, _) => (Precision::Bf16, left.inner()),
+        };
+        let (tile_rows, tile_columns) = tile_size(precision, [output.rows(), output.columns()], inner);
+        let tiles = output.tiles(tile_rows, tile_columns).into_par_iter();
+        for_each(tiles, tile_rows * tile_columns * inner, |mut tile| self.product_tiles([&mut tile]));
     }
 }
 
@@ -232,7 +241,7 @@ fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
 
 /// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded.
 /// How a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
-fn strip(lines: usize, threads: usize) -> usize {
+pub(super) fn strip(lines: usize, threads: usize) -> usize {
     const MOST: usize = 256;
     const WHOLE: usize = 32;
     let tiles = lines.max(1).div_ceil(MOST).next_multiple_of(threads);

@@ -162,6 +162,12 @@ impl<'a> MatrixMut<'a> {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
+    /// Takes the numbers of a slice, row by row.
+    pub(super) fn copy_from(&mut self, numbers: &[f32]) {
+        let rows = numbers.chunks_exact(self.columns).enumerate();
+        rows.for_each(|(row, numbers)| self.row(row).copy_from_slice(numbers));
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

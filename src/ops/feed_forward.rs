@@ -9,9 +9,9 @@ use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::precision;
 use super::{Activation, Backend, Floats, HostAccess};
 use crate::kernels;
-use crate::kernels::activation::{activate_and_differentiate, gate_and_differentiate};
 use crate::kernels::dropout::Dropout as DropoutMask;
-use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
+use crate::kernels::feed_forward as kernel;
+use crate::kernels::linear::{self, WeightLayout};
 use crate::kernels::pool::{self, Buffer};
 
 /// The feed-forward layer with its residual connection: `residual + dropout(linear(down, activation(linear(up,
@@ -64,38 +64,30 @@ struct Fused {
     precision: kernels::Precision,
 }
 
-/// Both layers, as the kernels read them.
-fn layers<B: HostAccess>(inputs: &Inputs<B, 6>, precision: kernels::Precision) -> [kernel::Linear<'_>; 2] {
-    [1, 3].map(|at| kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), precision))
+impl Fused {
+    /// Both layers, as the kernels read them.
+    fn layers<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 6>) -> kernel::FeedForward<'a> {
+        let [up, down] = [1, 3].map(|at| {
+            kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), self.precision)
+        });
+        kernel::FeedForward { up, down, activation: self.activation.form(), dropout: self.dropout }
+    }
 }
 
 impl<B: HostAccess> Operation<B, 6> for Fused {
-    /// `x W_up + b_up`.
+    /// `x W_up + b_up`, where the backward pass reads it.
     type Saved = Option<Buffer>;
 
     const READS: usize = 5;
 
     fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
-        let ([up, down], residual) = (layers(inputs, self.precision), &inputs[5]);
-        let (input, form) = (inputs[0].slice(), self.activation.form());
-        let rows = input.len() / up.d_in;
-        let mut inner = pool::take(rows * down.d_in);
-        let is_differentiated = inputs.wanted.contains(&true);
-        let is_gated = self.activation.is_gated();
-        let mut pre_activation = (is_gated || is_differentiated).then(|| pool::take(rows * up.d_out));
-        match &mut pre_activation {
-            Some(pre_activation) if is_gated => {
-                kernel::forward_gated(&up, input, form, pre_activation, &mut inner)
-            }
-            pre_activation => {
-                let after = Epilogue::Activation { form, pre_activation: pre_activation.as_deref_mut() };
-                kernel::forward(&up, input, after, &mut inner);
-            }
-        }
-        let mut output = pool::take(rows * down.d_out);
-        let after = Epilogue::Residual { residual: residual.slice(), dropout: self.dropout };
-        kernel::forward(&down, &inner, after, &mut output);
-        (residual.place(output, residual.shape()), pre_activation.filter(|_| is_differentiated))
+        let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
+        let rows = input.len() / layers.up.d_in;
+        let is_kept = inputs.wanted.contains(&true) && layers.keeps_pre_activation(rows);
+        let mut pre_activation = is_kept.then(|| pool::take(rows * layers.up.d_out));
+        let mut output = pool::take(rows * layers.down.d_out);
+        kernel::forward(&layers, input, residual.slice(), pre_activation.as_deref_mut(), &mut output);
+        (residual.place(output, residual.shape()), pre_activation)
     }
 
     fn backward(
@@ -104,28 +96,11 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
         pre_activation: Option<Buffer>,
         gradient: &Floats<B>,
     ) -> Gradients<B, 6> {
-        let [up, down] = layers(inputs, self.precision);
-        let mut pre_activation = pre_activation.expect("it is kept where a gradient is asked for");
-        let rows = pre_activation.len() / up.d_out;
-        let mut for_inner = pool::take(rows * down.d_in);
-        let gradients = kernel::Gradients { input: Some(&mut for_inner), ..Default::default() };
-        // The layer's input is read for the gradient of its weight alone.
-        kernel::backward(&down, &[], self.dropout, gradient.slice(), gradients);
-        let form = self.activation.form();
-        let (inner, for_pre_activation) = if self.activation.is_gated() {
-            gate_and_differentiate(form, down.d_in, &mut pre_activation, &mut for_inner);
-            (for_inner, pre_activation)
-        } else {
-            activate_and_differentiate(form, &mut pre_activation, &mut for_inner);
-            (pre_activation, for_inner)
-        };
-
         let mut found = inputs.gradients(|[input, up_weight, up_bias, weight, bias, _]| {
-            let gradients = kernel::Gradients { input: None, weight, bias };
-            kernel::backward(&down, &inner, self.dropout, gradient.slice(), gradients);
-            drop(inner);
-            let gradients = kernel::Gradients { input, weight: up_weight, bias: up_bias };
-            kernel::backward(&up, inputs[0].slice(), None, &for_pre_activation, gradients);
+            let gradients = [(input, up_weight, up_bias), (None, weight, bias)]
+                .map(|(input, weight, bias)| linear::Gradients { input, weight, bias });
+            let (layers, input) = (self.layers(inputs), inputs[0].slice());
+            kernel::backward(&layers, input, pre_activation, gradient.slice(), gradients);
         });
         found[5] = inputs.wanted[5].then(|| gradient.tensor());
         found

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::rounding::fill;
 use super::{BLOCK, SIDE};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::for_each;
 use crate::pool::{self, Buffer};
 use crate::team;
@@ -38,28 +38,52 @@ impl Factor {
 
     /// [`Factor::new`] of a matrix `[lines, inner]`.
     fn of_lines(side: Side, matrix: Matrix) -> Self {
-        /// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by
-        /// side.
-        const MOST_TOGETHER: usize = 4;
+        /// Blocks of lines that a thread fills together.
+        const TOGETHER: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
-        let (blocks, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
-        let mut room = pool::take(blocks * steps * BLOCK + SIDE);
-        let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
-        let end = room.len() - SIDE + start;
-        let slots = &mut room[start..end];
-        if !slots.is_empty() {
-            let together = blocks.div_ceil(team::threads()).min(MOST_TOGETHER);
-            let groups = slots.par_chunks_mut(together * steps * BLOCK).enumerate();
-            for_each(groups, together * steps * BLOCK, |(group, slots)| {
-                let first = group * together * SIDE;
-                fill(side, matrix.part(first..lines.min(first + together * SIDE), 0..inner), slots);
+        let mut factor = Self::unfilled(lines, inner);
+        let together = lines.div_ceil(SIDE).div_ceil(team::threads()).clamp(1, TOGETHER);
+        let length = inner.div_ceil(2 * SIDE) * BLOCK;
+        if length > 0 {
+            let tiles = MatrixMut::new(factor.slots_mut(), length).tiles(together, length);
+            for_each(tiles.into_par_iter(), together * length, |mut tile| {
+                let lines = tile.rows.start * SIDE..lines.min(tile.rows.end * SIDE);
+                fill(side, matrix.part(lines, 0..inner), &mut tile.numbers);
             });
         }
+        factor
+    }
+
+    /// A factor that is to be filled by its [strips](Self::strips).
+    pub fn unfilled(lines: usize, inner: usize) -> Self {
+        let room = pool::take(lines.div_ceil(SIDE) * inner.div_ceil(2 * SIDE) * BLOCK + SIDE);
+        let start = room.as_ptr().align_offset(size_of::<[f32; SIDE]>()).min(SIDE);
         Self { room, start, lines, inner }
+    }
+
+    pub fn lines(&self) -> usize {
+        self.lines
     }
 
     pub fn slots(&self) -> &[f32] {
         &self.room[self.start..self.room.len() - SIDE + self.start]
+    }
+
+    fn slots_mut(&mut self) -> &mut [f32] {
+        let end = self.room.len() - SIDE + self.start;
+        &mut self.room[self.start..end]
+    }
+
+    /// Cut into strips of so many numbers of the inner dimension, which are whole blocks.
+    pub fn strips(&mut self, numbers: usize) -> Vec<Strip<'_>> {
+        assert!(numbers.is_multiple_of(2 * SIDE), "strips of {numbers}");
+        let (blocks, steps) = (self.lines.div_ceil(SIDE), self.inner.div_ceil(2 * SIDE));
+        let slots = MatrixMut::new(self.slots_mut(), steps * BLOCK);
+        slots
+            .tiles(blocks, numbers / (2 * SIDE) * BLOCK)
+            .into_iter()
+            .map(|tile| Strip(tile.numbers))
+            .collect()
     }
 
     /// Whether the first `inner` numbers of the inner dimension fill blocks, or are all.
@@ -91,6 +115,21 @@ impl Factor {
         let start = first / SIDE * stride + inner.start / (2 * SIDE) * BLOCK;
         let slots = &self.slots()[start.min(self.slots().len())..];
         Part { slots, stride, lines: self.lines - first, inner: inner.len() }
+    }
+}
+
+/// All lines of a factor with some numbers of the inner dimension, which are filled.
+pub struct Strip<'a>(MatrixMut<'a>);
+
+impl Strip<'_> {
+    /// Fills the lines from `first` on with a matrix of lines, on the calling thread.
+    ///
+    /// # Panics
+    /// If they are not whole blocks.
+    pub fn fill(&mut self, side: Side, first: usize, matrix: Matrix) {
+        assert!(first.is_multiple_of(SIDE), "lines from {first}");
+        let (blocks, length) = (matrix.rows().div_ceil(SIDE), self.0.columns());
+        fill(side, matrix, &mut self.0.part(first / SIDE..first / SIDE + blocks, 0..length));
     }
 }
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 #[cfg(target_arch = "x86_64")]
 use super::tile;
 use super::{SIDE, Side};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::for_each;
 #[cfg(target_arch = "x86_64")]
 use crate::vector::instruction_set;
@@ -74,19 +74,20 @@ vectorized! {
         rounded.iter_mut().zip(values).for_each(|(it, x)| *it = f32::from_bits(self::rounded(*x)));
     }
 
-    fn fill_in_registers(_simd; side: Side, matrix: Matrix<'_>, slots: &mut [f32]) {
-        fill_by(side, matrix, slots, pair, pair_neighbours, |_| {});
+    fn fill_in_registers(_simd; side: Side, matrix: Matrix<'_>, blocks: &mut MatrixMut<'_>) {
+        fill_by(side, matrix, blocks, pair, pair_neighbours, |_| {});
     }
 }
 
-/// Fills the blocks of a matrix `[lines, inner]`, with zeros where they reach beyond it.
-pub(super) fn fill(side: Side, matrix: Matrix, slots: &mut [f32]) {
+/// Fills the blocks of a matrix `[lines, inner]`, with zeros where they reach beyond it: those of 16 lines lie in a row of
+/// `blocks`.
+pub(super) fn fill(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     #[cfg(target_arch = "x86_64")]
     if tile::has_instruction() {
         // SAFETY: the processor has the instructions.
-        return unsafe { fill_by_instruction(side, matrix, slots) };
+        return unsafe { fill_by_instruction(side, matrix, blocks) };
     }
-    fill_in_registers(side, matrix, slots);
+    fill_in_registers(side, matrix, blocks);
 }
 
 /// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. The matrix is
@@ -95,7 +96,7 @@ pub(super) fn fill(side: Side, matrix: Matrix, slots: &mut [f32]) {
 fn fill_by(
     side: Side,
     matrix: Matrix,
-    slots: &mut [f32],
+    blocks: &mut MatrixMut,
     pair: impl Fn([&[f32]; 2], &mut [f32; SIDE]),
     pair_neighbours: impl Fn(&[f32], &mut [f32; SIDE]),
     fetch: impl Fn(&[f32]),
@@ -103,35 +104,64 @@ fn fill_by(
     /// Rows that are fetched before they are needed: of most matrices a piece of each row is read, which no processor
     /// foresees.
     const AHEAD: usize = 4;
+    /// Blocks of lines that are filled together: what they hold of a number of the inner dimension lies side by side.
+    const TOGETHER: usize = 4;
     let (lines, inner) = (matrix.rows(), matrix.columns());
-    let steps = inner.div_ceil(2 * SIDE);
-    let (slots, _) = slots.as_chunks_mut();
-    if matrix.is_transposed() {
+    let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
+    let is_transposed = matrix.is_transposed();
+    let turns = is_transposed == (side == Side::Left);
+    if is_transposed {
         let rows = matrix.transposed();
-        let row = |row| if row < inner { rows.row(row) } else { &[] };
-        for slot in 0..steps * SIDE {
-            let rows = [row(2 * slot), row(2 * slot + 1)];
-            let later = [row(2 * slot + AHEAD), row(2 * slot + AHEAD + 1)];
-            for (block, slots) in slots[slot..].iter_mut().step_by(steps * SIDE).enumerate() {
-                later.iter().for_each(|row| fetch(part(row, block * SIDE, 1)));
-                pair(rows.map(|row| part(row, block * SIDE, SIDE)), slots);
+        let of_step = |step: usize| -> [&[f32]; 2 * SIDE] {
+            std::array::from_fn(|row| {
+                let row = step * 2 * SIDE + row;
+                if row < inner { rows.row(row) } else { &[] }
+            })
+        };
+        for first in (0..all).step_by(TOGETHER) {
+            let mut next = of_step(0);
+            for step in 0..steps {
+                let rows = std::mem::replace(&mut next, of_step(step + 1));
+                for lines in first..all.min(first + TOGETHER) {
+                    let block = &mut blocks_of(blocks, lines)[step];
+                    let at = lines * SIDE;
+                    // Where the last row has so many numbers, the others have.
+                    let is_whole = |rows: &[&[f32]; 2 * SIDE]| rows[2 * SIDE - 1].len() >= at + SIDE;
+                    if is_whole(&next) {
+                        next.iter().for_each(|row| fetch(&row[at..at + SIDE]));
+                    }
+                    let pairs = rows.as_chunks::<2>().0.iter().zip(block.iter_mut());
+                    if is_whole(&rows) {
+                        pairs.for_each(|(rows, slots)| pair(rows.map(|row| &row[at..at + SIDE]), slots));
+                    } else {
+                        pairs.for_each(|(rows, slots)| pair(rows.map(|row| part(row, at, SIDE)), slots));
+                    }
+                    if turns {
+                        transpose(block);
+                    }
+                }
             }
         }
     } else {
-        for line in 0..lines.next_multiple_of(SIDE) {
+        for line in 0..all * SIDE {
             let row = if line < lines { matrix.row(line) } else { &[] };
-            let slots = slots[line / SIDE * steps * SIDE + line % SIDE..].iter_mut().step_by(SIDE);
             let later = if line + AHEAD < lines { matrix.row(line + AHEAD) } else { &[] };
-            for (step, slots) in slots.take(steps).enumerate() {
+            for (step, block) in blocks_of(blocks, line / SIDE).iter_mut().take(steps).enumerate() {
                 fetch(part(later, step * 2 * SIDE, 1));
                 fetch(part(later, step * 2 * SIDE + SIDE, 1));
-                pair_neighbours(part(row, step * 2 * SIDE, 2 * SIDE), slots);
+                pair_neighbours(part(row, step * 2 * SIDE, 2 * SIDE), &mut block[line % SIDE]);
+            }
+            if turns && line % SIDE == SIDE - 1 {
+                blocks_of(blocks, line / SIDE).iter_mut().take(steps).for_each(transpose);
             }
         }
     }
-    if matrix.is_transposed() == (side == Side::Left) {
-        slots.as_chunks_mut().0.iter_mut().for_each(transpose);
-    }
+}
+
+/// The blocks of a line and of its neighbours.
+#[inline(always)]
+fn blocks_of<'a>(blocks: &'a mut MatrixMut, lines: usize) -> &'a mut [[[f32; SIDE]; SIDE]] {
+    blocks.row(lines).as_chunks_mut().0.as_chunks_mut().0
 }
 
 /// [`fill`] by `VCVTNE2PS2BF16`, which rounds two registers into one.
@@ -140,10 +170,10 @@ fn fill_by(
 /// The processor must have the instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn fill_by_instruction(side: Side, matrix: Matrix, slots: &mut [f32]) {
+unsafe fn fill_by_instruction(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     use std::arch::x86_64::{
-        __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_cvtne2ps_pbh, _mm512_loadu_si512,
-        _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_storeu_si512,
+        __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_cvtne2ps_pbh, _mm512_loadu_ps,
+        _mm512_loadu_si512, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_storeu_si512,
     };
     /// Those of two registers in turn.
     const IN_TURN: [u16; 2 * SIDE] = {
@@ -156,7 +186,10 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, slots: &mut [f32]) {
     };
     // SAFETY: only the numbers of the slice are read.
     let load = |line: &[f32]| unsafe {
-        _mm512_maskz_loadu_ps(((1_u32 << line.len().min(SIDE)) - 1) as u16, line.as_ptr())
+        match line.len() {
+            SIDE.. => _mm512_loadu_ps(line.as_ptr()),
+            length => _mm512_maskz_loadu_ps(((1_u32 << length) - 1) as u16, line.as_ptr()),
+        }
     };
     // SAFETY: both are 64 bytes of bits.
     let round = |first: __m512, second: __m512| unsafe {
@@ -171,7 +204,7 @@ unsafe fn fill_by_instruction(side: Side, matrix: Matrix, slots: &mut [f32]) {
     fill_by(
         side,
         matrix,
-        slots,
+        blocks,
         |[first, second], slots| {
             store(_mm512_permutexvar_epi16(in_turn, round(load(first), load(second))), slots);
         },

@@ -90,7 +90,7 @@ fn factors_hold_the_nearest_numbers_of_any_kind() {
     let numbers_t = transposed(&numbers, 41);
     for matrix in [Matrix::new(&numbers, 41), Matrix::new(&numbers_t, 29).transposed()] {
         let mut slots = vec![f32::NAN; 2 * 2 * BLOCK];
-        fill(Side::Left, matrix, &mut slots);
+        fill(Side::Left, matrix, &mut MatrixMut::new(&mut slots, 2 * BLOCK));
         for (place, slot) in slots.iter().enumerate() {
             let (block, line, pair) = (place / BLOCK, place % BLOCK / SIDE, place % SIDE);
             let (line, at) = (block / 2 * SIDE + line, (block % 2 * SIDE + pair) * 2);

@@ -1,0 +1,279 @@
+//! The feed-forward layer `residual + dropout(f(x W_up + b_up) W_down + b_down)`, whose first product may be a gate and
+//! what it gates.
+//!
+//! In bf16 a thread takes a few rows through both products, and through their gradients, a few inner columns at a time:
+//! what lies between the products is rounded while it is near to a core, and memory has it in bf16 alone.
+
+mod parameters;
+
+use std::ops::Range;
+
+use super::activation::{self, Activation};
+use super::bf16::{self, Factor, Side, Update, amx};
+use super::dropout::{self, Dropout};
+use super::linear::{self, Epilogue, Linear};
+use super::matmul::{Precision, strip};
+use super::matrix::{Matrix, MatrixMut};
+use super::parallel::for_each;
+use super::pool::{self, Buffer};
+use super::team;
+use parameters::ParameterGradients;
+use rayon::prelude::*;
+
+/// Both layers and what lies between them.
+#[derive(Clone, Copy, Debug)]
+pub struct FeedForward<'a> {
+    /// `[d_model, d_inner]`, or `[d_model, 2 * d_inner]` where its first half is the gate of its second one.
+    pub up: Linear<'a>,
+    /// `[d_inner, d_model]`.
+    pub down: Linear<'a>,
+    /// What follows the first layer.
+    pub activation: Activation,
+    /// Of the result, before the residual is added.
+    pub dropout: Option<Dropout>,
+}
+
+impl FeedForward<'_> {
+    fn is_gated(&self) -> bool {
+        self.up.d_out > self.down.d_in
+    }
+
+    /// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
+    /// sums.
+    fn takes_strips(&self, rows: usize) -> bool {
+        const LEAST_ROWS: usize = 128;
+        let is_cut = rows >= LEAST_ROWS && self.down.d_in.is_multiple_of(2 * bf16::SIDE);
+        self.up.precision == Precision::Bf16 && is_cut
+    }
+
+    /// Whether the backward pass reads the pre-activation of so many rows. By a matrix unit it is computed again in less time
+    /// than memory takes to store it and to bring it back.
+    pub fn keeps_pre_activation(&self, rows: usize) -> bool {
+        !(self.takes_strips(rows) && amx::is_used())
+    }
+
+    /// Inner columns that a strip takes together.
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
+        const MOST: usize = 384;
+        let width = self.down.d_in;
+        (0..width).step_by(MOST).map(move |start| start..width.min(start + MOST))
+    }
+
+    /// The columns of the first layer from which a range of inner columns comes: those of the gate, and of what it gates.
+    fn sources(&self, inner: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (width, Range { start, end }) = (self.down.d_in, inner.clone());
+        (0..if self.is_gated() { 2 } else { 1 }).map(move |half| half * width + start..half * width + end)
+    }
+
+    /// Some columns of `x W_up + b_up` for the rows of a strip.
+    fn pre_activation(&self, input: &Factor, weight: &Factor, columns: &Range<usize>) -> Buffer {
+        let mut numbers = pool::take(input.lines() * columns.len());
+        let mut product = MatrixMut::new(&mut numbers, columns.len());
+        let weight = weight.part(columns.start, 0..self.up.d_in);
+        bf16::product(&mut product, Update::Set(1.0), [input.all(), weight]);
+        if let Some(bias) = self.up.bias {
+            linear::add_bias(&bias[columns.clone()], &mut product);
+        }
+        numbers
+    }
+}
+
+/// `output`, by way of `pre_activation = x W_up + b_up`, which is left for the backward pass where that
+/// [reads it](FeedForward::keeps_pre_activation).
+///
+/// # Shapes
+/// `input`, `residual` and `output` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn forward(
+    layer: &FeedForward,
+    input: &[f32],
+    residual: &[f32],
+    pre_activation: Option<&mut [f32]>,
+    output: &mut [f32],
+) {
+    let FeedForward { up, down, activation: form, dropout } = *layer;
+    let rows = input.len() / up.d_in;
+    if layer.takes_strips(rows) {
+        return forward_by_strips(layer, input, residual, pre_activation, output);
+    }
+    let mut inner = pool::take(rows * down.d_in);
+    if layer.is_gated() {
+        let mut unread = pre_activation.is_none().then(|| pool::take(rows * up.d_out));
+        let pre_activation = pre_activation.or(unread.as_deref_mut()).expect("one of the two");
+        linear::forward_gated(&up, input, form, pre_activation, &mut inner);
+    } else {
+        linear::forward(&up, input, Epilogue::Activation { form, pre_activation }, &mut inner);
+    }
+    linear::forward(&down, &inner, Epilogue::Residual { residual, dropout }, output);
+}
+
+/// The gradients of both layers for `output_gradient`; the residual's is `output_gradient` itself. The gradient of the
+/// first layer's input is that of the whole, the second layer's is not given.
+///
+/// # Shapes
+/// `input` and `output_gradient` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn backward(
+    layer: &FeedForward,
+    input: &[f32],
+    pre_activation: Option<Buffer>,
+    output_gradient: &[f32],
+    [for_up, for_down]: [linear::Gradients; 2],
+) {
+    let FeedForward { up, down, activation: form, dropout } = *layer;
+    let masked = dropout.map(|dropout| {
+        let mut masked = pool::take(output_gradient.len());
+        dropout::apply(dropout, down.d_out, output_gradient, &mut masked);
+        masked
+    });
+    let gradient = masked.as_deref().unwrap_or(output_gradient);
+    let rows = input.len() / up.d_in;
+    if layer.takes_strips(rows) {
+        return backward_by_strips(layer, input, pre_activation.as_deref(), gradient, [for_up, for_down]);
+    }
+    let mut for_inner = pool::take(rows * down.d_in);
+    // The layer's input is read for the gradient of its weight alone.
+    let gradients = linear::Gradients { input: Some(&mut for_inner), ..Default::default() };
+    linear::backward(&down, &[], None, gradient, gradients);
+    let mut pre_activation = pre_activation.expect("it is kept");
+    let (inner, for_pre_activation) = if layer.is_gated() {
+        activation::gate_and_differentiate(form, down.d_in, &mut pre_activation, &mut for_inner);
+        (for_inner, pre_activation)
+    } else {
+        activation::activate_and_differentiate(form, &mut pre_activation, &mut for_inner);
+        (pre_activation, for_inner)
+    };
+    linear::backward(&down, &inner, None, gradient, for_down);
+    drop(inner);
+    linear::backward(&up, input, None, &for_pre_activation, for_up);
+}
+
+fn forward_by_strips(
+    layer: &FeedForward,
+    input: &[f32],
+    residual: &[f32],
+    pre_activation: Option<&mut [f32]>,
+    output: &mut [f32],
+) {
+    let FeedForward { up, down, activation: form, dropout } = *layer;
+    let (input, residual) = (Matrix::new(input, up.d_in), Matrix::new(residual, down.d_out));
+    let strip_rows = strip(input.rows(), team::threads());
+    let [up_weight, down_weight] = [up, down].map(|layer| Factor::new(Side::Right, layer.weight_matrix()));
+    let saved = pre_activation.map(|saved| MatrixMut::new(saved, up.d_out).tiles(strip_rows, up.d_out));
+    let mut saved = saved.into_iter().flatten();
+    let tiles = MatrixMut::new(output, down.d_out).tiles(strip_rows, down.d_out).into_iter();
+    let strips = tiles.map(|tile| (tile, saved.next())).collect::<Vec<_>>();
+    for_each(strips.into_par_iter(), strip_rows * up.d_in * up.d_out, |(mut tile, mut saved)| {
+        let input = Factor::new(Side::Left, input.part(tile.rows.clone(), 0..up.d_in));
+        let mut update = Update::Set(1.0);
+        for chunk in layer.chunks() {
+            let sources = layer.sources(&chunk);
+            let mut parts = sources.map(|columns| {
+                let part = layer.pre_activation(&input, &up_weight, &columns);
+                if let Some(saved) = &mut saved {
+                    saved.numbers.part(0..tile.rows.len(), columns).copy_from(&part);
+                }
+                part
+            });
+            let mut part = parts.next().expect("a source at least");
+            let mut matrix = MatrixMut::new(&mut part, chunk.len());
+            let inner = if let Some(mut gated) = parts.next() {
+                let mut inner = pool::take(gated.len());
+                let [mut gated, mut result] =
+                    [&mut gated, &mut inner].map(|it| MatrixMut::new(it, chunk.len()));
+                activation::add_bias_and_gate(form, None, [&mut matrix, &mut gated], &mut result);
+                inner
+            } else {
+                activation::add_bias_and_activate(form, None, &mut matrix, None);
+                part
+            };
+            let inner = Factor::new(Side::Left, Matrix::new(&inner, chunk.len()));
+            bf16::product(&mut tile.numbers, update, [inner.all(), down_weight.part(0, chunk)]);
+            update = Update::Continue;
+        }
+        let residual = residual.part(tile.rows.clone(), 0..down.d_out);
+        let mask = dropout.map(|dropout| dropout.mask(down.d_out));
+        linear::add_bias_and_residual(down.bias, residual, mask, (tile.rows.start, 0), &mut tile.numbers);
+    });
+}
+
+fn backward_by_strips(
+    layer: &FeedForward,
+    input: &[f32],
+    pre_activation: Option<&[f32]>,
+    gradient: &[f32],
+    [for_up, for_down]: [linear::Gradients; 2],
+) {
+    let FeedForward { up, down, activation: form, .. } = *layer;
+    let (input, gradient) = (Matrix::new(input, up.d_in), Matrix::new(gradient, down.d_out));
+    let saved = pre_activation.map(|saved| Matrix::new(saved, up.d_out));
+    let (rows, strip_rows) = (input.rows(), strip(input.rows(), team::threads()));
+    let up_weight = saved.is_none().then(|| Factor::new(Side::Right, up.weight_matrix()));
+    let transposed = [up, down].map(|layer| Factor::new(Side::Right, layer.weight_matrix().transposed()));
+    let [mut of_up, mut of_down] = [up, down].map(|layer| ParameterGradients::new(&layer, rows));
+    let tiles = for_up.input.map(|input| MatrixMut::new(input, up.d_in).tiles(strip_rows, up.d_in));
+    let mut tiles = tiles.into_iter().flatten();
+    let strips = of_up.strips(strip_rows).zip(of_down.strips(strip_rows));
+    let strips = strips.map(|strips| (strips, tiles.next())).collect::<Vec<_>>();
+    for_each(
+        strips.into_par_iter(),
+        2 * strip_rows * up.d_in * up.d_out,
+        |((mut of_up, mut of_down), mut tile)| {
+            of_up.take_input(0, of_up.of(input));
+            let input = saved.is_none().then(|| Factor::new(Side::Left, of_up.of(input)));
+            let gradient = of_down.take_gradient(0, of_down.of(gradient));
+            let rows = of_up.rows.clone();
+            let mut update = Update::Set(1.0);
+            for chunk in layer.chunks() {
+                let mut for_inner = pool::take(rows.len() * chunk.len());
+                let mut product = MatrixMut::new(&mut for_inner, chunk.len());
+                let weight = transposed[1].part(chunk.start, 0..down.d_out);
+                bf16::product(&mut product, Update::Set(1.0), [gradient.all(), weight]);
+                let sources = layer.sources(&chunk).collect::<Vec<_>>();
+                let mut parts = sources.iter().map(|columns| match (saved, &input, &up_weight) {
+                    (None, Some(input), Some(weight)) => layer.pre_activation(input, weight, columns),
+                    (saved, ..) => {
+                        copied(saved.expect("one or the other").part(rows.clone(), columns.clone()))
+                    }
+                });
+                let mut part = parts.next().expect("a source at least");
+                let (inner, for_parts) = if let Some(mut gated) = parts.next() {
+                    activation::gated_value_and_gradient(form, &mut part, &mut gated, &mut for_inner);
+                    (for_inner, vec![part, gated])
+                } else {
+                    activation::value_and_gradient(form, &mut part, &mut for_inner);
+                    (part, vec![for_inner])
+                };
+                of_down.take_input(chunk.start, Matrix::new(&inner, chunk.len()));
+                for (for_part, columns) in for_parts.iter().zip(sources) {
+                    let for_part = of_up.take_gradient(columns.start, Matrix::new(for_part, columns.len()));
+                    if let Some(tile) = &mut tile {
+                        bf16::product(
+                            &mut tile.numbers,
+                            update,
+                            [for_part.all(), transposed[0].part(0, columns)],
+                        );
+                        update = Update::Continue;
+                    }
+                }
+            }
+        },
+    );
+    of_down.write(for_down.weight, for_down.bias);
+    of_up.write(for_up.weight, for_up.bias);
+}
+
+/// The numbers of a matrix, row by row.
+fn copied(matrix: Matrix) -> Buffer {
+    let mut numbers = pool::take(matrix.rows() * matrix.columns());
+    let rows = numbers.chunks_exact_mut(matrix.columns()).enumerate();
+    rows.for_each(|(row, numbers)| numbers.copy_from_slice(matrix.row(row)));
+    numbers
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! The gradients of a layer's weight and bias in bf16, collected by strips of rows: what a strip has near to its core is
+//! rounded there, and memory has the factors of the gradient alone.
+
+use std::ops::Range;
+
+use crate::bf16::{Factor, Side, Source, Strip};
+use crate::linear::Linear;
+use crate::matmul::Factors;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::pool::{self, Buffer};
+use crate::sums::add_up_rows;
+
+/// Rows of a gradient whose sum is one term of a bias's gradient.
+const TOGETHER: usize = 32;
+
+/// The factors of the gradient of a weight, and sums for that of a bias, which are taken by strips.
+pub struct ParameterGradients {
+    rows: usize,
+    input: Factor,
+    gradient: Factor,
+    sums: Buffer,
+}
+
+impl ParameterGradients {
+    /// Of a layer that has been given so many rows.
+    pub fn new(layer: &Linear, rows: usize) -> Self {
+        let [input, gradient] = [layer.d_in, layer.d_out].map(|lines| Factor::unfilled(lines, rows));
+        Self { rows, input, gradient, sums: pool::take(rows.div_ceil(TOGETHER) * layer.d_out) }
+    }
+
+    /// Strips of so many rows, of which each takes its part of input and gradient.
+    pub fn strips(&mut self, rows: usize) -> impl Iterator<Item = ParameterStrip<'_>> {
+        let (all, d_out) = (self.rows, self.gradient.lines());
+        let sums = MatrixMut::new(&mut self.sums, d_out).tiles(rows / TOGETHER, d_out);
+        let factors = self.input.strips(rows).into_iter().zip(self.gradient.strips(rows));
+        factors.zip(sums).enumerate().map(move |(index, ((input, gradient), sums))| ParameterStrip {
+            rows: index * rows..all.min((index + 1) * rows),
+            input,
+            gradient,
+            sums: sums.numbers,
+        })
+    }
+
+    /// The gradients of weight and bias, once all strips have taken theirs.
+    pub fn write(self, weight: Option<&mut [f32]>, bias: Option<&mut [f32]>) {
+        let d_out = self.gradient.lines();
+        if let Some(weight) = weight {
+            let [input, gradient] = [self.input, self.gradient].map(Source::Rounded);
+            Factors::Bf16(input, [gradient]).product(MatrixMut::new(weight, d_out));
+        }
+        if let Some(bias) = bias {
+            add_up_rows(Matrix::new(&self.sums, d_out), bias);
+        }
+    }
+}
+
+/// The part of some rows in the gradients of a weight and a bias.
+pub struct ParameterStrip<'a> {
+    /// Which rows.
+    pub rows: Range<usize>,
+    input: Strip<'a>,
+    gradient: Strip<'a>,
+    sums: MatrixMut<'a>,
+}
+
+impl ParameterStrip<'_> {
+    /// This strip's rows of a matrix.
+    pub fn of<'a>(&self, matrix: Matrix<'a>) -> Matrix<'a> {
+        matrix.part(self.rows.clone(), 0..matrix.columns())
+    }
+
+    /// Takes the columns of the layer's input from `first` on, for all rows of the strip.
+    pub fn take_input(&mut self, first: usize, input: Matrix) {
+        self.input.fill(Side::Left, first, input.transposed());
+    }
+
+    /// Takes the columns of the gradient of the layer's output from `first` on, and returns them as a left factor.
+    pub fn take_gradient(&mut self, first: usize, gradient: Matrix) -> Factor {
+        let (rows, columns) = (gradient.rows(), gradient.columns());
+        self.gradient.fill(Side::Right, first, gradient.transposed());
+        for (group, start) in (0..rows).step_by(TOGETHER).enumerate() {
+            let few = gradient.part(start..rows.min(start + TOGETHER), 0..columns);
+            add_up_rows(few, &mut self.sums.row(group)[first..first + columns]);
+        }
+        Factor::new(Side::Left, gradient)
+    }
+}

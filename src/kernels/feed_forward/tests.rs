@@ -1,0 +1,145 @@
+//! Strips of rows through both layers against the layers one after the other.
+
+use super::*;
+use crate::linear::WeightLayout;
+use crate::testing::{assert_same_on_any_number_of_threads, random, widened};
+
+/// Sizes and parameters of a layer, and what it is given.
+struct Case {
+    d_model: usize,
+    d_inner: usize,
+    d_up: usize,
+    parameters: [Vec<f32>; 4],
+    input: Vec<f32>,
+    residual: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+/// What both passes compute: the output, then the gradients of input, both weights and both biases.
+type Results = [Vec<f32>; 6];
+
+impl Case {
+    fn new(rows: usize, d_model: usize, d_inner: usize, is_gated: bool) -> Self {
+        let d_up = if is_gated { 2 * d_inner } else { d_inner };
+        let lengths = [d_model * d_up, d_up, d_inner * d_model, d_model];
+        let mut seed = 0;
+        let mut random = |length| {
+            seed += 1;
+            random(seed, length)
+        };
+        Self {
+            d_model,
+            d_inner,
+            d_up,
+            parameters: lengths.map(&mut random),
+            input: random(rows * d_model),
+            residual: random(rows * d_model),
+            gradient: random(rows * d_model),
+        }
+    }
+
+    fn layer(&self, precision: Precision) -> FeedForward<'_> {
+        let [up, up_bias, down, down_bias] = &self.parameters;
+        let layer = |weight, bias, d_in, d_out| Linear {
+            weight,
+            layout: WeightLayout::InputOutput,
+            bias: Some(bias),
+            d_in,
+            d_out,
+            precision,
+        };
+        FeedForward {
+            up: layer(up, up_bias, self.d_model, self.d_up),
+            down: layer(down, down_bias, self.d_inner, self.d_model),
+            activation: Activation::GeluTanh,
+            dropout: Some(Dropout { probability: 0.25, seed: 3 }),
+        }
+    }
+
+    /// By the pre-activation that was kept, or computed again.
+    fn run(&self, layer: &FeedForward, is_kept: bool) -> Results {
+        let rows = self.input.len() / self.d_model;
+        let mut results = self.unknown();
+        let [output, input, up, down, up_bias, down_bias] = &mut results;
+        let mut pre_activation = is_kept.then(|| pool::take(rows * self.d_up));
+        forward(layer, &self.input, &self.residual, pre_activation.as_deref_mut(), output);
+        let gradients = [(Some(input), up, up_bias), (None, down, down_bias)].map(|(input, weight, bias)| {
+            linear::Gradients { input: input.map(|it| &mut it[..]), weight: Some(weight), bias: Some(bias) }
+        });
+        backward(layer, &self.input, pre_activation, &self.gradient, gradients);
+        results
+    }
+
+    fn unknown(&self) -> Results {
+        let [up, up_bias, down, down_bias] = self.parameters.each_ref().map(Vec::len);
+        [self.input.len(), self.input.len(), up, down, up_bias, down_bias]
+            .map(|length| vec![f32::NAN; length])
+    }
+}
+
+/// The largest difference, as a part of the largest number.
+fn difference(actual: &[f32], expected: &[f32]) -> f64 {
+    let largest = |numbers: &mut dyn Iterator<Item = f64>| numbers.fold(0.0, f64::max);
+    let (actual, expected) = (widened(actual), widened(expected));
+    let differences = largest(&mut actual.iter().zip(&expected).map(|(a, b)| (a - b).abs()));
+    assert!(actual.iter().all(|number| number.is_finite()));
+    differences / largest(&mut expected.iter().map(|number| number.abs()))
+}
+
+#[test]
+fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
+    // Of the inner columns, the first are one chunk, and the second several, the last of them shorter.
+    for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
+        let case = Case::new(201, 70, d_inner, is_gated);
+        let layer = case.layer(Precision::Bf16);
+        assert!(layer.takes_strips(201) && !case.layer(Precision::F32).takes_strips(201));
+        let by_strips = case.run(&layer, true);
+        assert!(by_strips == case.run(&layer, false), "pre-activations kept or computed again: {d_inner}");
+
+        // The same rows by hundreds, of which none are cut into strips.
+        let mut apart = case.unknown();
+        apart[2..].iter_mut().for_each(|sums| sums.fill(0.0));
+        let in_single_precision = case.run(&case.layer(Precision::F32), true);
+        for (first, rows) in [(0, 100), (100, 101)] {
+            let part = |numbers: &Vec<f32>| numbers[first * 70..(first + rows) * 70].to_vec();
+            let some = Case {
+                input: part(&case.input),
+                residual: part(&case.residual),
+                gradient: part(&case.gradient),
+                parameters: case.parameters.clone(),
+                ..case
+            };
+            let layer = FeedForward { dropout: None, ..some.layer(Precision::Bf16) };
+            assert!(!layer.takes_strips(rows));
+            let results = some.run(&layer, true);
+            for (all, part) in apart.iter_mut().zip(&results).take(2) {
+                all[first * 70..(first + rows) * 70].copy_from_slice(part);
+            }
+            for (all, part) in apart.iter_mut().zip(&results).skip(2) {
+                all.iter_mut().zip(part).for_each(|(sum, term)| *sum += term);
+            }
+        }
+        let without_dropout = case.run(&FeedForward { dropout: None, ..layer }, true);
+        assert!(without_dropout[0] == apart[0], "the output of {d_inner} inner columns");
+        for (name, (strips, apart)) in ["input", "up", "down", "up's bias", "down's bias"]
+            .iter()
+            .zip(without_dropout.iter().zip(&apart).skip(1))
+        {
+            let difference = difference(strips, apart);
+            assert!(difference < 1e-5, "{name}, {d_inner} inner columns: {difference}");
+        }
+        for (place, (strips, expected)) in by_strips.iter().zip(&in_single_precision).enumerate() {
+            let difference = difference(strips, expected);
+            assert!(
+                difference < 0.02,
+                "{place}, {d_inner} inner columns: {difference} from single precision"
+            );
+        }
+    }
+}
+
+#[test]
+fn strips_have_the_same_bits_on_any_number_of_threads() {
+    let case = Case::new(401, 96, 416, true);
+    assert_same_on_any_number_of_threads(|| case.run(&case.layer(Precision::Bf16), false).into());
+}
