@@ -54,7 +54,7 @@ impl FeedForward<'_> {
 
     /// Inner columns that a strip takes together.
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
-        const MOST: usize = 384;
+        const MOST: usize = 192;
         let width = self.down.d_in;
         (0..width).step_by(MOST).map(move |start| start..width.min(start + MOST))
     }
