@@ -68,7 +68,7 @@ struct Report {
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&args.set)?;
     args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
-    let Run { folder, config, device } = &run;
+    let Run { folder, config, device, .. } = &run;
     let made_with = Config::load(Some(&folder.config()), &[])?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
@@ -86,7 +86,7 @@ pub fn run(args: Args) -> Result<()> {
         Split::Train => (&dataset.train, None, Vec::new()),
     };
     if is_set(&args.set, "training.precision") {
-        check_precision(&config.training, device)?;
+        run.given.placed(check_precision(&config.training, device))?;
     }
     let trained = at_lengths.trained;
     let (evaluation, lengths) = run.compute(Evaluate(&args, &run, weights, &dataset, set, at_lengths))?;

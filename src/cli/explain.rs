@@ -44,7 +44,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let Run { folder, config, device } = args.run.open(&[])?;
+    let Run { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let is_given = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();

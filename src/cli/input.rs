@@ -63,6 +63,8 @@ pub struct Run {
     pub config: Config,
     /// Where to compute.
     pub device: Device,
+    /// Where the config comes from.
+    pub given: ConfigArgs,
 }
 
 impl Run {
@@ -82,7 +84,7 @@ impl Run {
                 compute_as_run::<B, _>(&run.config.training, &run.device, &device, || job.run::<B>(on_device))
             }
         }
-        backend::run(&self.device, AsRun(self, job))
+        self.given.placed(backend::run(&self.device, AsRun(self, job)))
     }
 }
 
@@ -93,9 +95,10 @@ impl RunArgs {
     /// If there is none, its config cannot be read, or there is no such device.
     pub fn open(&self, set: &[String]) -> Result<Run> {
         let folder = RunFolder::open(&self.run)?;
-        let config = Config::load(Some(&folder.config()), set)?;
-        let device = self.backend.choose(&config.training, set)?;
-        Ok(Run { folder, config, device })
+        let given = ConfigArgs { config: Some(folder.config()), set: set.to_vec() };
+        let config = given.load()?;
+        let device = given.placed(self.backend.choose(&config.training, set))?;
+        Ok(Run { folder, config, device, given })
     }
 }
 

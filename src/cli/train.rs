@@ -51,10 +51,11 @@ pub struct Args {
 }
 
 impl Args {
-    /// As [`ConfigArgs::placed`], where no other run's config is read.
+    /// As [`ConfigArgs::placed`], for the config of a run where that is resumed or started from.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
-        let is_new = self.resume.is_none() && self.from.is_none();
-        if is_new { self.experiment.placed(result) } else { result }
+        let ConfigArgs { config, set } = &self.experiment;
+        let of_run = || Some(RunFolder::open(self.resume.as_ref().or(self.from.as_ref())?).ok()?.config());
+        ConfigArgs { config: config.clone().or_else(of_run), set: set.clone() }.placed(result)
     }
 }
 

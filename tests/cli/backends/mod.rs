@@ -262,7 +262,10 @@ fn flex_resumes_to_the_bit_and_knows_halves() {
     assert_eq!(text(&output.stderr).trim(), "notice: computed in f32, because ndarray does not support f16");
     done(output);
     let told = refused(run(folder, &evaluate, &["training.precision=f16"]));
-    assert!(told.starts_with("error: `training.precision` = f16 is not supported by ndarray"), "{told}");
+    assert!(
+        told.starts_with("error: --set: `training.precision` = f16 is not supported by ndarray"),
+        "{told}"
+    );
     assert_eq!(text(&run(folder, &evaluate, &["training.precision=f32"]).stderr), "");
 }
 
