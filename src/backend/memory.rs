@@ -9,6 +9,7 @@ use super::device::Device;
 use crate::config::{Config, DeviceKind, TrainingConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
+use crate::kernels::feed_forward::keeps_pre_activation;
 use crate::model::Sizes;
 use crate::ops::{Kernels, Precision};
 use crate::terminal::{Bytes, counted, thousands};
@@ -52,17 +53,21 @@ impl MemoryEstimate {
     fn of_batch(config: &Config, sizes: Sizes, rows: usize, device: &Device) -> Self {
         let model = &config.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
-        // What the backward pass needs of a block: queries, keys and values, context, two residuals, and the
-        // inner layer before its activation. Composed operations also keep two norms and the activation, and those of
+        // What the backward pass needs of a block: queries, keys and values, context, two residuals, and, unless
+        // it computes that again, the inner layer before its activation. Composed operations also keep two norms and the activation, and those of
         // attention, which goes by blocks where the kernels do not serve it, the weights, with those that dropout
         // leaves.
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
+        let keeps_inner = training
+            .precision
+            .of_kernels()
+            .is_some_and(|precision| keeps_pre_activation(precision, rows * time, model.inner_width()));
         let by_blocks = !device.backend.is_cpu() && is_fused;
         let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {
-            true => attended + model.up_width(),
+            true => attended + if keeps_inner { model.up_width() } else { 0 },
             false => {
                 let maps = if by_blocks { 0 } else { 3 + usize::from(model.dropout > 0.0) };
                 let repeated = if by_blocks { 3 * model.heads * model.head_width() } else { 0 };

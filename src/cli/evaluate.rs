@@ -67,15 +67,19 @@ struct Report {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&args.set)?;
+    run.given.placed(evaluate_run(&args, &run))
+}
+
+fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
-    let Run { folder, config, device, .. } = &run;
+    let Run { folder, config, device, .. } = run;
     let made_with = Config::load(Some(&folder.config()), &[])?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
     let dataset = dataset_of(config, folder)?;
     let weights = input::weights(folder, args.checkpoint)?;
-    let at_lengths = lengths::Sets::load(&args.length, args.split, &run, &dataset, &weights)?;
+    let at_lengths = lengths::Sets::load(&args.length, args.split, run, &dataset, &weights)?;
     if config.data == made_with.data {
         warn_of_change(folder, &dataset);
     }
@@ -86,10 +90,10 @@ pub fn run(args: Args) -> Result<()> {
         Split::Train => (&dataset.train, None, Vec::new()),
     };
     if is_set(&args.set, "training.precision") {
-        run.given.placed(check_precision(&config.training, device))?;
+        check_precision(&config.training, device)?;
     }
     let trained = at_lengths.trained;
-    let (evaluation, lengths) = run.compute(Evaluate(&args, &run, weights, &dataset, set, at_lengths))?;
+    let (evaluation, lengths) = run.compute(Evaluate(args, run, weights, &dataset, set, at_lengths))?;
     let report = Report {
         split: args.split,
         bits: evaluation.loss / LN_2,

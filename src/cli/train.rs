@@ -51,11 +51,15 @@ pub struct Args {
 }
 
 impl Args {
-    /// As [`ConfigArgs::placed`], for the config of a run where that is resumed or started from.
+    /// As [`ConfigArgs::placed`], for the config of a run that is resumed or started from.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         let ConfigArgs { config, set } = &self.experiment;
-        let of_run = || Some(RunFolder::open(self.resume.as_ref().or(self.from.as_ref())?).ok()?.config());
-        ConfigArgs { config: config.clone().or_else(of_run), set: set.clone() }.placed(result)
+        let Some(run) = self.resume.as_ref().or(self.from.as_ref()) else {
+            return self.experiment.placed(result);
+        };
+        // Of two configs, a key's value may come from either.
+        let (None, Ok(folder)) = (config, RunFolder::open(run)) else { return result };
+        ConfigArgs { config: Some(folder.config()), set: set.clone() }.placed(result)
     }
 }
 

@@ -9,6 +9,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::parallel::{for_each, rows_in_a_piece};
+use super::pool::{self, Buffer};
 use super::vector::{LANES, Vector, update, vectorized};
 
 /// Which numbers of a matrix are dropped.
@@ -34,6 +35,15 @@ pub fn apply(dropout: Dropout, columns: usize, input: &[f32], output: &mut [f32]
     for_each(pieces, piece * 2, |(index, (input, output))| {
         apply_rows(&dropout.mask(columns), index * piece_rows, columns, input, output);
     });
+}
+
+/// What [`apply`] makes of a gradient, where there is dropout.
+pub(super) fn masked(dropout: Option<Dropout>, columns: usize, gradient: &[f32]) -> Option<Buffer> {
+    dropout.map(|dropout| {
+        let mut masked = pool::take(gradient.len());
+        apply(dropout, columns, gradient, &mut masked);
+        masked
+    })
 }
 
 vectorized! {

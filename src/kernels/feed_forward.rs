@@ -1,8 +1,9 @@
 //! The feed-forward layer `residual + dropout(f(x W_up + b_up) W_down + b_down)`, whose first product may be a gate and
 //! what it gates.
 //!
-//! In bf16 a thread takes a few rows through both products, and through their gradients, a few inner columns at a time:
-//! what lies between the products is rounded while it is near to a core, and memory has it in bf16 alone.
+//! In bf16 a thread takes a few rows through both products, and backward through their gradients, a few inner columns at
+//! a time: what lies between the products is rounded while it is near to a core. Memory has no activation, and its
+//! gradient in bf16 alone.
 
 mod parameters;
 
@@ -11,7 +12,7 @@ use std::ops::Range;
 use super::activation::{self, Activation};
 use super::bf16::{self, Factor, Side, Update, amx};
 use super::dropout::{self, Dropout};
-use super::linear::{self, Epilogue, Linear};
+use super::linear::{self, Epilogue, Linear, WeightLayout};
 use super::matmul::{Precision, strip};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::for_each;
@@ -38,18 +39,18 @@ impl FeedForward<'_> {
         self.up.d_out > self.down.d_in
     }
 
-    /// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
-    /// sums.
     fn takes_strips(&self, rows: usize) -> bool {
-        const LEAST_ROWS: usize = 128;
-        let is_cut = rows >= LEAST_ROWS && self.down.d_in.is_multiple_of(2 * bf16::SIDE);
-        self.up.precision == Precision::Bf16 && is_cut
+        let are_plain = [self.up, self.down].iter().all(|layer| layer.layout == WeightLayout::InputOutput);
+        are_plain && takes_strips(self.up.precision, rows, self.down.d_in)
     }
 
-    /// Whether the backward pass reads the pre-activation of so many rows. By a matrix unit it is computed again in less time
-    /// than memory takes to store it and to bring it back.
-    pub fn keeps_pre_activation(&self, rows: usize) -> bool {
-        !(self.takes_strips(rows) && amx::is_used())
+    fn assert_fit(&self, rows: usize, pre_activation: Option<&[f32]>, others: &[&[f32]]) {
+        let Self { up, down, .. } = self;
+        assert_eq!(up.precision, down.precision, "of both layers");
+        let length = pre_activation.map_or(rows * up.d_out, <[f32]>::len);
+        assert_eq!(length, rows * up.d_out, "pre-activation of [{rows}, {}]", up.d_out);
+        let fit = |numbers: &&[f32]| numbers.len() == rows * up.d_in && up.d_in == down.d_out;
+        assert!(others.iter().all(fit), "inputs and outputs of [{rows}, {}]", up.d_in);
     }
 
     /// Inner columns that a strip takes together.
@@ -78,8 +79,21 @@ impl FeedForward<'_> {
     }
 }
 
-/// `output`, by way of `pre_activation = x W_up + b_up`, which is left for the backward pass where that
-/// [reads it](FeedForward::keeps_pre_activation).
+/// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
+/// sums: there are strips for 16 threads, and their inner columns are whole blocks.
+fn takes_strips(precision: Precision, rows: usize, d_inner: usize) -> bool {
+    const LEAST_ROWS: usize = 512;
+    precision == Precision::Bf16 && rows >= LEAST_ROWS && d_inner.is_multiple_of(2 * bf16::SIDE)
+}
+
+/// Whether the backward pass reads the pre-activation of so many rows. By a matrix unit it is computed again in less time
+/// than memory takes to store it and to bring it back.
+pub fn keeps_pre_activation(precision: Precision, rows: usize, d_inner: usize) -> bool {
+    !(takes_strips(precision, rows, d_inner) && amx::is_used())
+}
+
+/// `output`, by way of `pre_activation = x W_up + b_up`, which it leaves for the backward pass where it is asked to; that
+/// may need it, as [`keeps_pre_activation`] says.
 ///
 /// # Shapes
 /// `input`, `residual` and `output` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
@@ -95,6 +109,7 @@ pub fn forward(
 ) {
     let FeedForward { up, down, activation: form, dropout } = *layer;
     let rows = input.len() / up.d_in;
+    layer.assert_fit(rows, pre_activation.as_deref(), &[input, residual, output]);
     if layer.takes_strips(rows) {
         return forward_by_strips(layer, input, residual, pre_activation, output);
     }
@@ -109,14 +124,14 @@ pub fn forward(
     linear::forward(&down, &inner, Epilogue::Residual { residual, dropout }, output);
 }
 
-/// The gradients of both layers for `output_gradient`; the residual's is `output_gradient` itself. The gradient of the
-/// first layer's input is that of the whole, the second layer's is not given.
+/// The gradients of the parameters of both layers and of the first one's input for `output_gradient`; the residual's is
+/// `output_gradient` itself.
 ///
 /// # Shapes
 /// `input` and `output_gradient` `[rows, d_model]`, `pre_activation` `[rows, d_up]`.
 ///
 /// # Panics
-/// If the lengths do not fit.
+/// If the lengths do not fit, or `pre_activation` is needed and not there.
 pub fn backward(
     layer: &FeedForward,
     input: &[f32],
@@ -125,13 +140,11 @@ pub fn backward(
     [for_up, for_down]: [linear::Gradients; 2],
 ) {
     let FeedForward { up, down, activation: form, dropout } = *layer;
-    let masked = dropout.map(|dropout| {
-        let mut masked = pool::take(output_gradient.len());
-        dropout::apply(dropout, down.d_out, output_gradient, &mut masked);
-        masked
-    });
-    let gradient = masked.as_deref().unwrap_or(output_gradient);
     let rows = input.len() / up.d_in;
+    layer.assert_fit(rows, pre_activation.as_deref(), &[input, output_gradient]);
+    layer.assert_fit(rows, None, for_up.input.as_deref().as_slice());
+    let masked = dropout::masked(dropout, down.d_out, output_gradient);
+    let gradient = masked.as_deref().unwrap_or(output_gradient);
     if layer.takes_strips(rows) {
         return backward_by_strips(layer, input, pre_activation.as_deref(), gradient, [for_up, for_down]);
     }
@@ -139,7 +152,7 @@ pub fn backward(
     // The layer's input is read for the gradient of its weight alone.
     let gradients = linear::Gradients { input: Some(&mut for_inner), ..Default::default() };
     linear::backward(&down, &[], None, gradient, gradients);
-    let mut pre_activation = pre_activation.expect("it is kept");
+    let mut pre_activation = pre_activation.expect("the pre-activation is kept");
     let (inner, for_pre_activation) = if layer.is_gated() {
         activation::gate_and_differentiate(form, down.d_in, &mut pre_activation, &mut for_inner);
         (for_inner, pre_activation)
@@ -175,7 +188,8 @@ fn forward_by_strips(
             let mut parts = sources.map(|columns| {
                 let part = layer.pre_activation(&input, &up_weight, &columns);
                 if let Some(saved) = &mut saved {
-                    saved.numbers.part(0..tile.rows.len(), columns).copy_from(&part);
+                    let part = Matrix::new(&part, columns.len());
+                    saved.numbers.part(0..tile.rows.len(), columns).copy_from(part);
                 }
                 part
             });
@@ -270,8 +284,7 @@ fn backward_by_strips(
 /// The numbers of a matrix, row by row.
 fn copied(matrix: Matrix) -> Buffer {
     let mut numbers = pool::take(matrix.rows() * matrix.columns());
-    let rows = numbers.chunks_exact_mut(matrix.columns()).enumerate();
-    rows.for_each(|(row, numbers)| numbers.copy_from_slice(matrix.row(row)));
+    MatrixMut::new(&mut numbers, matrix.columns()).copy_from(matrix);
     numbers
 }
 

@@ -11,7 +11,6 @@ use super::few_rows;
 use super::matmul::{Factors, Precision, is_one_tile, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel::{both, for_each};
-use super::pool;
 use super::sums::sum_rows;
 use super::vector::{LANES, update, vectorized};
 
@@ -203,11 +202,7 @@ pub fn backward(
 ) {
     let (d_in, d_out) = (layer.d_in, layer.d_out);
     let Gradients { input: input_gradient, weight: weight_gradient, bias: bias_gradient } = gradients;
-    let masked = dropout.map(|dropout| {
-        let mut masked = pool::take(output_gradient.len());
-        dropout::apply(dropout, d_out, output_gradient, &mut masked);
-        masked
-    });
+    let masked = dropout::masked(dropout, d_out, output_gradient);
     let gradient = Matrix::new(masked.as_deref().unwrap_or(output_gradient), d_out);
     let input = Matrix::new(input, d_in);
     let for_input = || {

@@ -239,7 +239,7 @@ fn cut([rows, columns]: [usize; 2], tiles: usize) -> (usize, usize) {
         .unwrap_or((rows.max(1), columns.max(1)))
 }
 
-/// Lines of a tile in bf16, along the longer side of a result: few enough to stay near to a core once they are rounded.
+/// Lines of a tile in bf16: few enough to stay near to a core once they are rounded.
 /// How a result is cut changes none of its bits, so that each thread may have about as many tiles as the others.
 pub(super) fn strip(lines: usize, threads: usize) -> usize {
     const MOST: usize = 256;

@@ -162,10 +162,9 @@ impl<'a> MatrixMut<'a> {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
-    /// Takes the numbers of a slice, row by row.
-    pub(super) fn copy_from(&mut self, numbers: &[f32]) {
-        let rows = numbers.chunks_exact(self.columns).enumerate();
-        rows.for_each(|(row, numbers)| self.row(row).copy_from_slice(numbers));
+    /// Takes the numbers of a matrix of its size.
+    pub(super) fn copy_from(&mut self, matrix: Matrix) {
+        (0..self.rows).for_each(|row| self.row(row).copy_from_slice(matrix.row(row)));
     }
 
     /// Number of rows.

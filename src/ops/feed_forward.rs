@@ -83,7 +83,8 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
     fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
         let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
         let rows = input.len() / layers.up.d_in;
-        let is_kept = inputs.wanted.contains(&true) && layers.keeps_pre_activation(rows);
+        let is_kept = inputs.wanted.contains(&true)
+            && kernel::keeps_pre_activation(self.precision, rows, layers.down.d_in);
         let mut pre_activation = is_kept.then(|| pool::take(rows * layers.up.d_out));
         let mut output = pool::take(rows * layers.down.d_out);
         kernel::forward(&layers, input, residual.slice(), pre_activation.as_deref_mut(), &mut output);

@@ -61,7 +61,7 @@ impl Precision {
     }
 
     /// As the kernels name it, where they know it.
-    pub(super) fn of_kernels(self) -> Option<kernels::Precision> {
+    pub(crate) fn of_kernels(self) -> Option<kernels::Precision> {
         match self {
             Self::F32 => Some(kernels::Precision::F32),
             Self::Bf16 => Some(kernels::Precision::Bf16),

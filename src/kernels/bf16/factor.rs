@@ -74,7 +74,10 @@ impl Factor {
         &mut self.room[self.start..end]
     }
 
-    /// Cut into strips of so many numbers of the inner dimension, which are whole blocks.
+    /// Cut into strips of so many numbers of the inner dimension.
+    ///
+    /// # Panics
+    /// If they are not whole blocks.
     pub fn strips(&mut self, numbers: usize) -> Vec<Strip<'_>> {
         assert!(numbers.is_multiple_of(2 * SIDE), "strips of {numbers}");
         let (blocks, steps) = (self.lines.div_ceil(SIDE), self.inner.div_ceil(2 * SIDE));
@@ -118,16 +121,20 @@ impl Factor {
     }
 }
 
-/// All lines of a factor with some numbers of the inner dimension, which are filled.
+/// All lines of a factor with some numbers of the inner dimension, which are to be filled.
 pub struct Strip<'a>(MatrixMut<'a>);
 
 impl Strip<'_> {
-    /// Fills the lines from `first` on with a matrix of lines, on the calling thread.
+    /// Fills the lines from `first` on, where a block begins, with a matrix of lines, on the calling thread.
     ///
     /// # Panics
-    /// If they are not whole blocks.
+    /// If there no block begins, or the matrix has fewer or more numbers of the inner dimension.
     pub fn fill(&mut self, side: Side, first: usize, matrix: Matrix) {
-        assert!(first.is_multiple_of(SIDE), "lines from {first}");
+        let steps = matrix.columns().div_ceil(2 * SIDE);
+        assert!(
+            first.is_multiple_of(SIDE) && steps * BLOCK == self.0.columns(),
+            "{matrix:?} from {first} on"
+        );
         let (blocks, length) = (matrix.rows().div_ceil(SIDE), self.0.columns());
         fill(side, matrix, &mut self.0.part(first / SIDE..first / SIDE + blocks, 0..length));
     }

@@ -90,8 +90,8 @@ pub(super) fn fill(side: Side, matrix: Matrix, blocks: &mut MatrixMut) {
     fill_in_registers(side, matrix, blocks);
 }
 
-/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. The matrix is
-/// read in the order in which it lies.
+/// [`fill`], given what makes slots of two lines and of one, and what fetches a number's cache line. A block is
+/// filled at once where its lines lie side by side, and else a line of all blocks, in the order in which it lies.
 #[inline(always)]
 fn fill_by(
     side: Side,

@@ -58,14 +58,23 @@ impl Case {
 
     /// By the pre-activation that was kept, or computed again.
     fn run(&self, layer: &FeedForward, is_kept: bool) -> Results {
+        self.run_for(layer, is_kept, |_| true)
+    }
+
+    /// The same with the gradients that are wanted, by their places.
+    fn run_for(&self, layer: &FeedForward, is_kept: bool, is_wanted: impl Fn(usize) -> bool) -> Results {
         let rows = self.input.len() / self.d_model;
         let mut results = self.unknown();
-        let [output, input, up, down, up_bias, down_bias] = &mut results;
+        let [output, gradients @ ..] = &mut results;
         let mut pre_activation = is_kept.then(|| pool::take(rows * self.d_up));
         forward(layer, &self.input, &self.residual, pre_activation.as_deref_mut(), output);
-        let gradients = [(Some(input), up, up_bias), (None, down, down_bias)].map(|(input, weight, bias)| {
-            linear::Gradients { input: input.map(|it| &mut it[..]), weight: Some(weight), bias: Some(bias) }
+        let mut place = 0;
+        let [input, up, down, up_bias, down_bias] = gradients.each_mut().map(|gradient| {
+            place += 1;
+            is_wanted(place).then_some(&mut gradient[..])
         });
+        let gradients = [(input, up, up_bias), (None, down, down_bias)]
+            .map(|(input, weight, bias)| linear::Gradients { input, weight, bias });
         backward(layer, &self.input, pre_activation, &self.gradient, gradients);
         results
     }
@@ -90,17 +99,17 @@ fn difference(actual: &[f32], expected: &[f32]) -> f64 {
 fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
     // Of the inner columns, the first are one chunk, and the second several, the last of them shorter.
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
-        let case = Case::new(201, 70, d_inner, is_gated);
+        let case = Case::new(601, 70, d_inner, is_gated);
         let layer = case.layer(Precision::Bf16);
-        assert!(layer.takes_strips(201) && !case.layer(Precision::F32).takes_strips(201));
+        assert!(layer.takes_strips(601) && !case.layer(Precision::F32).takes_strips(601));
         let by_strips = case.run(&layer, true);
         assert!(by_strips == case.run(&layer, false), "pre-activations kept or computed again: {d_inner}");
 
-        // The same rows by hundreds, of which none are cut into strips.
+        // The same rows in two halves, which are not cut into strips.
         let mut apart = case.unknown();
         apart[2..].iter_mut().for_each(|sums| sums.fill(0.0));
         let in_single_precision = case.run(&case.layer(Precision::F32), true);
-        for (first, rows) in [(0, 100), (100, 101)] {
+        for (first, rows) in [(0, 300), (300, 301)] {
             let part = |numbers: &Vec<f32>| numbers[first * 70..(first + rows) * 70].to_vec();
             let some = Case {
                 input: part(&case.input),
@@ -140,6 +149,23 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
 
 #[test]
 fn strips_have_the_same_bits_on_any_number_of_threads() {
-    let case = Case::new(401, 96, 416, true);
+    let case = Case::new(601, 96, 416, true);
     assert_same_on_any_number_of_threads(|| case.run(&case.layer(Precision::Bf16), false).into());
+}
+
+#[test]
+fn what_is_not_there_or_not_wanted_changes_nothing_else() {
+    let case = Case::new(601, 32, 64, true);
+    let layer = case.layer(Precision::Bf16);
+    let all = case.run(&layer, false);
+    for wanted in 1..all.len() {
+        let some = case.run_for(&layer, false, |place| place == wanted);
+        assert!(some[0] == all[0] && some[wanted] == all[wanted], "the gradient at {wanted} alone");
+    }
+    let mut case = Case::new(601, 32, 64, true);
+    [1, 3].map(|bias| case.parameters[bias].fill(0.0));
+    let layer = case.layer(Precision::Bf16);
+    let [up, down] = [layer.up, layer.down].map(|layer| Linear { bias: None, ..layer });
+    let results = [layer, FeedForward { up, down, ..layer }].map(|layer| case.run(&layer, true));
+    assert!(results[0] == results[1], "biases of zero and none");
 }
