@@ -163,7 +163,7 @@ fn what_is_not_there_or_not_wanted_changes_nothing_else() {
         assert!(some[0] == all[0] && some[wanted] == all[wanted], "the gradient at {wanted} alone");
     }
     let mut case = Case::new(601, 32, 64, true);
-    [1, 3].map(|bias| case.parameters[bias].fill(0.0));
+    [1, 3].iter().for_each(|bias| case.parameters[*bias].fill(0.0));
     let layer = case.layer(Precision::Bf16);
     let [up, down] = [layer.up, layer.down].map(|layer| Linear { bias: None, ..layer });
     let results = [layer, FeedForward { up, down, ..layer }].map(|layer| case.run(&layer, true));
