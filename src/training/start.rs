@@ -1,6 +1,7 @@
 //! What a run starts from: its data, and fresh weights or the best ones of another run, which is fine-tuning.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 use burn_flex::Flex;
@@ -47,6 +48,9 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
 /// # Errors
 /// If the model cannot be made, or the weights are not those of such a model.
 pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
+    /// The host has one generator for all threads.
+    static DRAWS: Mutex<()> = Mutex::new(());
+    let _turn = DRAWS.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Default::default();
     Flex::seed(&host, config.run.seed);
     let model = config.model.init::<Flex>(sizes, &host)?;
