@@ -60,10 +60,9 @@ impl MemoryEstimate {
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
-        let keeps_inner = training
-            .precision
-            .of_kernels()
-            .is_some_and(|precision| keeps_pre_activation(precision, rows * time, model.inner_width()));
+        let keeps_inner = training.precision.of_kernels().is_some_and(|precision| {
+            keeps_pre_activation(precision, rows * time, [model.d_model, model.inner_width()])
+        });
         let by_blocks = !device.backend.is_cpu() && is_fused;
         let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {

@@ -41,7 +41,7 @@ impl FeedForward<'_> {
 
     fn takes_strips(&self, rows: usize) -> bool {
         let are_plain = [self.up, self.down].iter().all(|layer| layer.layout == WeightLayout::InputOutput);
-        are_plain && takes_strips(self.up.precision, rows, self.down.d_in)
+        are_plain && takes_strips(self.up.precision, rows, [self.up.d_in, self.down.d_in])
     }
 
     fn assert_fit(&self, rows: usize, pre_activation: Option<&[f32]>, others: &[&[f32]]) {
@@ -80,16 +80,18 @@ impl FeedForward<'_> {
 }
 
 /// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
-/// sums: there are strips for 16 threads, and their inner columns are whole blocks.
-fn takes_strips(precision: Precision, rows: usize, d_inner: usize) -> bool {
+/// sums: there are strips for 16 threads, products are long enough to gain by it, and inner columns are whole blocks.
+fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const LEAST_ROWS: usize = 512;
-    precision == Precision::Bf16 && rows >= LEAST_ROWS && d_inner.is_multiple_of(2 * bf16::SIDE)
+    const LEAST_WIDTH: usize = 128;
+    let is_large = rows >= LEAST_ROWS && d_model >= LEAST_WIDTH;
+    precision == Precision::Bf16 && is_large && d_inner.is_multiple_of(2 * bf16::SIDE)
 }
 
 /// Whether the backward pass reads the pre-activation of so many rows. By a matrix unit it is computed again in less time
-/// than memory takes to store it and to bring it back.
-pub fn keeps_pre_activation(precision: Precision, rows: usize, d_inner: usize) -> bool {
-    !(takes_strips(precision, rows, d_inner) && amx::is_used())
+/// than memory takes to store it and to bring it back. `widths` are those of the model and of the inner columns.
+pub fn keeps_pre_activation(precision: Precision, rows: usize, widths: [usize; 2]) -> bool {
+    !(takes_strips(precision, rows, widths) && amx::is_used())
 }
 
 /// `output`, by way of `pre_activation = x W_up + b_up`, which it leaves for the backward pass where it is asked to; that

@@ -84,7 +84,7 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
         let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
         let rows = input.len() / layers.up.d_in;
         let is_kept = inputs.wanted.contains(&true)
-            && kernel::keeps_pre_activation(self.precision, rows, layers.down.d_in);
+            && kernel::keeps_pre_activation(self.precision, rows, [layers.up.d_in, layers.down.d_in]);
         let mut pre_activation = is_kept.then(|| pool::take(rows * layers.up.d_out));
         let mut output = pool::take(rows * layers.down.d_out);
         kernel::forward(&layers, input, residual.slice(), pre_activation.as_deref_mut(), &mut output);

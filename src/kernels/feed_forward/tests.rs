@@ -99,7 +99,7 @@ fn difference(actual: &[f32], expected: &[f32]) -> f64 {
 fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
     // Of the inner columns, the first are one chunk, and the second several, the last of them shorter.
     for (d_inner, is_gated) in [(64, false), (64, true), (800, false), (800, true)] {
-        let case = Case::new(601, 70, d_inner, is_gated);
+        let case = Case::new(601, 134, d_inner, is_gated);
         let layer = case.layer(Precision::Bf16);
         assert!(layer.takes_strips(601) && !case.layer(Precision::F32).takes_strips(601));
         let by_strips = case.run(&layer, true);
@@ -110,7 +110,7 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
         apart[2..].iter_mut().for_each(|sums| sums.fill(0.0));
         let in_single_precision = case.run(&case.layer(Precision::F32), true);
         for (first, rows) in [(0, 300), (300, 301)] {
-            let part = |numbers: &Vec<f32>| numbers[first * 70..(first + rows) * 70].to_vec();
+            let part = |numbers: &Vec<f32>| numbers[first * 134..(first + rows) * 134].to_vec();
             let some = Case {
                 input: part(&case.input),
                 residual: part(&case.residual),
@@ -122,7 +122,7 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
             assert!(!layer.takes_strips(rows));
             let results = some.run(&layer, true);
             for (all, part) in apart.iter_mut().zip(&results).take(2) {
-                all[first * 70..(first + rows) * 70].copy_from_slice(part);
+                all[first * 134..(first + rows) * 134].copy_from_slice(part);
             }
             for (all, part) in apart.iter_mut().zip(&results).skip(2) {
                 all.iter_mut().zip(part).for_each(|(sum, term)| *sum += term);
@@ -149,20 +149,20 @@ fn strips_of_rows_give_what_the_layers_give_one_after_the_other() {
 
 #[test]
 fn strips_have_the_same_bits_on_any_number_of_threads() {
-    let case = Case::new(601, 96, 416, true);
+    let case = Case::new(601, 128, 416, true);
     assert_same_on_any_number_of_threads(|| case.run(&case.layer(Precision::Bf16), false).into());
 }
 
 #[test]
 fn what_is_not_there_or_not_wanted_changes_nothing_else() {
-    let case = Case::new(601, 32, 64, true);
+    let case = Case::new(601, 128, 64, true);
     let layer = case.layer(Precision::Bf16);
     let all = case.run(&layer, false);
     for wanted in 1..all.len() {
         let some = case.run_for(&layer, false, |place| place == wanted);
         assert!(some[0] == all[0] && some[wanted] == all[wanted], "the gradient at {wanted} alone");
     }
-    let mut case = Case::new(601, 32, 64, true);
+    let mut case = Case::new(601, 128, 64, true);
     [1, 3].iter().for_each(|bias| case.parameters[*bias].fill(0.0));
     let layer = case.layer(Precision::Bf16);
     let [up, down] = [layer.up, layer.down].map(|layer| Linear { bias: None, ..layer });
