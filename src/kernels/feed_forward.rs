@@ -80,7 +80,7 @@ impl FeedForward<'_> {
 }
 
 /// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
-/// sums: there are strips for 16 threads, products are long enough to gain by it, and inner columns are whole blocks.
+/// sums: there are strips for 16 threads, widths are those at which a gain was measured, and inner columns are whole blocks.
 fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const LEAST_ROWS: usize = 512;
     const LEAST_WIDTH: usize = 128;
