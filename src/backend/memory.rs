@@ -54,9 +54,9 @@ impl MemoryEstimate {
         let model = &config.model;
         let time = sizes.context + sizes.source_context.unwrap_or(0);
         // What the backward pass needs of a block: queries, keys and values, context, two residuals, and, unless
-        // it computes that again, the inner layer before its activation. Composed operations also keep two norms and the activation, and those of
-        // attention, which goes by blocks where the kernels do not serve it, the weights, with those that dropout
-        // leaves.
+        // it computes that again, the inner layer before its activation. Composed operations also keep two norms
+        // and the activation, and those of attention, which goes by blocks where the kernels do not serve it, the
+        // weights, with those that dropout leaves.
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
         let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;

@@ -80,7 +80,8 @@ impl FeedForward<'_> {
 }
 
 /// Whether rows are cut into strips that go through both layers. Shapes alone decide it, as it changes the order of
-/// sums: there are strips for 16 threads, widths are those at which a gain was measured, and inner columns are whole blocks.
+/// sums: there are strips for 16 threads, the width is one at which a gain was measured, and inner columns are whole
+/// blocks.
 fn takes_strips(precision: Precision, rows: usize, [d_model, d_inner]: [usize; 2]) -> bool {
     const LEAST_ROWS: usize = 512;
     const LEAST_WIDTH: usize = 128;
@@ -229,7 +230,8 @@ fn backward_by_strips(
     let saved = pre_activation.map(|saved| Matrix::new(saved, up.d_out));
     let (rows, strip_rows) = (input.rows(), strip(input.rows(), team::threads()));
     let up_weight = saved.is_none().then(|| Factor::new(Side::Right, up.weight_matrix()));
-    let transposed = [up, down].map(|layer| Factor::new(Side::Right, layer.weight_matrix().transposed()));
+    let [up_transposed, down_transposed] =
+        [up, down].map(|layer| Factor::new(Side::Right, layer.weight_matrix().transposed()));
     let [mut of_up, mut of_down] = [up, down].map(|layer| ParameterGradients::new(&layer, rows));
     let tiles = for_up.input.map(|input| MatrixMut::new(input, up.d_in).tiles(strip_rows, up.d_in));
     let mut tiles = tiles.into_iter().flatten();
@@ -247,7 +249,7 @@ fn backward_by_strips(
             for chunk in layer.chunks() {
                 let mut for_inner = pool::take(rows.len() * chunk.len());
                 let mut product = MatrixMut::new(&mut for_inner, chunk.len());
-                let weight = transposed[1].part(chunk.start, 0..down.d_out);
+                let weight = down_transposed.part(chunk.start, 0..down.d_out);
                 bf16::product(&mut product, Update::Set(1.0), [gradient.all(), weight]);
                 let sources = layer.sources(&chunk).collect::<Vec<_>>();
                 let mut parts = sources.iter().map(|columns| match (saved, &input, &up_weight) {
@@ -271,7 +273,7 @@ fn backward_by_strips(
                         bf16::product(
                             &mut tile.numbers,
                             update,
-                            [for_part.all(), transposed[0].part(0, columns)],
+                            [for_part.all(), up_transposed.part(0, columns)],
                         );
                         update = Update::Continue;
                     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::rounding::fill;
+use super::rounding::{TOGETHER, fill};
 use super::{BLOCK, SIDE};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::for_each;
@@ -38,8 +38,6 @@ impl Factor {
 
     /// [`Factor::new`] of a matrix `[lines, inner]`.
     fn of_lines(side: Side, matrix: Matrix) -> Self {
-        /// Blocks of lines that a thread fills together.
-        const TOGETHER: usize = 4;
         let (lines, inner) = (matrix.rows(), matrix.columns());
         let mut factor = Self::unfilled(lines, inner);
         let together = lines.div_ceil(SIDE).div_ceil(team::threads()).clamp(1, TOGETHER);

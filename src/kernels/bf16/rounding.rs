@@ -11,6 +11,9 @@ use crate::parallel::for_each;
 use crate::vector::instruction_set;
 use crate::vector::vectorized;
 
+/// Blocks of lines that are filled together: what they hold of a number of the inner dimension may lie side by side.
+pub(super) const TOGETHER: usize = 4;
+
 /// Each number rounded to bf16.
 ///
 /// # Panics
@@ -104,8 +107,6 @@ fn fill_by(
     /// Rows that are fetched before they are needed: of most matrices a piece of each row is read, which no processor
     /// foresees.
     const AHEAD: usize = 4;
-    /// Blocks of lines that are filled together: what they hold of a number of the inner dimension lies side by side.
-    const TOGETHER: usize = 4;
     let (lines, inner) = (matrix.rows(), matrix.columns());
     let (all, steps) = (lines.div_ceil(SIDE), inner.div_ceil(2 * SIDE));
     let is_transposed = matrix.is_transposed();
