@@ -2,9 +2,10 @@
 //! a kill or a full disk at any moment leaves nothing.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -31,10 +32,7 @@ impl HiddenFolder {
             let (path, error) = (path.display(), error.kind());
             Error::Input(format!("cannot {action} `{path}`: {error}: name another place with {option}"))
         };
-        let parent = match place.parent() {
-            Some(parent) if parent != Path::new("") => parent.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
+        let parent = parent_of(place).to_path_buf();
         if parent.exists() && !parent.is_dir() {
             let parent = parent.display();
             return Err(Error::Input(format!("`{parent}` is no folder: name another place with {option}")));
@@ -63,6 +61,37 @@ impl HiddenFolder {
         self.made.0.clear();
         sync_folder(&self.parent);
         Ok(())
+    }
+}
+
+/// The folder that a place stands in.
+fn parent_of(place: &Path) -> &Path {
+    place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// A process takes a folder that it makes at once; nobody works on one that is not taken for so long.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Removes the folders beside `place` whose processes were killed: names that begin with `prefix`, each taken by whoever
+/// holds the operating system's lock on the file `lock` in it.
+pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
+    for entry in fs::read_dir(parent_of(place)).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(prefix) || !path.is_dir() {
+            continue;
+        }
+        let lock = path.join(lock);
+        // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
+        let is_taken = read_own(&lock).is_ok_and(|holder| !holder.is_empty());
+        let changed = || entry.metadata().and_then(|data| data.modified()).ok();
+        let is_abandoned = match is_taken {
+            true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),
+            false => changed().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONG),
+        };
+        if is_abandoned {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 mod folder;
 mod input;
 
-pub use folder::{HiddenFolder, check_output, create, show_at, with_remedy, write_output};
+pub use folder::{
+    HiddenFolder, LONG, check_output, create, remove_abandoned, show_at, with_remedy, write_output,
+};
 pub use input::{Input, Pieces, Text, open, open_own, read_own};
 
 use std::{fs::File, io::Write, path::Path};

@@ -1,9 +1,8 @@
 //! Making a run folder: it is prepared beside its place under a hidden name and appears by one rename,
 //! so that a kill at any moment leaves nothing, or a run that resumes.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -12,7 +11,7 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{HiddenFolder, read_own, show_at, with_remedy};
+use crate::files::{HiddenFolder, read_own, remove_abandoned, show_at, with_remedy};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
@@ -105,39 +104,14 @@ fn is_prepared(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREPARED))
 }
 
-/// A process that makes a folder takes it at once; nobody works on one that is not taken for so long.
-const LONG: Duration = Duration::from_secs(60);
-
-/// Removes what processes left beside `own` that were killed while they prepared a run folder.
-fn remove_unfinished(own: &Path) {
-    for entry in own.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path == own || !is_prepared(&path) || !path.is_dir() {
-            continue;
-        }
-        let lock = path.join(LOCK);
-        // Who holds the lock writes that it does. Before, the lock is not tried: it is just being taken.
-        let is_taken = read_own(&lock).is_ok_and(|holder| !holder.is_empty());
-        let changed = || entry.metadata().and_then(|data| data.modified()).ok();
-        let is_stale = match is_taken {
-            true => File::options().write(true).open(&lock).is_ok_and(|lock| lock.try_lock().is_ok()),
-            false => changed().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONG),
-        };
-        if is_stale {
-            // What cannot be removed is in nobody's way.
-            let _ = fs::remove_dir_all(path);
-        }
-    }
-}
-
 impl RunFolder {
     /// Makes a run folder at `target`: `fill` prepares it under a hidden name, then it appears by
     /// one rename, locked by this process.
     pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.first();
+        remove_abandoned(&first, PREPARED, LOCK);
         let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
-        remove_unfinished(hidden.path());
         let folder = Self::at(hidden.path());
         let remedy = "free some, or name another place with --run DIR";
         let shown = |error| with_remedy(show_at(error, folder.path(), &first), remedy);
@@ -158,10 +132,11 @@ impl RunFolder {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::time::SystemTime;
 
     use super::*;
-    use crate::files::write_atomically;
+    use crate::files::{LONG, write_atomically};
 
     #[test]
     fn a_folder_appears_whole_or_not_at_all() {

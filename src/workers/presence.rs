@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::{Workers, host};
 use crate::error::{Error, Result, ensure};
-use crate::files::HiddenFolder;
+use crate::files::{HiddenFolder, remove_abandoned};
 use crate::terminal::{unmute, warn_error};
 
 /// What the hidden name begins with of the folder that workers share while they work.
@@ -248,17 +248,7 @@ fn end() {
     signal_hook::low_level::exit(1);
 }
 
-/// Removes the shared folders that killed workers left beside `place`.
+/// Removes the shared folders that killed workers left beside `place`: worker 0 holds the lock on its file.
 pub fn remove_left_behind(place: &Path) {
-    let parent = place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARED)) {
-        // Worker 0 locks its file a moment after it made the folder.
-        if let Ok(first) = File::open(entry.path().join("0"))
-            && first.metadata().is_ok_and(|data| data.len() > 0)
-            && first.try_lock_shared().is_ok()
-        {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+    remove_abandoned(place, SHARED, "0");
 }
