@@ -8,7 +8,7 @@ use crate::error::Result;
 #[derive(Debug, clap::Args)]
 pub struct BackendArgs {
     /// The backend that computes: cuda, wgpu, ndarray or flex. [default: training.backend, or else the best
-    /// that is compiled in]
+    /// that has a device here]
     #[arg(long, value_name = "NAME")]
     backend: Option<BackendName>,
     /// The device of the backend: its number in the list of `backends`, or discrete, integrated, virtual,

@@ -66,7 +66,7 @@ pub struct ModelConfig {
     pub norm: NormPlacement,
     /// Which norm. An RMS norm, Llama's, has no shift whatever `bias` says.
     pub norm_kind: NormKind,
-    /// Epsilon of the norms, added to the variance or mean square. 1e-5: PyTorch's, GPT-2's and Llama's default.
+    /// Epsilon of the norms, added to the variance or mean square. 1e-5: PyTorch's and GPT-2's default.
     pub norm_epsilon: f64,
     /// Inner width of the feed-forward layers, in multiples of `d_model`. 4 since the first Transformer.
     pub feed_forward: usize,
