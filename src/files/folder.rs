@@ -64,17 +64,16 @@ impl HiddenFolder {
     }
 }
 
-/// The folder that a place stands in.
-fn parent_of(place: &Path) -> &Path {
+/// The folder that a place stands in, as it can be opened: that of a mere name is the current one.
+pub fn parent_of(place: &Path) -> &Path {
     place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
-
-/// A process takes a folder that it makes at once; nobody works on one that is not taken for so long.
-pub const LONG: Duration = Duration::from_secs(60);
 
 /// Removes the folders beside `place` whose processes were killed: names that begin with `prefix`, each taken by whoever
 /// holds the operating system's lock on the file `lock` in it.
 pub fn remove_abandoned(place: &Path, prefix: &str, lock: &str) {
+    /// A process takes a folder that it makes at once; nobody works on one that is not taken for so long.
+    const LONG: Duration = Duration::from_secs(60);
     for entry in fs::read_dir(parent_of(place)).into_iter().flatten().flatten() {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().starts_with(prefix) || !path.is_dir() {

@@ -5,7 +5,7 @@ mod folder;
 mod input;
 
 pub use folder::{
-    HiddenFolder, LONG, check_output, create, remove_abandoned, show_at, with_remedy, write_output,
+    HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,
 };
 pub use input::{Input, Pieces, Text, open, open_own, read_own};
 
@@ -102,7 +102,7 @@ fn write(
     persist: impl FnOnce(NamedTempFile) -> std::result::Result<File, PersistError>,
 ) -> Result<()> {
     let io = |error| Error::io("write", path, error);
-    let parent = path.parent().unwrap_or(Path::new("."));
+    let parent = parent_of(path);
     // The errors of the hidden file would carry its path.
     let hidden = hidden(".writing-", 0o666).tempfile_in(parent);
     let mut file = hidden.map_err(|error| io(error.kind().into()))?;

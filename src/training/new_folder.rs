@@ -11,7 +11,7 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{HiddenFolder, read_own, remove_abandoned, show_at, with_remedy};
+use crate::files::{HiddenFolder, parent_of, read_own, remove_abandoned, show_at, with_remedy};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
@@ -59,9 +59,7 @@ impl RunPath {
             config.lines().filter(|line| !line.starts_with("name = ")).collect::<Vec<_>>().join("\n")
         };
         let own = nameless(&config.to_toml());
-        let beside = self.first().parent()?.to_path_buf();
-        let beside = if beside == Path::new("") { PathBuf::from(".") } else { beside };
-        let entries = fs::read_dir(beside).ok()?.flatten();
+        let entries = fs::read_dir(parent_of(&self.first())).ok()?.flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| !is_prepared(path)).collect();
         paths.sort();
         // There may be thousands: of most one small file is read.
@@ -133,10 +131,10 @@ impl RunFolder {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::files::{LONG, write_atomically};
+    use crate::files::write_atomically;
 
     #[test]
     fn a_folder_appears_whole_or_not_at_all() {
@@ -170,7 +168,7 @@ mod tests {
         }
         let living = hidden("living").lock().unwrap();
         fs::write(hidden("dead").path().join(LOCK), "999999\n").unwrap();
-        let an_hour_ago = SystemTime::now() - 60 * LONG;
+        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
         // Another process is about to lock it.
         fs::write(hidden("young").path().join(LOCK), "").unwrap();

@@ -18,7 +18,7 @@ use crate::files::{HiddenFolder, remove_abandoned};
 use crate::terminal::{unmute, warn_error};
 
 /// What the hidden name begins with of the folder that workers share while they work.
-pub const SHARED: &str = ".workers-";
+const SHARED: &str = ".workers-";
 
 /// How often locks are looked at.
 const LOOK: Duration = Duration::from_millis(100);
