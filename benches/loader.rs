@@ -39,7 +39,7 @@ fn windows(length: usize) -> Sequences {
     std::fs::write(file.path(), "To be, or not to be, that is the question.\n".repeat(25_000))
         .expect("a text is written");
     let config =
-        DataConfig { source: Source::Text, path: file.path().into(), length, ..DataConfig::default() };
+        DataConfig { source: Some(Source::Text), path: file.path().into(), length, ..DataConfig::default() };
     load(&config, 0).expect("the text is read").train
 }
 

@@ -66,6 +66,7 @@ pub mod generation;
 pub mod model;
 pub mod ops;
 pub mod position;
+pub mod range;
 pub mod report;
 pub mod scaling;
 pub mod terminal;

@@ -38,7 +38,7 @@ pub use trainable::{TrainableAttention, TrainableAttentionConfig};
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::{Error, Result, error::ensure};
+use crate::{Error, Result, error::ensure, range::Range};
 
 /// Whether the last axis of `what` has the width that a module takes.
 pub(crate) fn check_width<const D: usize>(what: &str, dims: [usize; D], width: usize) -> Result<()> {
@@ -57,7 +57,5 @@ pub(crate) fn check_residual<B: Backend>(residual: Option<&Tensor<B, 3>>, output
 
 /// Whether a dropout lies in [0, 1).
 pub(crate) fn check_dropout(dropout: f64) -> Result<()> {
-    // In single precision, which is what it is applied in.
-    let is_right = (0.0..1.0).contains(&(dropout as f32)) && dropout >= 0.0;
-    Error::check_key(is_right, "model.dropout", dropout, "must lie in [0, 1)")
+    Range::FRACTION.check("model.dropout", dropout.into())
 }

@@ -46,7 +46,7 @@ impl MemoryEstimate {
         let sizes = Sizes { vocab: data.symbols(), context: longest, source_context: None };
         let rows = config.training.batch_size.min(data.train_samples.max(data.valid_samples));
         let rows = rows_at_once(&config.training, rows, device);
-        let drawn = data.source == Source::Sequences;
+        let drawn = data.source() == Source::Sequences;
         drawn.then(|| (Self::of_batch(config, sizes, rows, device), sizes))
     }
 

@@ -138,7 +138,7 @@ impl Job for Explain<'_> {
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explained(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
-        let task = (config.data.source == Source::Sequences).then(|| tasks::build(&config.data, seed));
+        let task = (config.data.source() == Source::Sequences).then(|| tasks::build(&config.data, seed));
         let task = task.transpose()?;
         let (samples, origin) = match subject {
             Subject::Given(sample) => (vec![sample.clone()], Origin::default()),

@@ -162,13 +162,17 @@ impl Job for Generate<'_> {
             (generation::window(description.sizes, &prompt), description.sizes.context);
         // The last token is written, but not read.
         if prompt.tokens.len() + longest > window + 1 {
+            let [window_tokens, context_tokens] = [window, context].map(|count| counted(count, "token"));
             let full = match window == context {
-                true => format!("the context of {context} tokens was full: whenever it is"),
+                true => format!("the context of {context_tokens} was full: whenever it is"),
                 false => format!(
-                    "the prompt of {window} tokens is longer than the context of {context}: after as many tokens"
+                    "the prompt of {window_tokens} is longer than the context of {context_tokens}: after as many tokens"
                 ),
             };
-            warn(&format!("notice: {full}, the last {kept} are read again and the others forgotten"));
+            warn(&format!(
+                "notice: {full}, the last {} are read again and the others forgotten",
+                thousands(kept as f64)
+            ));
         }
         Ok(continuations)
     }

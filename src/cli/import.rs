@@ -116,7 +116,7 @@ fn data(architecture: Architecture, context: usize, vocabulary: &Vocabulary) -> 
         let length = context.saturating_sub(1).max(1);
         DataConfig { task: Task::Reverse, vocab: Count::Of(symbols - 1), length, ..data }
     } else if vocabulary.notation() != Notation::Words {
-        DataConfig { source: Source::Text, vocab: Count::Auto, ..data }
+        DataConfig { source: Some(Source::Text), vocab: Count::Auto, ..data }
     } else if check(&data).is_ok() {
         data
     } else {

@@ -8,7 +8,7 @@ use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
 use crate::ops;
-use crate::terminal::{print_json, say, warn};
+use crate::terminal::{counted, print_json, say, warn};
 use crate::training::RunFolder;
 
 /// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
@@ -74,9 +74,10 @@ impl Job for Score<'_> {
         input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
         if tokens.len() > context + 1 {
             warn(&format!(
-                "notice: {} tokens are longer than the context of {context}: they are read in windows that overlap by \
+                "notice: {} are longer than the context of {}: they are read in windows that overlap by \
                  half",
-                tokens.len()
+                counted(tokens.len(), "token"),
+                counted(context, "token")
             ));
         }
         generation::score((&model, description.sizes), tokens, source, &device)

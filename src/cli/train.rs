@@ -160,7 +160,7 @@ fn new_config(args: &Args) -> Result<Config> {
     let folder = RunFolder::open(run)?;
     let config = Config::load_from(args.experiment.config.as_deref(), folder.path(), &args.experiment.set)?;
     let own = Config::load(Some(&folder.config()), &[])?.data;
-    if folder.is_imported() && config.data == own && own.source == Source::Sequences {
+    if folder.is_imported() && config.data == own && own.source() == Source::Sequences {
         warn(DRAWN);
     }
     Ok(config)

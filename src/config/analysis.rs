@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
+use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
 
 /// What is looked at after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct AnalysisConfig {
     /// Validation sequences kept with the run for its pictures. 8: enough to see what is typical.
     pub samples: usize,
@@ -37,12 +39,27 @@ impl Default for AnalysisConfig {
     }
 }
 
+/// The most sequences that are kept for pictures.
+const MAX_SAMPLES: u64 = 1_000;
+
+impl Ranges for AnalysisConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
+        vec![
+            whole("analysis.samples", self.samples, 1, MAX_SAMPLES),
+            whole("analysis.sample", self.sample, 0, MAX_SAMPLES - 1),
+            whole("analysis.snapshots", self.snapshots, 0, 100),
+            whole("analysis.sequences", self.sequences, 1, MOST_STEPS as u64),
+            whole("analysis.every", self.every, 0, MOST_STEPS as u64),
+            ("analysis.head", self.head.map(Number::from), Range::Whole(0, 65_535)),
+        ]
+    }
+}
+
 impl AnalysisConfig {
     /// Checks the keys, for a model with `heads` heads a layer.
     pub fn check(&self, heads: usize) -> Result<()> {
-        Error::check_range("analysis.samples", self.samples, 1, 1_000)?;
-        Error::check_range("analysis.snapshots", self.snapshots, 0, 100)?;
-        Error::check_range("analysis.sequences", self.sequences, 1, MOST_STEPS)?;
+        self.check_ranges()?;
         for (key, number, of, count) in [
             ("analysis.sample", self.sample, "analysis.samples", self.samples),
             ("analysis.head", self.head.unwrap_or(0), "model.heads", heads),

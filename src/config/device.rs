@@ -79,6 +79,10 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
+    /// Every kind, best first.
+    pub const ALL: [Self; 5] =
+        [Self::Discrete, Self::Integrated, Self::Virtual, Self::Processor, Self::Software];
+
     /// The name in configs and on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -62,7 +62,7 @@ impl Config {
             there.clone_from(here);
         }
         // A file has as many samples as it has, whatever these keys say.
-        if self.data.source != Source::Sequences {
+        if self.data.source() != Source::Sequences {
             moved.data.train_samples = self.data.train_samples;
             moved.data.valid_samples = self.data.valid_samples;
         }

@@ -14,11 +14,11 @@ impl Config {
     /// table holds integers or symbols.
     pub fn without_effect(&self, vocabulary: Option<&Vocabulary>) -> Vec<Error> {
         let Self { data, model, training, .. } = self;
-        let is_drawn = data.source == Source::Sequences;
-        let (is_text, is_table) = (data.source == Source::Text, data.source == Source::Table);
+        let is_drawn = data.source() == Source::Sequences;
+        let (is_text, is_table) = (data.source() == Source::Text, data.source() == Source::Table);
         let draws = |task| is_drawn && data.task == task;
         let continues = self.run.start().is_some();
-        let is_sized = match data.source {
+        let is_sized = match data.source() {
             Source::Sequences => data.task != Task::Addition,
             Source::Text => data.tokens == Tokens::Bpe,
             Source::Table => vocabulary.is_none_or(Vocabulary::is_integers),
@@ -40,7 +40,8 @@ impl Config {
                 "data.order" if !draws(Task::Markov) => "the task `markov`",
                 "data.gap" if !draws(Task::CopyGap) => "the task `copy_gap`",
                 "data.digits" if !draws(Task::Addition) => "the task `addition`",
-                "data.path" | "data.valid_fraction" if is_drawn => "texts and tables",
+                "data.valid_fraction" if is_drawn => "texts and tables",
+                "data.task" if !is_drawn => "runs without a `data.path`",
                 "data.tokens" if !is_text => "texts",
                 "data.tokens" | "data.vocab" if is_text && continues => "runs that start from no other",
                 "data.values" | "data.column" if !is_table => "tables",
@@ -136,6 +137,7 @@ mod tests {
             (&["data.valid_fraction=0.2"], "`data.valid_fraction` = 0.2"),
             (&["data.path=a.txt", "data.train_samples=7"], "`data.train_samples` = 7"),
             (&["data.path=a.txt", "data.vocab=7"], "`data.vocab` = 7"),
+            (&["data.source=text", "data.task=sort"], "`data.task` = \"sort\""),
             (&["data.task=addition", "data.length=9"], "`data.length` = 9"),
             (&["data.task=addition", "data.vocab=9"], "`data.vocab` = 9"),
             (&["data.order=2"], "`data.order` = 2 has no effect: it is for the task `markov` alone"),

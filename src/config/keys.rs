@@ -11,13 +11,11 @@ use serde::de::{self, value::MapDeserializer};
 use serde_json::Value as Json;
 use toml::Value;
 
+use super::meant::meant;
 use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
-
-/// Names of a likeness below this have nothing to do with each other.
-const NEAR: f64 = 0.8;
 
 /// The JSON schema of a config, for editors. Its draft is one that they know.
 pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
@@ -27,7 +25,10 @@ pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
 
 /// A config that says every key with its meaning and its default; a key that has none is commented out.
 pub fn defaults() -> String {
-    let mut text = "# Every key and its default. A key that is left out takes it.\n".to_string();
+    let mut text = "# Every key and its default. A key that is left out takes it. The shipped config.toml, which `train`\n\
+                    # reads where there is no other, differs in places: it is larger and has ALiBi positions, so that heads\n\
+                    # form within a minute, where these defaults are the smallest and simplest that learn.\n"
+        .to_string();
     for section in keys_of("") {
         let of_section = &SCHEMA["properties"][section];
         text += &format!("\n{}[{section}]\n", comment(of_section));
@@ -62,7 +63,7 @@ fn choices(schema: &Json) -> Vec<String> {
 }
 
 /// The keys of a section in their order; those of none are the sections.
-fn keys_of(section: &str) -> &'static [&'static str] {
+pub(super) fn keys_of(section: &str) -> &'static [&'static str] {
     match section {
         "" => fields_of::<Config>(),
         "run" => fields_of::<RunConfig>(),
@@ -197,18 +198,6 @@ fn unknown_or(section: &str, name: &str, hint: String) -> String {
     format!("is no known key: {answer}")
 }
 
-/// The key that an unknown name in a section means: one of that very name in another section, or one of this section
-/// that is much like it.
-fn meant(section: &str, name: &str) -> Option<String> {
-    let likeness = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(name, known), known));
-    match (section_of(name), likeness.max_by(|a, b| a.0.total_cmp(&b.0))) {
-        (Some(other), _) => Some(format!("{other}.{name}")),
-        (None, Some((likeness, near))) if likeness >= NEAR && section.is_empty() => Some(near.to_string()),
-        (None, Some((likeness, near))) if likeness >= NEAR => Some(format!("{section}.{near}")),
-        (None, _) => None,
-    }
-}
-
 /// The section that has a key of this name.
 fn section_of(name: &str) -> Option<&'static str> {
     keys_of("").iter().copied().find(|section| keys_of(section).contains(&name))
@@ -258,5 +247,67 @@ mod tests {
         assert_eq!(schema("data", "tokens")["type"], "string");
         assert_eq!(*keys_of(""), ["run", "data", "model", "training", "analysis", "tune"]);
         assert!(!SCHEMA.to_string().contains("$ref"), "a key is explained where it stands");
+    }
+
+    #[test]
+    fn bounds_of_the_schema_are_those_of_the_checks() {
+        let mut bounds = 0;
+        for section in keys_of("") {
+            for key in keys_of(section) {
+                let schema = &SCHEMA["properties"][section]["properties"][key];
+                let said = |value: f64| {
+                    let set = format!("{section}.{key}={value:?}").replace(".0", "");
+                    let read = Config::parse("", "a.toml".as_ref(), &[set]);
+                    read.map_or_else(|error| error.to_string(), |_| String::new())
+                };
+                let clause = match (schema.get("minimum"), schema.get("maximum")) {
+                    (Some(least), Some(most)) => format!("must be from {least} to {most}"),
+                    _ => "expected a whole number".to_string(),
+                };
+                let clauses =
+                    [&clause, " a number above", "must lie in [", "must be above 0 and", "expected "];
+                // Another key may not fit the bound: that is no word about the range.
+                let is_refused = |value| {
+                    let said = said(value);
+                    said.starts_with(&format!("--set: `{section}.{key}` = "))
+                        && clauses.iter().any(|clause| said.contains(*clause))
+                };
+                let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
+                let step = if is_real(schema) { 1e-3 } else { 1.0 };
+                for (word, outside) in [("minimum", -step), ("maximum", step)] {
+                    let Some(bound) = bound(word) else { continue };
+                    assert!(is_refused(bound + outside), "{section}.{key} {word}: {}", said(bound + outside));
+                    assert!(!is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+                    bounds += 1;
+                }
+                for (word, within) in [("exclusiveMinimum", step), ("exclusiveMaximum", -step)] {
+                    let Some(bound) = bound(word) else { continue };
+                    assert!(is_refused(bound), "{section}.{key} {word}: {}", said(bound));
+                    assert!(!is_refused(bound + within), "{section}.{key} {word}: {}", said(bound + within));
+                    bounds += 1;
+                }
+                let is_number =
+                    is_real(schema) || schema["type"] == "integer" || schema["type"][0] == "integer";
+                let has_least = bound("minimum").or(bound("exclusiveMinimum")).is_some();
+                assert!(!is_number || has_least, "{section}.{key} has no range");
+                if is_real(schema) {
+                    for lost in ["1e308", "1e-60"] {
+                        let set = format!("{section}.{key}={lost}");
+                        assert!(
+                            Config::parse("", "a.toml".as_ref(), &[set]).is_err(),
+                            "{section}.{key} = {lost}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(bounds > 80, "{bounds}");
+        assert_eq!(SCHEMA["properties"]["model"]["properties"]["heads"]["minimum"], 1);
+        assert_eq!(SCHEMA["properties"]["model"]["properties"]["dropout"]["exclusiveMaximum"], 1.0);
+        assert_eq!(SCHEMA["properties"]["training"]["properties"]["learning_rate"]["exclusiveMinimum"], 0.0);
+    }
+
+    fn is_real(schema: &Json) -> bool {
+        schema["type"] == "number" || schema["type"][0] == "number"
     }
 }

@@ -8,9 +8,12 @@ mod device;
 mod difference;
 mod effects;
 mod keys;
+mod meant;
+mod presets;
 mod source;
 mod training;
 mod tune;
+mod types;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,12 +25,16 @@ pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub use keys::{SCHEMA, defaults};
+pub use meant::{keys_named, nearest_key, normalised};
+pub use presets::PRESETS;
 pub use training::{Monitor, OptimizerKind, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
+pub use types::is_boolean;
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::model::{ModelConfig, Sizes};
+use crate::range::{Range, Ranged, Ranges, add_ranges};
 use source::Written;
 
 /// The file that `train` reads when none is named.
@@ -62,6 +69,7 @@ pub struct Config {
 /// Name and seed of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct RunConfig {
     /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
     /// what is learned and what learns, as `repeat-decoder`.
@@ -75,6 +83,12 @@ pub struct RunConfig {
 
 fn is_empty(path: &Path) -> bool {
     path.as_os_str().is_empty()
+}
+
+impl Ranges for RunConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        vec![("run.seed", Some(self.seed.into()), Range::ANY)]
+    }
 }
 
 impl RunConfig {
@@ -136,6 +150,7 @@ impl Config {
         let is_plain = !name.contains(unfit) && !name.starts_with('.') && name == name.trim();
         let problem = "must be a plain folder name of up to 200 bytes: use --run DIR for another place";
         Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
+        self.run.check_ranges()?;
         self.check_paths()?;
         data::check(&self.data)?;
         self.model.check()?;
@@ -183,7 +198,7 @@ impl Config {
         }
     }
 
-    /// The config with the whole path of each file that it names.
+    /// The config with its source, and the whole path of each file that it names.
     fn anchored(&self) -> Self {
         let whole = |path: &Path| match is_empty(path) {
             true => PathBuf::new(),
@@ -193,7 +208,8 @@ impl Config {
             Tokens::File(path) => Tokens::File(whole(path)),
             of_text => of_text.clone(),
         };
-        let data = DataConfig { path: whole(&self.data.path), tokens, ..self.data.clone() };
+        let source = Some(self.data.source());
+        let data = DataConfig { source, path: whole(&self.data.path), tokens, ..self.data.clone() };
         let run = RunConfig { from: whole(&self.run.from), ..self.run.clone() };
         Self { run, data, ..self.clone() }
     }
@@ -208,11 +224,11 @@ impl Config {
 
     /// What is learned, in a word: the task, or the file's name.
     fn learned(&self) -> String {
-        match self.data.source {
+        match self.data.source() {
             Source::Sequences => word(self.data.task),
             Source::Text | Source::Table => {
                 let stem = self.data.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-                stem.unwrap_or_else(|| word(self.data.source))
+                stem.unwrap_or_else(|| word(self.data.source()))
             }
         }
     }
@@ -255,6 +271,17 @@ mod tests {
         let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
         let told = config.check().unwrap_err().to_string();
         assert!(told.starts_with("`data.path` = ") && told.contains("is not UTF-8"), "{told}");
+    }
+
+    #[test]
+    fn a_path_on_the_struct_is_read() {
+        let shipped = Config::parse(DEFAULT_TEXT, Path::new("config.toml"), &[]).unwrap();
+        for mut config in [Config::default(), shipped] {
+            config.data.path = "own/words.csv".into();
+            config.check().unwrap();
+            assert_eq!((config.data.source(), config.name()), (Source::Table, "words-decoder".to_string()));
+            assert!(config.to_toml().contains("source = \"table\""), "{}", config.to_toml());
+        }
     }
 
     #[test]

@@ -8,10 +8,19 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::keys::{Entries, Entry, SEARCH, check_keys, present_name, present_value};
+use super::meant::{keys_named, meant};
+use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT};
 use crate::data::Source;
-use crate::error::{Error, Origin, Place, Result, ensure, expected};
+use crate::error::{Error, Origin, Place, Result, ensure, excerpt, expected};
 use crate::files::Text;
+use crate::terminal::Bytes;
+
+/// The largest file that is read as a config. Larger ones are data.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Keys of text that mean something when they are empty.
+const MAY_BE_EMPTY: [&str; 2] = ["run.name", "data.column"];
 
 /// A config before it is typed and checked.
 #[derive(Debug)]
@@ -27,11 +36,30 @@ impl Written {
     pub fn open(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
         let here = Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
         let written = match path.or(here) {
-            Some(path) => Self::parse(&read(path)?, Some(path)),
+            Some(path) => Self::read_file(path),
             // The place in a file that is not there would mislead.
             None => Self::parse(DEFAULT_TEXT, None),
         };
         written?.with(overrides)
+    }
+
+    /// Reads the file at `path`. A file that is not a config is likely data, so the error points to `--data`.
+    fn read_file(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let read = read(path).and_then(|text| Self::parse(&text, Some(path)));
+        let is_named_as_config =
+            path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        let remedy = format!("to train on it, write --data {shown}");
+        match read {
+            Ok(written) if written.entries.is_empty() && !is_named_as_config => {
+                Err(Error::Input(format!("`{shown}` is not a config: it sets no key; {remedy}")))
+            }
+            Err(Error::File { place, problem }) if !is_named_as_config => {
+                let problem = format!("`{shown}` is not a config ({place}: {problem}); {remedy}");
+                Err(Error::Input(problem))
+            }
+            read => read,
+        }
     }
 
     /// The text of the file `path`; of none where its lines would mislead.
@@ -91,16 +119,25 @@ impl Written {
             };
             let (key, text) = (key.trim(), text.trim());
             if !key.contains('.') {
-                return refuse("the key names no section: write it as section.key");
+                let key = keys_named(key).into_iter().next().or_else(|| meant("", key));
+                let key = key.filter(|key| key.contains('.')).unwrap_or_else(|| "section.key".to_string());
+                return refuse(&format!("the key has no section: write {key}={}", excerpt(text, 60)));
+            }
+            if text.is_empty() {
+                return refuse("the value is empty, as an unset shell variable leaves it: write one");
             }
             let document = format!("value = {text}");
             let table = DeTable::parse(&document).map(Spanned::into_inner).unwrap_or_default();
             if table.len() > 1 || table.is_empty() && text.contains('\n') {
                 return refuse("holds more than one line: give each key a --set of its own");
             }
-            let value = table.get("value").map_or_else(|| Ok(Value::from(text)), value);
             let origin = Some(Origin::CommandLine);
-            let value = value.map_err(|problem| Error::key(key, text, problem).at(origin.clone()))?;
+            let value = types::read(key, text, table.get("value").map(value));
+            let refused = |problem: &str| Error::key(key, text, problem).at(origin.clone());
+            let value = value.map_err(refused)?;
+            if value.as_str() == Some("") && !MAY_BE_EMPTY.contains(&key) {
+                return Err(refused("is empty: write a value, or leave the option out"));
+            }
             self.set(key, value, text, origin);
         }
         Ok(self)
@@ -142,8 +179,7 @@ impl Written {
 
     /// The config, typed and checked, also by `check`.
     pub fn read(mut self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
-        self.settle();
-        let config = self.typed().and_then(|config| {
+        let config = self.settle().and_then(|()| self.typed()).and_then(|config| {
             config.check()?;
             check(&config)?;
             Ok(config)
@@ -170,22 +206,39 @@ impl Written {
 
     /// Applies what follows from overrides: a file or a task that is set decides `data.source`, and where that
     /// changes, `data.vocab` and the numbers of samples return to their defaults.
-    fn settle(&mut self) {
-        let source = match (self.is_set("data.source"), self.is_set("data.path"), self.is_set("data.task")) {
-            (false, true, _) if self.source == Source::Sequences.to_string() => self.source_of_path(),
-            (false, false, true) => Source::Sequences.to_string(),
+    fn settle(&mut self) -> Result<()> {
+        let drawn = Source::Sequences.to_string();
+        let [sets_source, sets_path, sets_task] =
+            ["data.source", "data.path", "data.task"].map(|key| self.is_set(key));
+        if let (true, true, Some(task)) = (sets_path, sets_task, self.entries.get("data.task")) {
+            let problem = "draws sequences, and `data.path` names a file to read: leave one of the two out";
+            return Err(Error::key("data.task", &task.text, problem));
+        }
+        let source = match (sets_source, sets_path, sets_task) {
+            (false, true, _) if self.source == drawn => self.source_of_path(),
+            (false, false, true) => drawn.clone(),
             _ => self.data_source(),
         };
-        for size in ["data.vocab", "data.train_samples", "data.valid_samples"] {
-            if source != self.source && !self.is_set(size) {
-                self.entries.remove(size);
+        if source != self.source {
+            for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
+                self.remove_unless_set(key);
+            }
+            let entry = self.entries.entry("data.source".to_string());
+            let entry = entry.or_insert_with(|| Entry::new(Value::from(""), "", None));
+            // What is no word is answered as such, at its place.
+            if entry.value.is_str() {
+                entry.value = source.as_str().into();
+            }
+            if source == drawn {
+                self.remove_unless_set("data.path");
             }
         }
-        let entry = self.entries.entry("data.source".to_string());
-        let entry = entry.or_insert_with(|| Entry::new(Value::from(""), "", None));
-        // What is no word is answered as such, at its place.
-        if entry.value.is_str() {
-            entry.value = source.into();
+        Ok(())
+    }
+
+    fn remove_unless_set(&mut self, key: &str) {
+        if !self.is_set(key) {
+            self.entries.remove(key);
         }
     }
 
@@ -205,6 +258,7 @@ impl Written {
     /// The config, typed.
     fn typed(&mut self) -> Result<Config> {
         check_keys(&self.entries)?;
+        types::check(&self.entries)?;
         loop {
             let error = match serde_path_to_error::deserialize(self.values()) {
                 Ok(config) => return Ok(config),
@@ -216,13 +270,8 @@ impl Written {
             let key = format!("{}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let expected = expected(error.inner().message());
             match self.entries.get_mut(&key) {
-                // `--set run.name=7` means the text "7"; and a choice is a word: as one, serde answers with those that
-                // there are.
-                Some(Entry { value, text, is_set, .. })
-                    if !value.is_str()
-                        && (*is_set && expected.contains("text in quotes")
-                            || expected.contains("string only")) =>
-                {
+                // A choice is a word: as one, serde answers with those that there are.
+                Some(Entry { value, text, .. }) if !value.is_str() && expected.contains("string only") => {
                     *value = text.clone().into();
                 }
                 entry => {
@@ -254,11 +303,23 @@ impl Written {
 
 fn read(path: &Path) -> Result<String> {
     let shown = path.display();
-    ensure(!path.is_dir(), Error::Input, || format!("`{shown}` is a folder: name the config file in it"))?;
-    ensure(path.try_exists().unwrap_or(true), Error::Input, || {
+    ensure(!path.is_dir(), Error::Input, || {
         format!(
-            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
+            "`{shown}` is a folder: name the config file in it, or write --data {shown} to train on its texts"
         )
+    })?;
+    ensure(path.try_exists().unwrap_or(true), Error::Input, || match shown.to_string().split_once('=') {
+        Some((key, value)) => {
+            format!("there is no config file `{shown}`: to set a key write --{key}={value}")
+        }
+        None => format!(
+            "there is no config file `{shown}`: name one that exists, or leave it out for the default experiment"
+        ),
+    })?;
+    let bytes = path.metadata().map_or(0, |file| if file.is_file() { file.len() } else { 0 });
+    ensure(bytes <= MAX_CONFIG_BYTES, Error::Input, || {
+        let size = Bytes(bytes as f64);
+        format!("`{shown}` has {size}, more than any config: to train on it, write --data {shown}")
     })?;
     Text::open(path)?.whole()
 }
@@ -269,6 +330,9 @@ fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
         ("duplicate key", Some(span)) => {
             let key = text.get(span).unwrap_or_default();
             format!("`{key}` stands here a second time: remove one of the two")
+        }
+        (message, _) if message.contains("escape") || message.contains("unicode") => {
+            format!("{}: write a path with backslashes in single quotes", message.replace('\n', ", "))
         }
         (message, _) => message.replace('\n', ", "),
     };
@@ -292,171 +356,4 @@ fn value(written: &Spanned<DeValue<'_>>) -> Result<Value, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(text: &str, sets: &[&str]) -> String {
-        let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
-        match Config::parse(text, Path::new("a.toml"), &sets) {
-            Ok(_) => "nothing".to_string(),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    #[test]
-    fn a_value_that_cannot_be_used_is_told_as_it_was_written_with_its_line() {
-        let told = [
-            (
-                "[model]\n\nheads = \"four\"",
-                "a.toml:3: `model.heads` = \"four\" cannot be used: expected a whole number from 0",
-            ),
-            ("[model]\nheads = -4", "a.toml:2: `model.heads` = -4 cannot be used: expected a whole number"),
-            (
-                "[data]\nperiod = [1,\n  2, 3]",
-                "a.toml:2: `data.period` = [1, 2, 3] cannot be used: expected the shortest",
-            ),
-            (
-                "[training]\noptimizer = 3",
-                "a.toml:2: `training.optimizer` = 3 cannot be used: expected one of `adamw`",
-            ),
-            (
-                "[training]\nlearning_rate = 1e-3\nwarmup = nan",
-                "a.toml:3: `training.warmup` = nan must be a finite number",
-            ),
-            (
-                "[run]\nseed = 18446744073709551615",
-                "a.toml:2: `run.seed` = 18446744073709551615 is too large: the most is 9223372036854775807",
-            ),
-            ("[model]\nheads = 5", "a.toml:2: `model.heads` = 5 must divide"),
-            (
-                "[tune]\ntrials = \"many\"",
-                "a.toml:2: `tune.trials` = \"many\" cannot be used: expected a whole",
-            ),
-            ("model = 3", "a.toml:1: `model` = 3 must be a section"),
-            ("heads = 3", "a.toml:1: `heads` = 3 stands outside its section: write it below [model]"),
-        ];
-        for (text, expected) in told {
-            let said = said(text, &[]);
-            assert!(said.starts_with(expected) && said.lines().count() == 1, "{text}: {said}");
-        }
-    }
-
-    #[test]
-    fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
-        let text = "[training]\nprecision = \"f16\"\nwarmup = 8\nlearning_rate = 1e-3\n";
-        let written = Written::parse(text, Some(Path::new("a.toml"))).unwrap();
-        let line = |key: &str, value: &str| match written.origin_of_value(key, value) {
-            Some(Origin::File(place)) => place.line,
-            _ => None,
-        };
-        assert_eq!(line("training.precision", "f16"), Some(2));
-        assert_eq!(line("training.warmup", "8.0"), Some(3));
-        assert_eq!(line("training.learning_rate", "0.001"), Some(4));
-        // Of a search, or a default.
-        assert_eq!((line("training.learning_rate", "0.003"), line("training.steps", "7")), (None, None));
-    }
-
-    #[test]
-    fn an_unknown_key_is_answered_with_one_that_is_near_or_with_all() {
-        let said = |text| said(text, &[]);
-        assert_eq!(
-            said("[model]\nhed = 4"),
-            "a.toml:2: `model.hed` = 4 is no known key: did you mean `model.heads`?"
-        );
-        let far = said("[model]\nzzz = 4");
-        assert!(far.contains("is no known key: [model] has architecture, d_model, heads,"), "{far}");
-        let far = said("[training]\nzzz = 4");
-        assert!(far.contains("accumulate") && far.len() <= 500, "{} bytes: {far}", far.len());
-        let section = said("[zzz]\nheads = 4");
-        assert!(section.contains("the sections are run, data, model, training, analysis, tune"), "{section}");
-        let searched = said("[tune.search]\nzzz = [1]");
-        assert!(
-            searched.starts_with("a.toml:2: `tune.search.zzz` = [1] is no known key")
-                && searched.len() <= 500,
-            "{searched}"
-        );
-    }
-
-    #[test]
-    fn a_value_of_another_type_is_answered_in_plain_words() {
-        for key in Config::default().values().into_keys() {
-            for value in ["{ a = 1 }", "[[1]]", "1979-05-27"] {
-                let said = said(&format!("{key} = {value}"), &[]);
-                assert!(!said.contains("invalid type") && !said.contains("struct "), "{said}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_set_is_read_as_toml_or_as_a_word_and_told_as_set() {
-        let config = |set: &str| Config::parse("", Path::new("a.toml"), &[set.to_string()]).unwrap();
-        assert_eq!(config("run.name=7").run.name, "7");
-        assert_eq!(config("data.path=1.5").data.path, Path::new("1.5"));
-        assert_eq!(config("model.heads = 2").model.heads, 2);
-        assert_eq!(config("data.period=[3, 5]").data, config("data.period = [3,5]").data);
-        assert!(
-            said("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" cannot be used")
-        );
-        assert!(said("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
-        assert!(said("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is no known key"));
-        assert!(
-            said("", &["nothing.zzz=4"])
-                .starts_with("--set: `nothing.zzz` = 4 is no known key: the sections are")
-        );
-        assert!(said("", &["model.heads=4\nlayers=3"]).contains("holds more than one line"));
-        let long = format!("run.name={}", "x".repeat(1 << 20));
-        assert!(said("", &[&long]).len() < 500 && said("", &[&long[4..]]).len() < 500);
-    }
-
-    #[test]
-    fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
-        let said = |text| said(text, &[]);
-        assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
-        // Not `training.threads`.
-        assert!(said("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
-        assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
-        assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
-        let far = said("[run]\ncolour = \"red\"");
-        assert!(far.ends_with("[run] has name, seed, from"), "{far}");
-    }
-
-    #[test]
-    fn a_searched_key_may_be_written_with_quotes_or_without_and_once() {
-        let search = |text: &str| {
-            let text = format!("[tune.search]\n{text}");
-            Config::parse(&text, Path::new("a.toml"), &[]).map(|config| config.tune.unwrap().search)
-        };
-        let text = "\"training.batch_size\" = [16]\ntraining.learning_rate = { min = 1, max = 2 }\n";
-        let keys = search(text).unwrap();
-        assert_eq!(keys.keys().collect::<Vec<_>>(), ["training.batch_size", "training.learning_rate"]);
-        let twice = search("\"model.heads\" = [2]\nmodel.heads = [4]").unwrap_err().to_string();
-        assert!(twice.starts_with("a.toml:") && twice.contains("stands there twice"), "{twice}");
-    }
-
-    #[test]
-    fn a_key_is_still_read_under_the_name_that_it_had() {
-        let monitor = |text: &str, sets: &[&str]| {
-            let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
-            Config::parse(text, Path::new("a.toml"), &sets).unwrap().training.monitor
-        };
-        let old = "[training]\nwatch = \"train_loss\"";
-        use crate::config::Monitor::{TrainLoss, ValidAccuracy};
-        assert_eq!(monitor(old, &[]), TrainLoss);
-        assert_eq!(monitor("", &["training.watch=train_loss"]), TrainLoss);
-        assert_eq!(monitor(old, &["training.monitor=valid_accuracy"]), ValidAccuracy);
-        assert_eq!(
-            monitor(&old.replace("watch", "monitor"), &["training.watch=valid_accuracy"]),
-            ValidAccuracy
-        );
-        let both = said(&format!("{old}\nmonitor = \"train_loss\""), &[]);
-        assert!(both.contains("was renamed `monitor`, which stands there too"), "{both}");
-        let activation = |text: &str, set: &str| {
-            Config::parse(text, Path::new("a.toml"), &[set.to_string()]).unwrap().model.activation
-        };
-        use crate::ops::Activation::{Gelu, GeluTanh};
-        assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.heads=2"), GeluTanh);
-        assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.gelu=erf"), Gelu);
-        let wrong = said("[training]\nwatch = \"riddle\"", &[]);
-        assert!(wrong.starts_with("a.toml:2: `training.monitor` = \"riddle\""), "{wrong}");
-    }
-}
+mod tests;

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::device::{BackendName, DeviceChoice};
 use crate::error::{Error, Result};
 use crate::ops::{Kernels, Precision};
+use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
 use crate::terminal::counted;
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct TrainingConfig {
     /// The backend, which must be compiled in. Left out: the first of cuda, wgpu, ndarray and flex that is
     /// compiled in and finds a device.
@@ -200,6 +202,43 @@ impl Default for TrainingConfig {
 pub(super) const MOST_STEPS: usize = 1 << 40;
 const MOST_SEQUENCES: usize = 1 << 20;
 
+impl Ranges for TrainingConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let given = |key, value: Option<usize>, least, most: usize| {
+            (key, value.map(Number::from), Range::Whole(least, most as u64))
+        };
+        let whole = |key, value, least, most| given(key, Some(value), least, most);
+        let real = |key, value: f64, range| (key, Some(value.into()), range);
+        vec![
+            given("training.threads", self.threads, 1, 1_024),
+            given("training.steps", self.steps, 1, MOST_STEPS),
+            given("training.epochs", self.epochs, 1, MOST_STEPS),
+            given("training.shards", self.shards, 1, MOST_SEQUENCES),
+            whole("training.batch_size", self.batch_size, 1, MOST_SEQUENCES),
+            whole("training.accumulate", self.accumulate, 1, MOST_SEQUENCES),
+            whole("training.momentum_warmup", self.momentum_warmup, 0, MOST_STEPS),
+            whole("training.validate_every", self.validate_every, 0, MOST_STEPS),
+            whole("training.checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
+            whole("training.log_every", self.log_every, 1, MOST_STEPS),
+            whole("training.patience", self.patience, 0, MOST_STEPS),
+            real("training.learning_rate", self.learning_rate, Range::POSITIVE),
+            real("training.worker_timeout", self.worker_timeout, Range::POSITIVE),
+            real("training.epsilon", self.epsilon, Range::POSITIVE),
+            real("training.warmup", self.warmup, Range::NON_NEGATIVE),
+            real("training.cooldown", self.cooldown, Range::NON_NEGATIVE),
+            real("training.min_learning_rate", self.min_learning_rate, Range::NON_NEGATIVE),
+            real("training.weight_decay", self.weight_decay, Range::NON_NEGATIVE),
+            real("training.max_gradient_norm", self.max_gradient_norm, Range::NON_NEGATIVE),
+            real("training.min_delta", self.min_delta, Range::NON_NEGATIVE),
+            real("training.max_minutes", self.max_minutes, Range::NON_NEGATIVE),
+            real("training.beta1", self.beta1, Range::FRACTION),
+            real("training.beta2", self.beta2, Range::FRACTION),
+            ("training.momentum", self.momentum.map(Number::from), Range::FRACTION),
+            real("training.label_smoothing", self.label_smoothing, Range::FRACTION),
+        ]
+    }
+}
+
 /// Steps of a run that names neither steps nor epochs.
 const DEFAULT_STEPS: usize = 1_000;
 
@@ -211,43 +250,12 @@ impl TrainingConfig {
                 format!("cannot be combined with `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
         }
-        for (key, value, most) in [
-            ("training.threads", self.threads.unwrap_or(1), 1_024),
-            ("training.steps", self.steps.unwrap_or(1), MOST_STEPS),
-            ("training.epochs", self.epochs.unwrap_or(1), MOST_STEPS),
-            ("training.log_every", self.log_every, MOST_STEPS),
-            ("training.batch_size", self.batch_size, MOST_SEQUENCES),
-            ("training.accumulate", self.accumulate, MOST_SEQUENCES),
-        ] {
-            Error::check_range(key, value, 1, most)?;
-        }
-        Error::check_range("training.momentum_warmup", self.momentum_warmup, 0, MOST_STEPS)?;
+        self.check_ranges()?;
         let shards = self.shards.unwrap_or(1);
         let problem = "must be a power of two: 1, 2, 4, 8 and so on";
         Error::check_key(shards.is_power_of_two(), "training.shards", shards, problem)?;
         let problem = format!("must divide `training.batch_size` = {}", self.batch_size);
         Error::check_key(self.batch_size.is_multiple_of(shards), "training.shards", shards, problem)?;
-        let above_0 = (f64::MIN_POSITIVE, f64::MAX, "must be a number above 0");
-        let from_0 = (0.0, f64::MAX, "must be 0 or a number above it");
-        let part = (0.0, 1.0_f64.next_down(), "must lie in [0, 1)");
-        for (key, value, (least, most, problem)) in [
-            ("training.learning_rate", self.learning_rate, above_0),
-            ("training.worker_timeout", self.worker_timeout, above_0),
-            ("training.epsilon", self.epsilon, above_0),
-            ("training.warmup", self.warmup, from_0),
-            ("training.cooldown", self.cooldown, from_0),
-            ("training.min_learning_rate", self.min_learning_rate, from_0),
-            ("training.weight_decay", self.weight_decay, from_0),
-            ("training.max_gradient_norm", self.max_gradient_norm, from_0),
-            ("training.min_delta", self.min_delta, from_0),
-            ("training.max_minutes", self.max_minutes, from_0),
-            ("training.beta1", self.beta1, part),
-            ("training.beta2", self.beta2, part),
-            ("training.momentum", self.momentum(), part),
-            ("training.label_smoothing", self.label_smoothing, part),
-        ] {
-            Error::check_key((least..=most).contains(&value), key, value, problem)?;
-        }
         for (key, value) in [("training.warmup", self.warmup), ("training.cooldown", self.cooldown)] {
             let problem = "is longer than any run: give steps, or a fraction of the run below 1";
             Error::check_key(value <= MOST_STEPS as f64, key, value, problem)?;

@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
+use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
 
 /// How hyper-parameters are searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct TuneConfig {
     /// The way to search. Left out: halving where there is a search space, and the recipe where there is
     /// none.
@@ -75,6 +77,21 @@ impl Default for TuneConfig {
 /// More than this is a slip of the keyboard, not a study.
 const MOST: usize = 10_000;
 
+impl Ranges for TuneConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let given = |key, value: Option<usize>, least, most: usize| {
+            (key, value.map(Number::from), Range::Whole(least, most as u64))
+        };
+        vec![
+            given("tune.trials", Some(self.trials), 1, MOST),
+            given("tune.seeds", Some(self.seeds), 1, MOST),
+            given("tune.steps", self.steps, 1, MOST_STEPS),
+            given("tune.rungs", self.rungs, 1, MOST),
+            given("tune.eta", self.eta, 2, MOST),
+        ]
+    }
+}
+
 impl TuneConfig {
     /// The way to search.
     pub fn method(&self) -> Method {
@@ -95,15 +112,7 @@ impl TuneConfig {
 
     /// Checks what can be known without the rest of the config.
     pub fn check(&self) -> Result<()> {
-        for (key, value, least, most) in [
-            ("tune.trials", self.trials, 1, MOST),
-            ("tune.seeds", self.seeds, 1, MOST),
-            ("tune.steps", self.steps.unwrap_or(1), 1, MOST_STEPS),
-            ("tune.rungs", self.rungs.unwrap_or(1), 1, MOST),
-            ("tune.eta", self.eta.unwrap_or(2), 2, MOST),
-        ] {
-            Error::check_range(key, value, least, most)?;
-        }
+        self.check_ranges()?;
         let method = self.method();
         let name = format!("\"{method:?}\"").to_lowercase();
         let has_own_search = method == Method::Recipe;

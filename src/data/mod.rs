@@ -48,7 +48,7 @@ use crate::error::{Error, Result};
 /// Names the key whose value cannot be used.
 pub fn check(config: &DataConfig) -> Result<()> {
     config.check()?;
-    match config.source {
+    match config.source() {
         Source::Sequences => tasks::check(config),
         Source::Text | Source::Table => Ok(()),
     }
@@ -82,11 +82,11 @@ pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Res
 fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     check(config)?;
     // Weights that were imported do not say what they learned from, and serve without it.
-    if config.source != Source::Sequences && config.path.as_os_str().is_empty() {
+    if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
         let problem = "names no file: give the path of your data, as --set data.path=book.txt";
         return Err(Error::key("data.path", "\"\"", problem));
     }
-    match config.source {
+    match config.source() {
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
         Source::Text => text::load(config, given),
         Source::Table => table::load(config, given),
@@ -100,7 +100,7 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
 /// # Errors
 /// Where each sequence has the length that it has in a file, and as [`check`].
 pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: usize) -> Result<Dataset> {
-    if config.source == Source::Sequences {
+    if config.source() == Source::Sequences {
         return tasks::load(&config.at_length(length), config.seed.unwrap_or(seed));
     }
     let cut = |set: &Sequences| {
@@ -122,11 +122,11 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
             "is for decoders: the sources of an encoder-decoder have all lengths up to `data.length`";
         return Err(config.wrong_lengths(lengths, problem));
     }
-    match config.source {
+    match config.source() {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
         Source::Text | Source::Table => Err(Error::key(
             "data.source",
-            config.source,
+            config.source(),
             "has no source and answer for an encoder-decoder; take `data.source` = \"sequences\" with \
              the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
         )),

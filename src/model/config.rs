@@ -7,6 +7,7 @@ use super::{initialisation::Initialisation, residual::NormPlacement};
 use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
 use crate::ops::{Activation, NormKind};
 use crate::position::{PositionScheme, RopeScaling, Rotation};
+use crate::range::{Range, Ranged, Ranges, add_ranges};
 use crate::{Error, Result};
 
 /// Which parts the model is made of.
@@ -25,6 +26,7 @@ pub enum Architecture {
 /// The section `[model]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct ModelConfig {
     /// Which parts the model is made of.
     pub architecture: Architecture,
@@ -143,6 +145,36 @@ impl Default for ModelConfig {
     }
 }
 
+/// The most columns of a matrix in a model.
+const MAX_WIDTH: u64 = 65_536;
+
+impl Ranges for ModelConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
+        let real = |key, value: f64, range| (key, Some(value.into()), range);
+        vec![
+            whole("model.d_model", self.d_model, 1, MAX_WIDTH),
+            whole("model.heads", self.heads, 1, MAX_WIDTH),
+            whole("model.d_head", self.d_head, 0, MAX_WIDTH),
+            whole("model.key_value_heads", self.key_value_heads, 0, MAX_WIDTH),
+            whole("model.layers", self.layers, 1, 1_024),
+            whole("model.feed_forward", self.feed_forward, 1, 64),
+            whole("model.d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
+            whole("model.largest_position", self.largest_position, 1, 1 << 20),
+            whole("model.rope_original_context", self.rope_original_context, 1, 1 << 40),
+            real("model.dropout", self.dropout, Range::FRACTION),
+            real("model.rope_theta", self.rope_theta, Range::POSITIVE),
+            real("model.rope_factor", self.rope_factor, Range::FROM_1),
+            real("model.rope_low_frequency_factor", self.rope_low_frequency_factor, Range::POSITIVE),
+            real("model.rope_high_frequency_factor", self.rope_high_frequency_factor, Range::POSITIVE),
+            real("model.embedding_scale", self.embedding_scale, Range::POSITIVE),
+            real("model.softcap", self.softcap, Range::NON_NEGATIVE),
+            real("model.norm_epsilon", self.norm_epsilon, Range::BETWEEN_0_AND_1),
+            real("model.embedding_norm_epsilon", self.embedding_norm_epsilon, Range::BETWEEN_0_AND_1),
+        ]
+    }
+}
+
 /// The sizes that the data give a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -175,46 +207,12 @@ impl ModelConfig {
     /// # Errors
     /// [`Error::Key`] naming the key, its value and the remedy.
     pub fn check(&self) -> Result<()> {
-        for (key, value, least, most) in [
-            ("model.d_model", self.d_model, 1, 65_536),
-            ("model.layers", self.layers, 1, 1_024),
-            ("model.feed_forward", self.feed_forward, 1, 64),
-            ("model.d_head", self.d_head, 0, 65_536),
-            ("model.d_inner", self.d_inner, 0, 64 * 65_536),
-            ("model.rope_original_context", self.rope_original_context, 1, usize::MAX),
-        ] {
-            Error::check_key(value >= least, key, value, "must be at least 1")?;
-            Error::check_key(value <= most, key, value, format!("is too large: at most {most}"))?;
-        }
-        Error::check_range("model.largest_position", self.largest_position, 1, 1 << 20)?;
+        self.check_ranges()?;
         self.attention().check()?;
         self.position.check(self.head_width())?;
-        for (key, value, least) in [
-            ("model.rope_theta", self.rope_theta, f64::MIN_POSITIVE),
-            ("model.rope_factor", self.rope_factor, 1.0),
-            ("model.rope_low_frequency_factor", self.rope_low_frequency_factor, f64::MIN_POSITIVE),
-            ("model.embedding_scale", self.embedding_scale, f64::MIN_POSITIVE),
-            ("model.softcap", self.softcap, 0.0),
-        ] {
-            let is_right = value >= least && value < f64::from(f32::MAX);
-            let least = match least {
-                f64::MIN_POSITIVE => "above 0".to_string(),
-                least => format!("at least {least}"),
-            };
-            Error::check_key(is_right, key, value, format!("must be a number {least} and below 3.4e38"))?;
-        }
         let (low, high) = (self.rope_low_frequency_factor, self.rope_high_frequency_factor);
         let problem = format!("must be above `model.rope_low_frequency_factor` = {low}");
-        let is_above = high > low && high.is_finite();
-        Error::check_key(is_above, "model.rope_high_frequency_factor", high, problem)?;
-        for (key, value) in [
-            ("model.norm_epsilon", self.norm_epsilon),
-            ("model.embedding_norm_epsilon", self.embedding_norm_epsilon),
-        ] {
-            let lies_between = value > 0.0 && value < 1.0;
-            Error::check_key(lies_between, key, value, "must lie above 0 and below 1, as 1e-5")?;
-        }
-        Ok(())
+        Error::check_key(high > low, "model.rope_high_frequency_factor", high, problem)
     }
 
     /// Blocks of all stacks together; the one-layer decoder counts as one.

@@ -53,7 +53,7 @@ impl RunData {
                 folder.path().display()
             )));
         }
-        let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source)?;
+        let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source())?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), "holds no sample to draw"));
         }
@@ -101,13 +101,13 @@ impl RunData {
             ..Page::new(folder.name(), (readings, shown), heads, config.analysis.head, &config)
         };
         // Tasks draw as many more as are wanted; of a file those are kept that the run wrote down.
-        let starts = match config.data.source {
+        let starts = match config.data.source() {
             Source::Sequences => {
                 let drawn = dataset_of(&config, folder);
                 drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MOST_STARTS))
             }
             Source::Text | Source::Table => {
-                Sample::read(&folder.samples(), vocabulary.size(), config.data.source)?
+                Sample::read(&folder.samples(), vocabulary.size(), config.data.source())?
             }
         };
         let page = page.with_model(&folder.weights()?, &vocabulary, &starts)?;

@@ -10,7 +10,7 @@ mod numbers;
 mod output;
 mod progress;
 
-pub use numbers::{Bytes, beside_floor, clock, counted, fixed, signed, thousands};
+pub use numbers::{Bytes, beside_floor, clock, counted, fixed, part_of, signed, thousands};
 pub use output::{
     be_quiet, check_written, keep_working_unread, mute, print_json, print_json_line, print_text, say, table,
     unmute, warn, warn_error,

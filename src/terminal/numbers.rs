@@ -15,6 +15,11 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", thousands(count as f64))
 }
 
+/// A part of what `noun` names one of: `1,024 of 12,345 tokens`.
+pub fn part_of(part: usize, whole: usize, noun: &str) -> String {
+    format!("{} of {}", thousands(part as f64), counted(whole, noun))
+}
+
 /// Seconds as a clock shows them: 0:07, 12:34, 1:02:03, and from a day on 3 d 1:02:03.
 pub fn clock(seconds: f64) -> String {
     let total = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().as_secs();
@@ -78,6 +83,7 @@ mod tests {
         );
         let tokens = [0, 1, 2, 12_345].map(|count| counted(count, "token"));
         assert_eq!(tokens, ["0 tokens", "1 token", "2 tokens", "12,345 tokens"]);
+        assert_eq!(part_of(1_024, 12_345, "token"), "1,024 of 12,345 tokens");
         assert_eq!(
             ["0:07", "12:34", "1:02:03", "3 d 3:32:05"],
             [7.0, 754.0, 3_723.0, 271_925.0].map(clock).each_ref().map(String::as_str)

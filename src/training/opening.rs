@@ -147,7 +147,7 @@ impl RunFolder {
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
         let has_own_tokens = tokens <= vocab && !(is_its_own && tokens != vocab);
-        let source = config.map_or_else(Source::default, |config| config.data.source);
+        let source = config.map_or_else(Source::default, |config| config.data.source());
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
         let history = HeadHistory::open(&self.head_scores(), usize::MAX);
@@ -163,7 +163,7 @@ impl RunFolder {
             };
             are_heads_of(&analysis.heads, &model) && summary.as_ref().is_none_or(is_best)
         };
-        let counts = counted(tokens, "token");
+        let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // What is wrong, and what helps beside the run's own file.
         let (path, problem, or) = match () {
             () if !has_own_model => {

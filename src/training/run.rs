@@ -27,7 +27,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{read_own, write_atomically};
 use crate::ops;
-use crate::terminal::{Progress, RunStatus, counted, warn};
+use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
 use crate::weights::native::{self, Description};
 use crate::workers::Shards;
 
@@ -275,7 +275,8 @@ fn refuse_done(
     let steps = counted(done, "step");
     Err(match ended.map(|summary| summary.ended) {
         Some(Ended::Completed) if done == total => Error::Input(format!(
-            "{run} is complete with {done} of {steps}: add some with --set training.steps={}",
+            "{run} is complete with {}: add some with --set training.steps={}",
+            part_of(done, total, "step"),
             2 * total
         )),
         _ if done > total || done == total && !is_validated => {

@@ -74,7 +74,7 @@ impl Outline {
         let configs = configs.collect::<Vec<_>>();
         let sequences_per_step = configs.iter().map(|config| set.pace(config).sequences_per_step);
         let budget = Budget::new(&base, set, steps, (stages.rungs, stages.eta), sequences_per_step);
-        let data = (base.data.source != Source::Sequences).then(|| dataset.fingerprint());
+        let data = (base.data.source() != Source::Sequences).then(|| dataset.fingerprint());
         let outline = Self { stages, tune, base, budget, data, patience: config.training.patience };
         let asked = outline.tune.rungs.unwrap_or_default();
         let fits = outline.tune.rungs.is_none() || outline.rungs().is_sorted_by(|a, b| a < b);

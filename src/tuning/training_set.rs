@@ -28,7 +28,7 @@ pub struct Pace {
 impl TrainingSet {
     /// The training set of `dataset`, which is the one of `config`.
     pub fn of(config: &Config, dataset: &Dataset) -> Self {
-        let is_read = config.data.source != Source::Sequences;
+        let is_read = config.data.source() != Source::Sequences;
         let is_stream = is_read && dataset.train.window_starts().is_some();
         Self { samples: is_read.then(|| dataset.train.len()), is_stream }
     }

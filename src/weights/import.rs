@@ -14,7 +14,7 @@ use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_json};
-use crate::terminal::{counted, warn};
+use crate::terminal::{counted, thousands, warn};
 
 /// The naming of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -107,9 +107,10 @@ pub fn import(
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
         return Err(Error::Input(format!(
-            "the tokenizer has {}, but the model only {vocab}: it belongs to another model; name the \
+            "the tokenizer has {}, but the model only {}: it belongs to another model; name the \
              right one by --tokenizer",
-            counted(found.size(), "token")
+            counted(found.size(), "token"),
+            thousands(vocab as f64)
         )));
     }
     let has_vocabulary = found.is_some();

@@ -145,15 +145,14 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
         let expected =
-            "the input of 20 tokens is longer than the context of 12 that the model was trained on";
+            "the input of 20 tokens is longer than the context of 12 tokens that the model was trained on";
         assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
         let read = output("alibi");
         let said = text(&read.stderr);
         assert!(read.status.success(), "{arguments:?}: {said}");
         assert!(said.contains(&format!("notice: {expected}")), "{arguments:?}: {said}");
         if arguments[0] == "generate" {
-            let expected =
-                "notice: the prompt of 20 tokens is longer than the context of 12: after as many tokens";
+            let expected = "notice: the prompt of 20 tokens is longer than the context of 12 tokens: after as many tokens";
             assert!(said.contains(expected), "no other context is named: {said}");
         }
     }

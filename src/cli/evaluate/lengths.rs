@@ -73,7 +73,7 @@ impl Sets {
             }
             Split::Train => (config.data.clone(), config.data.train_samples),
         };
-        let is_drawn = data.source == Source::Sequences;
+        let is_drawn = data.source() == Source::Sequences;
         // What is drawn at every length is kept; of a batch, what one block and the head hold.
         let drawn = if is_drawn { DRAWN_BYTES * samples as f64 } else { 0.0 };
         let widths = 4 * model.d_model + model.qkv_width() + model.up_width() + model.inner_width();

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
 
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 
@@ -15,17 +16,22 @@ pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 /// what the largest published models have.
 pub(super) const LARGEST: usize = 1 << 20;
 
+/// The most sequences of a task. How many of its length are too many, the task says.
+const MAX_SAMPLES: usize = 1 << 28;
+
 /// The tokens that byte pair encoding begins with: every byte.
 const BYTES: usize = 256;
 
 /// The section `[data]`: what a run trains and validates on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(transform = add_ranges::<Self>)]
 pub struct DataConfig {
-    /// Where sequences come from: `"sequences"`, unless a file is named; then as its name says, a table
-    /// for csv, tsv, json, jsonl and ndjson, and else a text. Naming it on the command line overrides the
+    /// Where sequences come from. Left out: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
+    /// tsv, json, jsonl and ndjson, and `"text"` for all others. Naming a file on the command line overrides the
     /// source of a config that draws a task.
-    pub source: Source,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// The seed of the sequences that a task draws. Left out: `run.seed`. Naming it keeps the data, and
     /// with it the validation set, where other seeds draw other weights and another order.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +92,7 @@ pub struct DataConfig {
 impl Default for DataConfig {
     fn default() -> Self {
         DataConfig {
-            source: Source::default(),
+            source: None,
             seed: None,
             task: Task::default(),
             vocab: Count::Auto,
@@ -107,6 +113,34 @@ impl Default for DataConfig {
     }
 }
 
+impl Ranges for DataConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let whole = |key, value: usize, least, most: usize| {
+            (key, Some(value.into()), Range::Whole(least, most as u64))
+        };
+        let count = |key, value, least| match value {
+            Count::Of(count) => whole(key, count, least, LARGEST),
+            Count::Auto => (key, None, Range::Whole(least, LARGEST as u64)),
+        };
+        let column = match self.column {
+            Column::Number(number) => Some(number.into()),
+            Column::Name(_) => None,
+        };
+        vec![
+            ("data.seed", self.seed.map(Number::from), Range::ANY),
+            count("data.vocab", self.vocab, 2),
+            whole("data.length", self.length, 1, LARGEST),
+            whole("data.train_samples", self.train_samples, 1, MAX_SAMPLES),
+            whole("data.valid_samples", self.valid_samples, 1, MAX_SAMPLES),
+            whole("data.order", self.order, 1, LARGEST),
+            count("data.gap", self.gap, 1),
+            whole("data.digits", self.digits, 1, 1_000),
+            ("data.valid_fraction", Some(self.valid_fraction.into()), Range::BETWEEN_0_AND_1),
+            ("data.column", column, Range::Whole(1, LARGEST as u64)),
+        ]
+    }
+}
+
 impl DataConfig {
     /// Checks each key by itself. What the sizes of a task must be among each other, the task
     /// [checks](super::check).
@@ -114,10 +148,7 @@ impl DataConfig {
     /// # Errors
     /// Names the key whose value cannot be used.
     pub fn check(&self) -> Result<()> {
-        if let Count::Of(vocab) = self.vocab {
-            Error::check_range("data.vocab", vocab, 2, LARGEST)?;
-        }
-        Error::check_range("data.length", self.length, 1, LARGEST)?;
+        self.check_ranges()?;
         if let Some([shortest, longest]) = self.lengths {
             let problem = match () {
                 () if shortest == 0 => "must begin with 1 or above",
@@ -129,21 +160,32 @@ impl DataConfig {
                 return Err(self.wrong_lengths([shortest, longest], problem));
             }
         }
-        let (fraction, is_file) = (self.valid_fraction, self.source != Source::Sequences);
-        if !fraction.is_finite() || is_file && !(fraction > 0.0 && fraction < 1.0) {
-            return Err(Error::key("data.valid_fraction", fraction, "must be above 0 and below 1"));
+        if let (Some(Source::Sequences), false) = (self.source, self.path.as_os_str().is_empty()) {
+            let problem = format!(
+                "reads no file, and `data.path` = \"{}\" names one: remove `data.source` to read it, or `data.path` to \
+                 draw a task",
+                self.path.display()
+            );
+            return Err(Error::key("data.source", "\"sequences\"", problem));
         }
-        match (self.source, &self.tokens, self.vocab, &self.column) {
-            (Source::Text, Tokens::Bpe, Count::Of(vocab), _) if vocab <= BYTES => {
+        match (self.source(), &self.tokens, self.vocab) {
+            (_, Tokens::File(path), _) if path.as_os_str().is_empty() => {
+                let problem =
+                    "names no tokenizer: write \"characters\", \"bpe\" or the path of a tokenizer.json";
+                Err(Error::key("data.tokens", "\"\"", problem))
+            }
+            (Source::Text, Tokens::Bpe, Count::Of(vocab)) if vocab <= BYTES => {
                 let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are \
                                the 256 bytes; try 1024, or \"auto\"";
                 Err(Error::key("data.vocab", vocab, problem))
             }
-            (Source::Table, _, _, Column::Number(0)) => {
-                Err(Error::key("data.column", 0, "must be 1 or above: columns count from 1"))
-            }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the source of the sequences: the one that is named, or else the one that reads `path`.
+    pub fn source(&self) -> Source {
+        self.source.unwrap_or_else(|| Source::of(&self.path))
     }
 
     /// What is wrong with `data.lengths`.
@@ -220,6 +262,19 @@ mod tests {
             let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
             assert!(error.contains("expected an integer or \"auto\""), "{error}");
         }
+    }
+
+    #[test]
+    fn a_path_decides_the_source_however_it_was_given() {
+        let config = |path: &str| DataConfig { path: path.into(), ..DataConfig::default() };
+        let sources = ["", "2024", "a.txt", "b.CSV"].map(|path| config(path).source());
+        assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
+        let drawn = DataConfig { source: Some(Source::Sequences), ..config("a.txt") };
+        let error = drawn.check().unwrap_err().to_string();
+        assert!(error.contains("`data.path` = \"a.txt\" names one: remove"), "{error}");
+        let config = DataConfig { source: Some(Source::Text), ..config("b.csv") };
+        assert_eq!(config.source(), Source::Text);
+        assert!(DataConfig { tokens: Tokens::File("".into()), ..config }.check().is_err());
     }
 
     #[test]

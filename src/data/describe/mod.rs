@@ -90,8 +90,8 @@ impl Description {
         let leaked = overlap::leaked(&dataset.train, &dataset.valid);
         let unseen = overlap::unseen(dataset);
         Description {
-            source: config.source.to_string(),
-            name: match config.source {
+            source: config.source().to_string(),
+            name: match config.source() {
                 Source::Sequences => config.task.to_string(),
                 Source::Text | Source::Table => config.path.display().to_string(),
             },
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_text_too_small_for_the_context_and_with_unseen_characters_is_warned_of() {
         let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
-        let config = DataConfig { source: Source::Text, path, length: 64, ..DataConfig::default() };
+        let config = DataConfig { source: Some(Source::Text), path, length: 64, ..DataConfig::default() };
         let description = describe(&config, 0).unwrap();
         assert_eq!(description.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
         let page = description.to_string();
@@ -197,7 +197,7 @@ mod tests {
             "  to␣be␣or␣not␣to␣be\\nto␣be",
             "unseen      missing from training: ! ? a i q s u",
             "warning: too little data: training has 3 windows of `data.length` = 64",
-            "warning: validation has 16 targets; a mean loss over fewer than 1000 is uncertain",
+            "warning: validation has 16 targets; a mean loss over fewer than 1,000 is uncertain",
             "validation  1 sample, 16 targets",
             "warning: training lacks 7 tokens of validation: no model",
         ] {
@@ -211,7 +211,7 @@ mod tests {
     fn a_column_of_a_table_and_pairs_are_described_too() {
         let (_folder, path) = file("a.csv", &"1,up\n2,down\n".repeat(400));
         let config = DataConfig {
-            source: Source::Table,
+            source: Some(Source::Table),
             path,
             column: Column::Number(2),
             length: 5,

@@ -4,7 +4,10 @@ use std::fmt::{self, Display};
 
 use super::{Description, Sample, Split};
 use crate::data::Floor;
-use crate::{error::excerpt, terminal::counted};
+use crate::{
+    error::excerpt,
+    terminal::{counted, part_of},
+};
 
 /// Tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;
@@ -30,8 +33,8 @@ impl Display for Description {
         }
         let [unigram, bigram] = [self.unigram_entropy, self.bigram_entropy];
         line("entropy", &format_args!("{unigram:.4} nats per token (unigram), {bigram:.4} (bigram)"))?;
-        let samples = counted(self.valid.samples, "validation sample");
-        line("leakage", &format_args!("{} of {samples} also in training", self.leaked))?;
+        let leaked = part_of(self.leaked, self.valid.samples, "validation sample");
+        line("leakage", &format_args!("{leaked} also in training"))?;
         let unseen = match self.unseen.as_slice() {
             [] => "no token of validation is missing from training".to_string(),
             unseen => format!("missing from training: {}", shortened(unseen, " ", 100)),

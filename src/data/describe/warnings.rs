@@ -3,7 +3,7 @@
 use super::overlap;
 use crate::data::config::{Count, DataConfig, Source, Tokens};
 use crate::data::dataset::Dataset;
-use crate::terminal::counted;
+use crate::terminal::{counted, part_of, thousands};
 
 /// A file with fewer windows than this is learned by heart before anything else is learned.
 const FEW_WINDOWS: usize = 20;
@@ -34,13 +34,16 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     let least = if valid.stream().is_some() { FEW_TARGETS.max(config.length) } else { FEW_TARGETS };
     if valid.targets() < least {
         let targets = counted(valid.targets(), "target");
-        warnings.push(format!("validation has {targets}; a mean loss over fewer than {least} is uncertain"));
+        warnings.push(format!(
+            "validation has {targets}; a mean loss over fewer than {} is uncertain",
+            thousands(least as f64)
+        ));
     }
     if 10 * leaked > valid.len() {
         let verb = if leaked == 1 { "stands" } else { "stand" };
         warnings.push(format!(
-            "{leaked} of {} also {verb} in training, so the validation loss says little about new ones",
-            counted(valid.len(), "validation sequence")
+            "{} also {verb} in training, so the validation loss says little about new ones",
+            part_of(leaked, valid.len(), "validation sequence")
         ));
     }
     if unseen > 0 {
@@ -49,7 +52,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
             .push(format!("training lacks {tokens} of validation: no model can learn what it never sees"));
     }
     let vocab = dataset.vocabulary.size();
-    if config.source == Source::Text
+    if config.source() == Source::Text
         && config.tokens == Tokens::Bpe
         && let Count::Of(asked) = config.vocab
         && vocab < asked

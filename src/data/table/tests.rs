@@ -18,7 +18,13 @@ impl File {
 
     fn config(&self) -> DataConfig {
         let path = self.0.path().join(self.1);
-        DataConfig { source: Source::Table, path, length: 3, valid_fraction: 0.4, ..DataConfig::default() }
+        DataConfig {
+            source: Some(Source::Table),
+            path,
+            length: 3,
+            valid_fraction: 0.4,
+            ..DataConfig::default()
+        }
     }
 
     /// What a wrong table says, after the path.
@@ -183,7 +189,8 @@ fn a_table_is_read_from_a_stream() {
     std::io::Write::write_all(&mut writer, b"3;1;4\n1;5;9\n2;6;5\n").unwrap();
     drop(writer);
     let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)).into();
-    let config = DataConfig { source: Source::Table, path, valid_fraction: 0.4, ..DataConfig::default() };
+    let config =
+        DataConfig { source: Some(Source::Table), path, valid_fraction: 0.4, ..DataConfig::default() };
     assert_eq!(both(&config), [vec!["3 1 4".to_string()], vec!["1 5 9".into(), "2 6 5".into()]]);
 }
 
@@ -279,7 +286,7 @@ fn a_folder_or_a_missing_file_is_refused() {
     let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
     assert!(file.problem(missing).starts_with("cannot read `"));
     let zero = DataConfig { column: Column::Number(0), ..file.config() };
-    assert!(file.problem(zero).starts_with("`data.column` = 0 must be 1 or above"));
+    assert!(file.problem(zero).starts_with("`data.column` = 0 must be from 1 to"));
 }
 
 #[test]

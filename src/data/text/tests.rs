@@ -22,7 +22,7 @@ impl Texts {
 
     fn config(&self, name: &str) -> DataConfig {
         DataConfig {
-            source: Source::Text,
+            source: Some(Source::Text),
             path: self.0.path().join(name),
             length: 7,
             ..DataConfig::default()
@@ -234,8 +234,13 @@ fn a_text_is_read_from_a_stream_and_never_called_empty() {
         std::io::Write::write_all(&mut writer, TEXT.repeat(20).as_bytes()).unwrap();
         drop(writer);
         let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)).into();
-        let config =
-            DataConfig { source: Source::Text, path, tokens, vocab: Count::Of(300), ..DataConfig::default() };
+        let config = DataConfig {
+            source: Some(Source::Text),
+            path,
+            tokens,
+            vocab: Count::Of(300),
+            ..DataConfig::default()
+        };
         assert_eq!(read_back(&load(&config, 0).unwrap()), TEXT.repeat(20));
     }
     let endless = DataConfig { path: "/dev/zero".into(), ..Texts::new(&[]).config("") };

@@ -32,10 +32,10 @@ fn counted_parameters_are_those_that_exist() {
 fn a_config_that_makes_no_model_is_refused_with_key_value_and_remedy() {
     let cases = [
         (ModelConfig { heads: 7, ..config() }, "`model.heads` = 7 must divide `model.d_model` = 30"),
-        (ModelConfig { d_model: 0, ..config() }, "`model.d_model` = 0 must be at least 1"),
-        (ModelConfig { heads: 0, ..config() }, "`model.heads` = 0 must be at least 1"),
-        (ModelConfig { layers: 0, ..config() }, "`model.layers` = 0 must be at least 1"),
-        (ModelConfig { layers: 9_999, ..config() }, "`model.layers` = 9999 is too large: at most 1024"),
+        (ModelConfig { d_model: 0, ..config() }, "`model.d_model` = 0 must be from 1 to 65536"),
+        (ModelConfig { heads: 0, ..config() }, "`model.heads` = 0 must be from 1 to 65536"),
+        (ModelConfig { layers: 0, ..config() }, "`model.layers` = 0 must be from 1 to 1024"),
+        (ModelConfig { layers: 9_999, ..config() }, "`model.layers` = 9999 must be from 1 to 1024"),
         (ModelConfig { dropout: 1.0, ..config() }, "`model.dropout` = 1 must lie in [0, 1)"),
         (ModelConfig { dropout: f64::NAN, ..config() }, "`model.dropout` = NaN must lie in [0, 1)"),
         (

@@ -1,0 +1,200 @@
+//! The key that is meant by a name that is no key: misspelt, in another section, or as other programs call it.
+
+use super::keys::keys_of;
+
+/// Names of a likeness below this have nothing to do with each other.
+const NEAR: f64 = 0.8;
+
+/// The least likeness across sections, which hold more names that are alike by chance.
+const NEAR_IN_OTHER_SECTION: f64 = 0.92;
+
+/// The names of keys in other programs and papers.
+const SYNONYMS: [(&str, &[&str]); 41] = [
+    ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
+    ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
+    ("run.from", &["init_from", "pretrained", "checkpoint", "from_pretrained"]),
+    (
+        "data.path",
+        &["data", "file", "files", "dataset", "data_path", "data_dir", "train_file", "input", "corpus"],
+    ),
+    ("data.length", &["block_size", "context", "context_length", "context_size", "seq_len", "seq_length"]),
+    (
+        "data.length",
+        &["sequence_length", "max_len", "max_length", "max_seq_len", "n_ctx", "n_positions", "window"],
+    ),
+    ("data.vocab", &["vocab_size", "vocabulary", "vocabulary_size", "n_vocab"]),
+    ("data.tokens", &["tokenizer", "tokenization", "tokeniser"]),
+    ("data.valid_fraction", &["val_fraction", "val_split", "valid_split", "validation_split", "test_size"]),
+    ("data.train_samples", &["samples", "n_samples", "num_samples", "n_train"]),
+    (
+        "model.d_model",
+        &["hidden", "hidden_size", "hidden_dim", "n_embd", "embed_dim", "embedding_dim", "emb_dim"],
+    ),
+    ("model.d_model", &["embedding_size", "model_dim", "dim", "width", "d_embed", "n_embed"]),
+    ("model.d_head", &["head_dim", "head_size", "d_k", "d_key", "dim_head"]),
+    ("model.heads", &["n_head", "n_heads", "num_heads", "nhead", "num_attention_heads", "attention_heads"]),
+    (
+        "model.key_value_heads",
+        &["n_kv_head", "n_kv_heads", "kv_heads", "num_key_value_heads", "num_kv_heads"],
+    ),
+    (
+        "model.layers",
+        &["n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "blocks", "n_blocks"],
+    ),
+    (
+        "model.d_inner",
+        &["d_ff", "d_mlp", "n_inner", "ffn_dim", "intermediate_size", "dim_feedforward", "mlp_dim"],
+    ),
+    ("model.feed_forward", &["mlp_ratio", "ffn_mult", "expansion"]),
+    ("model.dropout", &["dropout_rate", "dropout_p", "p_dropout", "drop_rate", "attn_pdrop", "resid_pdrop"]),
+    ("model.activation", &["activation_function", "hidden_act", "act", "act_fn", "nonlinearity"]),
+    ("model.position", &["positional_encoding", "position_embedding", "pos_emb", "pos_enc", "positions"]),
+    ("model.rope_theta", &["rope_base", "rotary_base", "rotary_emb_base"]),
+    ("model.tie_embeddings", &["tie_word_embeddings", "tie_weights", "weight_tying", "tied"]),
+    ("model.architecture", &["arch", "model_type", "model"]),
+    ("model.initialisation", &["init", "initialization", "initializer"]),
+    (
+        "training.steps",
+        &["max_steps", "max_iters", "iters", "iterations", "num_steps", "n_steps", "train_steps"],
+    ),
+    ("training.epochs", &["num_epochs", "max_epochs", "n_epochs", "num_train_epochs"]),
+    (
+        "training.batch_size",
+        &["batch", "bs", "batchsize", "mini_batch", "train_batch_size", "micro_batch_size"],
+    ),
+    ("training.batch_size", &["per_device_train_batch_size"]),
+    (
+        "training.accumulate",
+        &["gradient_accumulation_steps", "grad_accum", "grad_accum_steps", "accumulation_steps"],
+    ),
+    ("training.learning_rate", &["lr", "max_lr", "base_lr", "rate", "step_size"]),
+    ("training.min_learning_rate", &["min_lr", "lr_min", "eta_min"]),
+    ("training.warmup", &["warmup_steps", "warmup_iters", "warmup_ratio", "warm_up", "num_warmup_steps"]),
+    ("training.schedule", &["scheduler", "lr_schedule", "lr_scheduler", "lr_scheduler_type", "lr_decay"]),
+    ("training.weight_decay", &["wd", "decay", "l2"]),
+    (
+        "training.max_gradient_norm",
+        &["grad_clip", "max_grad_norm", "clip", "clip_grad", "gradient_clip", "clip_norm"],
+    ),
+    ("training.epsilon", &["eps", "adam_epsilon", "adam_eps"]),
+    ("training.validate_every", &["eval_interval", "eval_every", "eval_steps", "val_every", "valid_every"]),
+    ("training.log_every", &["log_interval", "logging_steps", "log_steps", "print_every"]),
+    ("training.checkpoint_every", &["save_every", "save_steps", "save_interval", "ckpt_every"]),
+    ("training.precision", &["dtype", "amp", "mixed_precision", "fp16", "bf16"]),
+];
+
+/// Writes a name as keys are written: `Learning-Rate` becomes `learning_rate`.
+pub fn normalised(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
+/// Returns all keys of this name, with their sections.
+pub fn keys_named(name: &str) -> Vec<String> {
+    let has = |section: &&&str| keys_of(section).contains(&name);
+    keys_of("").iter().filter(has).map(|section| format!("{section}.{name}")).collect()
+}
+
+/// Returns the key that a name without a section means, if it is like a key.
+pub fn nearest_key(name: &str) -> Option<String> {
+    let name = normalised(name);
+    let near = |key: String| key.contains('.').then_some(key);
+    keys_named(&name)
+        .into_iter()
+        .next()
+        .or_else(|| synonym(&name))
+        .or_else(|| anywhere(&name, 0.88))
+        .and_then(near)
+}
+
+/// The key that an unknown name in a section means: one of this section that others call so, or that differs in one
+/// letter; one of that very name in another section; one that others call so; or one that is much like it.
+pub(super) fn meant(section: &str, name: &str) -> Option<String> {
+    let name = normalised(name);
+    let whole =
+        |known: &str| if section.is_empty() { known.to_string() } else { format!("{section}.{known}") };
+    let is_slip = |known: &&&str| name.len() > 2 && strsim::damerau_levenshtein(&name, known) <= 1;
+    let own = || {
+        let likeness = keys_of(section).iter().map(|&known| (strsim::jaro_winkler(&name, known), known));
+        let nearest = likeness.max_by(|a, b| a.0.total_cmp(&b.0));
+        nearest.filter(|&(likeness, _)| likeness >= NEAR).map(|(_, known)| whole(known))
+    };
+    let is_of_section = |key: &String| key.split('.').next() == Some(section);
+    synonym(&name)
+        .filter(is_of_section)
+        .or_else(|| keys_of(section).iter().find(is_slip).map(|known| whole(known)))
+        .or_else(|| keys_named(&name).into_iter().next())
+        .or_else(|| synonym(&name).filter(|_| keys_of("").contains(&section)))
+        .or_else(own)
+        .or_else(|| synonym(&name))
+        .or_else(|| anywhere(&name, NEAR_IN_OTHER_SECTION))
+}
+
+/// Returns the key that other programs call by this name.
+fn synonym(name: &str) -> Option<String> {
+    let (key, _) = SYNONYMS.iter().find(|(_, names)| names.contains(&name))?;
+    Some(key.to_string())
+}
+
+/// Returns the key of any section that is most like a name, if the likeness is at least `least`.
+fn anywhere(name: &str, least: f64) -> Option<String> {
+    let keys =
+        keys_of("").iter().flat_map(|section| keys_of(section).iter().map(move |key| (*section, *key)));
+    let likeness = keys.map(|(section, key)| (strsim::jaro_winkler(name, key), section, key));
+    let (likeness, section, key) = likeness.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (likeness >= least).then(|| format!("{section}.{key}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_guesses_of_other_programs_name_the_key() {
+        for (section, name, expected) in [
+            ("model", "head", "model.heads"),
+            ("model", "hed", "model.heads"),
+            ("model", "n_head", "model.heads"),
+            ("model", "n_layer", "model.layers"),
+            ("model", "layer", "model.layers"),
+            ("model", "hidden", "model.d_model"),
+            ("model", "hidden_size", "model.d_model"),
+            ("model", "n_embd", "model.d_model"),
+            ("model", "head_dim", "model.d_head"),
+            ("model", "dropout_rate", "model.dropout"),
+            ("model", "block_size", "data.length"),
+            ("model", "vocab_size", "data.vocab"),
+            ("training", "lr", "training.learning_rate"),
+            ("training", "max_steps", "training.steps"),
+            ("training", "max_iters", "training.steps"),
+            ("training", "batch", "training.batch_size"),
+            ("training", "dropout", "model.dropout"),
+            ("training", "heads", "model.heads"),
+            ("training", "grad_clip", "training.max_gradient_norm"),
+            ("training", "eval_interval", "training.validate_every"),
+            ("training", "warmup_steps", "training.warmup"),
+            ("training", "optimiser", "training.optimizer"),
+            ("data", "file", "data.path"),
+            ("data", "seq_len", "data.length"),
+            ("data", "steps", "training.steps"),
+            ("run", "lr", "training.learning_rate"),
+            ("", "modle", "model"),
+        ] {
+            assert_eq!(meant(section, name).as_deref(), Some(expected), "{section}.{name}");
+        }
+        assert_eq!(nearest_key("Max-Iters").as_deref(), Some("training.steps"));
+        assert_eq!(nearest_key("learning-rat").as_deref(), Some("training.learning_rate"));
+        assert_eq!(nearest_key("colour"), None);
+    }
+
+    #[test]
+    fn synonyms_are_no_keys_and_name_keys_that_exist() {
+        for (key, names) in SYNONYMS {
+            let (section, name) = key.split_once('.').unwrap();
+            assert!(keys_of(section).contains(&name), "{key}");
+            for name in names {
+                // `samples` is a key of another section, which then is named.
+                assert!(keys_named(name).is_empty() || *name == "samples", "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+use super::*;
+use crate::data::{Column, Task, Tokens};
+
+fn said(text: &str, sets: &[&str]) -> String {
+    let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    match Config::parse(text, Path::new("a.toml"), &sets) {
+        Ok(_) => "nothing".to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_told_as_it_was_written_with_its_line() {
+    let told = [
+        (
+            "[model]\n\nheads = \"four\"",
+            "a.toml:3: `model.heads` = \"four\" cannot be used: expected a whole number from 0",
+        ),
+        ("[model]\nheads = -4", "a.toml:2: `model.heads` = -4 cannot be used: expected a whole number"),
+        (
+            "[data]\nperiod = [1,\n  2, 3]",
+            "a.toml:2: `data.period` = [1, 2, 3] cannot be used: expected the shortest",
+        ),
+        (
+            "[training]\noptimizer = 3",
+            "a.toml:2: `training.optimizer` = 3 cannot be used: expected one of `adamw`",
+        ),
+        (
+            "[training]\nlearning_rate = 1e-3\nwarmup = nan",
+            "a.toml:3: `training.warmup` = nan must be a finite number",
+        ),
+        (
+            "[run]\nseed = 18446744073709551615",
+            "a.toml:2: `run.seed` = 18446744073709551615 is too large: the most is 9223372036854775807",
+        ),
+        ("[model]\nheads = 5", "a.toml:2: `model.heads` = 5 must divide"),
+        ("[tune]\ntrials = \"many\"", "a.toml:2: `tune.trials` = \"many\" cannot be used: expected a whole"),
+        ("model = 3", "a.toml:1: `model` = 3 must be a section"),
+        ("heads = 3", "a.toml:1: `heads` = 3 stands outside its section: write it below [model]"),
+    ];
+    for (text, expected) in told {
+        let said = said(text, &[]);
+        assert!(said.starts_with(expected) && said.lines().count() == 1, "{text}: {said}");
+    }
+}
+
+#[test]
+fn the_place_of_a_key_is_that_of_the_value_that_was_written() {
+    let text = "[training]\nprecision = \"f16\"\nwarmup = 8\nlearning_rate = 1e-3\n";
+    let written = Written::parse(text, Some(Path::new("a.toml"))).unwrap();
+    let line = |key: &str, value: &str| match written.origin_of_value(key, value) {
+        Some(Origin::File(place)) => place.line,
+        _ => None,
+    };
+    assert_eq!(line("training.precision", "f16"), Some(2));
+    assert_eq!(line("training.warmup", "8.0"), Some(3));
+    assert_eq!(line("training.learning_rate", "0.001"), Some(4));
+    // Of a search, or a default.
+    assert_eq!((line("training.learning_rate", "0.003"), line("training.steps", "7")), (None, None));
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_one_that_is_near_or_with_all() {
+    let said = |text| said(text, &[]);
+    assert_eq!(
+        said("[model]\nhed = 4"),
+        "a.toml:2: `model.hed` = 4 is no known key: did you mean `model.heads`?"
+    );
+    let far = said("[model]\nzzz = 4");
+    assert!(far.contains("is no known key: [model] has architecture, d_model, heads,"), "{far}");
+    let far = said("[training]\nzzz = 4");
+    assert!(far.contains("accumulate") && far.len() <= 500, "{} bytes: {far}", far.len());
+    let section = said("[zzz]\nheads = 4");
+    assert!(section.contains("the sections are run, data, model, training, analysis, tune"), "{section}");
+    let searched = said("[tune.search]\nzzz = [1]");
+    assert!(
+        searched.starts_with("a.toml:2: `tune.search.zzz` = [1] is no known key") && searched.len() <= 500,
+        "{searched}"
+    );
+}
+
+#[test]
+fn a_value_of_another_type_is_answered_in_plain_words() {
+    for key in Config::default().values().into_keys() {
+        for value in ["{ a = 1 }", "[[1]]", "1979-05-27"] {
+            let said = said(&format!("{key} = {value}"), &[]);
+            assert!(!said.contains("invalid type") && !said.contains("struct "), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_set_is_read_as_toml_or_as_a_word_and_told_as_set() {
+    let config = |set: &str| Config::parse("", Path::new("a.toml"), &[set.to_string()]).unwrap();
+    for text in
+        ["2024", "1e5", "1.5", "true", "nan", "2024-01-05", "[a, b]", "[1]", "99999999999999999999", "2024#1"]
+    {
+        assert_eq!(config(&format!("data.path={text}")).data.path, Path::new(text));
+        assert_eq!(config(&format!("run.name={text}")).run.name, text);
+        assert_eq!(config(&format!("data.tokens={text}")).data.tokens, Tokens::File(text.into()));
+    }
+    assert_eq!(config("data.path=\"2024\"").data.path, Path::new("2024"));
+    assert_eq!(config(r#"data.path="C:\Users\a.txt""#).data.path, Path::new(r"C:\Users\a.txt"));
+    assert_eq!(config("data.column=2024").data.column, Column::Number(2024));
+    assert_eq!(config("data.column=\"2024\"").data.column, Column::Name("2024".into()));
+    for name in ["2024-01-05", "1e5", "true"] {
+        assert_eq!(config(&format!("data.column={name}")).data.column, Column::Name(name.into()));
+    }
+    assert_eq!(config("model.heads = 2").model.heads, 2);
+    assert_eq!(config("data.period=[3, 5]").data, config("data.period = [3,5]").data);
+    assert!(said("", &["model.heads=four"]).starts_with("--set: `model.heads` = \"four\" cannot be used"));
+    assert!(said("", &["data.period=[3, \"x\"]"]).starts_with("--set: `data.period` = [3, \"x\"]"));
+    assert!(said("", &["model.zzz=4"]).starts_with("--set: `model.zzz` = 4 is no known key"));
+    assert!(
+        said("", &["nothing.zzz=4"])
+            .starts_with("--set: `nothing.zzz` = 4 is no known key: the sections are")
+    );
+    assert!(said("", &["model.heads=4\nlayers=3"]).contains("holds more than one line"));
+    let long = format!("run.name={}", "x".repeat(1 << 20));
+    assert!(said("", &[&long]).len() < 500 && said("", &[&long[4..]]).len() < 500);
+}
+
+#[test]
+fn text_without_quotes_in_a_file_is_refused() {
+    for text in ["2024", "1e5", "true", "2024-01-05"] {
+        for key in ["data.path", "run.name", "data.tokens", "run.from"] {
+            let said = said(&format!("{key} = {text}"), &[]);
+            let remedy = format!("`{key}` = {text} is not text: write it in quotes, as \"{text}\"");
+            assert!(said.starts_with("a.toml:1: ") && said.ends_with(&remedy), "{said}");
+        }
+    }
+    assert!(said("[data]\npath = \"C:\\Users\\a.txt\"", &[]).contains("in single quotes"));
+}
+
+#[test]
+fn an_empty_override_is_refused() {
+    for key in ["data.path", "data.tokens", "run.from", "run.name", "data.column", "model.heads"] {
+        let said = said("", &[&format!("{key}=")]);
+        assert!(said.starts_with(&format!("--set {key}=: the value is empty")), "{said}");
+    }
+    assert!(said("", &["data.path=\"\""]).starts_with("--set: `data.path` = \"\" is empty"));
+    assert_eq!(said("", &["run.name=\"\""]), "nothing");
+}
+
+#[test]
+fn a_task_and_a_file_are_not_both_read() {
+    let both = said("", &["data.path=a.txt", "data.task=sort"]);
+    assert!(both.starts_with("--set: `data.task` = \"sort\" draws sequences, and `data.path`"), "{both}");
+    let both = said("[data]\nsource = \"sequences\"\npath = \"a.txt\"", &[]);
+    assert!(both.starts_with("a.toml:2: `data.source` = \"sequences\" reads no file"), "{both}");
+    let config =
+        |text: &str, set: &str| Config::parse(text, Path::new("a.toml"), &[set.into()]).unwrap().data;
+    let drawn = config("data.path = \"a.txt\"", "data.task=sort");
+    assert_eq!((drawn.source(), drawn.path.as_os_str().len()), (Source::Sequences, 0));
+    let read = config("data.task = \"sort\"", "data.path=a.txt");
+    assert_eq!((read.source(), read.task), (Source::Text, Task::default()));
+}
+
+#[test]
+fn a_key_of_another_section_is_answered_with_that_and_one_like_no_other_with_the_list() {
+    let said = |text| said(text, &[]);
+    assert!(said("[training]\ndropout = 0.1").ends_with("did you mean `model.dropout`?"));
+    // Not `training.threads`.
+    assert!(said("[training]\nheads = 4").ends_with("did you mean `model.heads`?"));
+    assert!(said("[modle]\nheads = 4").ends_with("did you mean `model`?"));
+    assert!(said("[training]\noptimiser = \"adam\"").ends_with("did you mean `training.optimizer`?"));
+    let far = said("[run]\ncolour = \"red\"");
+    assert!(far.ends_with("[run] has name, seed, from"), "{far}");
+}
+
+#[test]
+fn a_searched_key_may_be_written_with_quotes_or_without_and_once() {
+    let search = |text: &str| {
+        let text = format!("[tune.search]\n{text}");
+        Config::parse(&text, Path::new("a.toml"), &[]).map(|config| config.tune.unwrap().search)
+    };
+    let text = "\"training.batch_size\" = [16]\ntraining.learning_rate = { min = 1, max = 2 }\n";
+    let keys = search(text).unwrap();
+    assert_eq!(keys.keys().collect::<Vec<_>>(), ["training.batch_size", "training.learning_rate"]);
+    let twice = search("\"model.heads\" = [2]\nmodel.heads = [4]").unwrap_err().to_string();
+    assert!(twice.starts_with("a.toml:") && twice.contains("stands there twice"), "{twice}");
+}
+
+#[test]
+fn a_key_is_still_read_under_the_name_that_it_had() {
+    let monitor = |text: &str, sets: &[&str]| {
+        let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>();
+        Config::parse(text, Path::new("a.toml"), &sets).unwrap().training.monitor
+    };
+    let old = "[training]\nwatch = \"train_loss\"";
+    use crate::config::Monitor::{TrainLoss, ValidAccuracy};
+    assert_eq!(monitor(old, &[]), TrainLoss);
+    assert_eq!(monitor("", &["training.watch=train_loss"]), TrainLoss);
+    assert_eq!(monitor(old, &["training.monitor=valid_accuracy"]), ValidAccuracy);
+    assert_eq!(monitor(&old.replace("watch", "monitor"), &["training.watch=valid_accuracy"]), ValidAccuracy);
+    let both = said(&format!("{old}\nmonitor = \"train_loss\""), &[]);
+    assert!(both.contains("was renamed `monitor`, which stands there too"), "{both}");
+    let activation = |text: &str, set: &str| {
+        Config::parse(text, Path::new("a.toml"), &[set.to_string()]).unwrap().model.activation
+    };
+    use crate::ops::Activation::{Gelu, GeluTanh};
+    assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.heads=2"), GeluTanh);
+    assert_eq!(activation("[model]\ngelu = \"tanh\"", "model.gelu=erf"), Gelu);
+    let wrong = said("[training]\nwatch = \"riddle\"", &[]);
+    assert!(wrong.starts_with("a.toml:2: `training.monitor` = \"riddle\""), "{wrong}");
+}

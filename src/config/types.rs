@@ -1,0 +1,106 @@
+//! The types of the values that a key takes, as the schema has them from the struct that declares it.
+
+use serde_json::Value as Json;
+use toml::Value;
+
+use super::keys::{Entries, SCHEMA};
+use crate::error::{Error, Result};
+
+/// The type of keys that take one of some words.
+const WORD: &str = "word";
+
+/// Reads the value of a key that was written as `text`, which is `toml` where it is TOML at all. A key of text takes
+/// what is no text in TOML as it was written: 2024 is a fine name.
+pub(super) fn read(
+    key: &str,
+    text: &str,
+    toml: Option<Result<Value, &'static str>>,
+) -> Result<Value, &'static str> {
+    let types = types(key);
+    let is_text = types.iter().any(|&of| of == "string" || of == WORD);
+    match toml {
+        Some(Ok(value)) if !is_text || takes(&types, &value) => Ok(value),
+        Some(Err(problem)) if !is_text => Err(problem),
+        // A path of Windows in double quotes, whose backslashes TOML takes for escapes that do not exist.
+        None if is_text && text.len() > 1 && text.starts_with('"') && text.ends_with('"') => {
+            Ok(text[1..text.len() - 1].into())
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+/// Refuses numbers, dates and truth values for keys of text.
+pub(super) fn check(entries: &Entries) -> Result<()> {
+    for (key, entry) in entries {
+        let is_scalar = !(entry.value.is_str() || entry.value.is_array() || entry.value.is_table());
+        if is_scalar && types(key) == ["string"] {
+            let text = &entry.text;
+            return Err(Error::key(key, text, format!("is not text: write it in quotes, as \"{text}\"")));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true for a key whose value is true or false.
+pub fn is_boolean(key: &str) -> bool {
+    types(key).contains(&"boolean")
+}
+
+fn takes(types: &[&str], value: &Value) -> bool {
+    let is_one_of = |names: &[&str]| types.iter().any(|of| names.contains(of));
+    match value {
+        Value::String(_) => is_one_of(&["string", WORD]),
+        Value::Integer(_) => is_one_of(&["integer", "number"]),
+        Value::Float(_) => is_one_of(&["number"]),
+        Value::Boolean(_) => is_one_of(&["boolean"]),
+        Value::Array(_) => is_one_of(&["array"]),
+        Value::Table(_) => is_one_of(&["object"]),
+        Value::Datetime(_) => false,
+    }
+}
+
+/// Returns the types of a key, which is named with its section; none for an unknown key.
+fn types(key: &str) -> Vec<&'static str> {
+    let (section, name) = key.split_once('.').unwrap_or_default();
+    let mut types = Vec::new();
+    collect(&SCHEMA["properties"][section]["properties"][name], &mut types);
+    types
+}
+
+fn collect(schema: &'static Json, types: &mut Vec<&'static str>) {
+    let is_word = schema.get("enum").is_some() || schema.get("const").is_some();
+    let own = match &schema["type"] {
+        Json::Array(several) => several.iter().collect(),
+        one => vec![one],
+    };
+    let names = own.into_iter().filter_map(Json::as_str).filter(|&name| name != "null");
+    types.extend(names.map(|name| if is_word && name == "string" { WORD } else { name }));
+    for variant in ["anyOf", "oneOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten() {
+        collect(variant, types);
+    }
+    types.dedup();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_those_that_the_structs_declare() {
+        for (key, expected) in [
+            ("data.path", &["string"][..]),
+            ("data.tokens", &["string"]),
+            ("run.name", &["string"]),
+            ("run.from", &["string"]),
+            ("model.heads", &["integer"]),
+            ("model.dropout", &["number"]),
+            ("model.query_key_value_bias", &["boolean"]),
+            ("training.optimizer", &[WORD]),
+            ("training.backend", &[WORD]),
+            ("training.zzz", &[]),
+        ] {
+            assert_eq!(types(key), expected, "{key}");
+        }
+        assert!(types("data.column").contains(&"string") && types("data.column").contains(&"integer"));
+    }
+}
