@@ -1,11 +1,13 @@
-//! `completions`: what a shell needs to complete commands and options.
+//! `completions`: what a shell needs to complete commands, options and their values.
 
+use clap::builder::PossibleValuesParser;
 use clap_complete::{Shell, generate};
 
 use super::command;
+use crate::config::{BackendName, DeviceKind};
 use crate::terminal::print_text;
 
-/// Print the script by which a shell completes commands and options.
+/// Print the script by which a shell completes commands, options and values.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell.
@@ -15,9 +17,32 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) {
-    let mut command = command();
+    print_text(&script(args.shell));
+}
+
+/// Returns the script for a shell.
+fn script(shell: Shell) -> String {
+    let mut command = command().mut_subcommands(with_values);
     let name = command.get_name().to_string();
     let mut script = Vec::new();
-    generate(args.shell, &mut command, name, &mut script);
-    print_text(&String::from_utf8_lossy(&script));
+    generate(shell, &mut command, &name, &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        // clap_complete names a command with a hyphen in two ways: what the one sets, the other never meets
+        // (clap 6421).
+        Shell::Bash => script.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__")),
+        _ => script,
+    }
+}
+
+/// Names the values of options that read them by themselves.
+fn with_values(mut command: clap::Command) -> clap::Command {
+    let backends = BackendName::ALL.map(BackendName::name).to_vec();
+    let devices = DeviceKind::ALL.map(DeviceKind::name).to_vec();
+    for (option, values) in [("backend", backends), ("device", devices)] {
+        if command.get_arguments().any(|arg| arg.get_id() == option) {
+            command = command.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(values)));
+        }
+    }
+    command
 }

@@ -1,7 +1,6 @@
 //! What makes the program comfortable at a shell: completions, a manual, quiet, colours, and a word on a run that is
 //! there already.
 
-use std::fs;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -27,13 +26,6 @@ fn shells_complete_every_command_and_the_manual_tells_of_it() {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    fs::write(place.path().join("completions.bash"), said(&["completions", "bash"])).unwrap();
-    let typed = "source ./completions.bash; COMP_WORDS=(causal-attention eval); COMP_CWORD=1; \
-                 _causal__attention causal-attention eval causal-attention; echo ${COMPREPLY[@]}";
-    if let Ok(bash) = Command::new("bash").current_dir(&place).args(["-c", typed]).output() {
-        assert_eq!(text(&bash.stdout).trim(), "evaluate", "{}", text(&bash.stderr));
-    }
-
     let program = said(&["man"]);
     assert!(program.contains(".TH causal-attention 1"), "{program}");
     assert!(program.contains("causal\\-attention\\-train(1)"), "{program}");

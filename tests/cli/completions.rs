@@ -1,0 +1,80 @@
+//! Completion of commands, options, values and paths, in the shells that are here.
+
+use std::fs;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::generate::run;
+use crate::text;
+
+/// Waits for an interactive zsh, types a line and a tab, and prints what is offered.
+const TYPE_IN_ZSH: &str = r#"
+zmodload zsh/zpty
+zpty z "zsh -f -i"
+zpty -w z 'PS1= PS2=; stty -echo; autoload -Uz compinit; compinit -D -u; source ./zsh; bindkey "^I" complete-word
+compadd() { local -a hits; builtin compadd -O hits "$@"; (( $#hits )) && print -rl -- "<"${^hits}">"; builtin compadd "$@" }
+ended() { print "<END>" }; comppostfuncs=(ended); print "<""READY>"'
+while zpty -r z line; do [[ $line == *"<READY>"* ]] && break; done
+zpty -w -n z "causal-attention $1"$'\t'
+while zpty -r z line; do print -rn -- "$line"; [[ $line == *"<END>"* ]] && break; done
+zpty -d z
+"#;
+
+/// Prints what bash is given for the words of a line, the last of which is completed.
+const TYPE_IN_BASH: &str = r#"
+source ./bash; complete -p causal-attention
+COMP_WORDS=(causal-attention "$@"); COMP_CWORD=$#
+_causal__attention causal-attention "${COMP_WORDS[$#]}" "${COMP_WORDS[$#-1]}"; printf '<%s>\n' "${COMPREPLY[@]}"
+"#;
+
+/// What a shell offers for a line; none where the shell is not here.
+fn offered(place: &TempDir, shell: &str, line: &[&str]) -> Option<String> {
+    let typed = line.join(" ");
+    let mut command = Command::new(shell);
+    match shell {
+        "bash" => command.args(["--norc", "-c", TYPE_IN_BASH, "bash"]).args(line),
+        "zsh" => command.args(["-f", "-c", TYPE_IN_ZSH, "zsh", &typed]),
+        _ => command.args([
+            "--no-config",
+            "-c",
+            &format!("source ./fish; complete -C 'causal-attention {typed}'"),
+        ]),
+    };
+    let output = command.current_dir(place).env("HOME", place.path()).env("TERM", "xterm").output().ok()?;
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn shells_complete_options_values_and_paths() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("mine.toml"), "").unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        fs::write(place.path().join(shell), run(place.path(), &["completions", shell]).stdout).unwrap();
+        let cases: [(&[&str], &[&str]); 8] = [
+            (&["eval"], &["evaluate"]),
+            (&["train", "--"], &["--resume", "--set", "--preset", "--progress", "--backend"]),
+            (&["tune", "--"], &["--find-rate", "--jobs"]),
+            (&["train", "--progress", ""], &["bar", "plain", "none"]),
+            (&["train", "--backend", ""], &["cuda", "wgpu", "ndarray", "flex"]),
+            (&["train", "--preset", ""], &["characters", "llama"]),
+            (&["config", "--preset", "ll"], &["llama"]),
+            (&["train", "--run", "mi"], &["mine.toml"]),
+        ];
+        for (line, expected) in cases {
+            let Some(said) = offered(&place, shell, line) else {
+                eprintln!("notice: no {shell} here, so nothing is completed in it");
+                break;
+            };
+            for word in expected {
+                assert!(said.contains(word), "{shell}, {line:?}: {said}");
+            }
+        }
+        // A CONFIG: bash takes files where the script offers nothing.
+        if let Some(said) = offered(&place, shell, &["train", "mi"]) {
+            let is_default =
+                shell == "bash" && said.contains("-o default") && said.trim_end().ends_with("<>");
+            assert!(is_default || shell != "bash" && said.contains("mine.toml"), "{shell}: {said}");
+        }
+    }
+}
