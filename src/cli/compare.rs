@@ -1,9 +1,10 @@
 //! `compare`: a few runs side by side.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
+use super::input::run_path;
 use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
-use crate::error::Result;
+use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
 use crate::terminal::{counted, fixed, print_json, say, table, thousands, warn};
@@ -12,7 +13,7 @@ use crate::terminal::{counted, fixed, print_json, say, table, thousands, warn};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Two to fifty runs, or folders and studies that hold them.
-    #[arg(required = true, value_name = "RUN")]
+    #[arg(required = true, value_name = "RUN", value_parser = run_path())]
     runs: Vec<PathBuf>,
     /// Puts runs together that agree in this key, as model.heads. [default: those that differ in nothing but run.seed]
     #[arg(long, value_name = "KEY")]
@@ -54,9 +55,41 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+/// The most characters of a setting's name in the table, and of a value in the table of keys.
+const MAX_NAME: usize = 60;
+const MAX_VALUE: usize = 24;
+
+/// The most keys that the first line names, and settings that the table of keys has columns for.
+const MAX_KEYS_IN_LINE: usize = 6;
+const MAX_SETTINGS: usize = 4;
+
+/// Prints the keys in which settings differ, a line each, where they are too many for a line of a setting.
+fn print_keys(settings: &[Setting]) {
+    let shown = &settings[..settings.len().min(MAX_SETTINGS)];
+    let keys = settings.iter().flat_map(|setting| setting.values.keys()).collect::<BTreeSet<_>>();
+    let value = |setting: &Setting, key: &String| {
+        setting.values.get(key).map_or_else(String::new, |value| excerpt(value, MAX_VALUE))
+    };
+    let row = |key: &String| {
+        let values = shown.iter().map(|setting| value(setting, key));
+        std::iter::once(key.clone()).chain(values).collect::<Vec<_>>()
+    };
+    let names = (1..=shown.len()).map(|number| format!("setting {number}")).collect::<Vec<_>>();
+    let names = std::iter::once("key").chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
+    table(&"l".repeat(names.len()), &names, &keys.into_iter().map(row).collect::<Vec<_>>());
+    if shown.len() < settings.len() {
+        say(&format!("{} more: see --json", counted(settings.len() - shown.len(), "setting")));
+    }
+    say("");
+}
+
 fn print(comparison: &Comparison) {
     let Comparison { keys, settings, runs, sentences, measure } = comparison;
-    let differ = if keys.is_empty() { "nothing but the seed".to_string() } else { keys.join(", ") };
+    let differ = match &keys[..] {
+        [] => "nothing but the seed".to_string(),
+        [.., _] if keys.len() > MAX_KEYS_IN_LINE => counted(keys.len(), "key"),
+        keys => keys.join(", "),
+    };
     let of = counted(settings.len(), "setting");
     say(&format!("{}, {of}: they differ in {differ}", counted(runs.len(), "run")));
     say("");
@@ -65,7 +98,7 @@ fn print(comparison: &Comparison) {
         let interval = setting.measured(*measure).and_then(|mean| mean.interval);
         [
             number.to_string(),
-            setting.name(),
+            excerpt(&setting.name(), MAX_NAME),
             setting.runs.to_string(),
             nats(setting.loss.map(|mean| mean.mean)),
             nats(setting.above_floor.map(|mean| mean.mean)),
@@ -79,6 +112,9 @@ fn print(comparison: &Comparison) {
     let names = ["", "setting", "runs", "loss", "above floor", interval];
     table("rlrrrr", &names, &(1..).zip(settings).map(row).collect::<Vec<_>>());
     say("");
+    if settings.iter().any(|setting| setting.name().chars().count() > MAX_NAME) {
+        print_keys(settings);
+    }
     let row = |run: &ComparedRun| {
         [
             run.name.clone(),

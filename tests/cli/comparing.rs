@@ -75,3 +75,19 @@ fn runs_that_differ_in_their_seed_are_one_setting_and_settings_are_tested_agains
         );
     }
 }
+
+#[test]
+fn unlike_runs_are_compared_in_lines_that_fit() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "one");
+    let other =
+        ["training.steps=3", "model.layers=1", "model.norm=post", "model.bias=false", "data.task=sort"];
+    let more =
+        ["training.optimizer=sgd", "training.schedule=linear", "data.vocab=8", "model.activation=relu"];
+    small_run(place.path(), &[&other[..], &more].concat(), "two");
+    let output = program(place.path()).args(["compare", "one", "two"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.lines().all(|line| line.chars().count() <= 160), "{said}");
+    assert!(said.contains("model.activation") && said.contains("setting 2"), "{said}");
+}
