@@ -1,9 +1,11 @@
-//! `config`: every key that there is.
+//! `config`: every key that there is, and the shipped configs.
 
-use crate::config::{SCHEMA, defaults};
+use super::input::preset_names;
+use crate::config::{Config, SCHEMA, defaults};
+use crate::error::Result;
 use crate::terminal::{print_json, print_text};
 
-/// Show every key of a config with its meaning and its default, or the schema of a config for editors.
+/// Show every key of a config with its meaning and its default, a shipped config, or the schema for editors.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("shown").required(true)))]
 pub struct Args {
@@ -13,12 +15,20 @@ pub struct Args {
     /// Prints the JSON schema by which an editor completes, explains and checks a config.
     #[arg(long, group = "shown")]
     schema: bool,
+    /// Prints a shipped config, as train --preset takes it.
+    #[arg(long, group = "shown", value_name = "NAME", value_parser = preset_names())]
+    preset: Option<String>,
 }
 
 /// Runs the command.
-pub fn run(args: Args) {
-    match args.schema {
-        true => print_json(&*SCHEMA),
-        false => print_text(&defaults()),
+///
+/// # Errors
+/// If there is no such preset.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.preset {
+        Some(name) => print_text(Config::preset_text(name)?),
+        None if args.schema => print_json(&*SCHEMA),
+        None => print_text(&defaults()),
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use super::{input, print_paths};
+use super::{input, input::run_path, print_paths};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
@@ -18,7 +18,8 @@ use crate::weights::native;
 /// Export a run's best weights as safetensors for another program, with a config.json; or its curves for TensorBoard.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder.
+    /// The run folder, or its name below runs/.
+    #[arg(value_parser = run_path())]
     run: PathBuf,
     /// Names and layout of the weights, or what else is exported.
     #[arg(long, value_parser = PossibleValuesParser::new(formats()))]

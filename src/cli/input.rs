@@ -3,16 +3,18 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+
 use super::backend::BackendArgs;
 use crate::backend::{self, Device, Job, compute_as_run};
-use crate::config::Config;
+use crate::config::{Config, PRESETS};
 use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::{Architecture, Model};
 use crate::ops;
-use crate::terminal::warn;
-use crate::training::{Ended, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
+use crate::terminal::{counted, warn};
+use crate::training::{Ended, RUNS, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
 
 /// The experiment that a command is given.
@@ -21,9 +23,27 @@ pub struct ConfigArgs {
     /// The experiment, for `tune` with its search in [tune]. [default: config.toml of the current folder, or else the
     /// built-in one]
     pub config: Option<PathBuf>,
-    /// Overrides a key of the config, as --set data.task=random; may be repeated.
+    /// Takes a shipped config instead of a file, as --preset characters --data input.txt.
+    #[arg(long, value_name = "NAME", value_parser = preset_names(), conflicts_with = "config")]
+    pub preset: Option<String>,
+    /// Overrides a key of the config, as --set data.task=random; may be repeated. Any key is an option, too:
+    /// --steps 500, --learning-rate=1e-3, --layers 4; --data FILE names the data.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+/// Accepts the names of the shipped configs.
+pub fn preset_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| *name))
+}
+
+/// Accepts a path. A name that does not exist here is that of a run below `runs`, if there is one.
+pub fn run_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| {
+        let below = Path::new(RUNS).join(&path);
+        let is_name = path.components().count() == 1 && path.file_name().is_some();
+        if is_name && !path.exists() && below.exists() { below } else { path }
+    })
 }
 
 impl ConfigArgs {
@@ -32,14 +52,38 @@ impl ConfigArgs {
     /// # Errors
     /// As [`Config::load`].
     pub fn load(&self) -> Result<Config> {
-        Config::load(self.config.as_deref(), &self.set)
+        self.load_checked(|_| Ok(()))
+    }
+
+    /// Reads the config, and applies `check` to it.
+    ///
+    /// # Errors
+    /// As [`Config::load_checked`].
+    pub fn load_checked(&self, check: impl Fn(&Config) -> Result<()>) -> Result<Config> {
+        match &self.preset {
+            Some(name) => Config::load_preset(name, &self.set, check),
+            None => Config::load_checked(self.config.as_deref(), &self.set, check),
+        }
+    }
+
+    /// The same overrides of the config at another place.
+    pub fn of(&self, config: PathBuf) -> Self {
+        Self { config: Some(config), preset: None, set: self.set.clone() }
     }
 
     /// A result of what works with the config; the error of a key says where its value is written.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
+            if let (Some(_), Error::Io { action: "read", source, .. }) = (&self.preset, &error)
+                && source.kind() == io::ErrorKind::NotFound
+            {
+                return Error::Input(format!("{error}, or name your own data with --data FILE"));
+            }
             let Error::Key { key, value, origin: None, .. } = &error else { return error };
-            let origin = Config::origin(self.config.as_deref(), &self.set, key, value);
+            let origin = match &self.preset {
+                Some(name) => Config::origin_in_preset(name, &self.set, key, value),
+                None => Config::origin(self.config.as_deref(), &self.set, key, value),
+            };
             error.at(origin)
         })
     }
@@ -48,7 +92,8 @@ impl ConfigArgs {
 /// Which run a command looks at, and where it computes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The run folder.
+    /// The run folder, or its name below runs/.
+    #[arg(value_parser = run_path())]
     run: PathBuf,
     #[command(flatten)]
     backend: BackendArgs,
@@ -95,7 +140,7 @@ impl RunArgs {
     /// If there is none, its config cannot be read, or there is no such device.
     pub fn open(&self, set: &[String]) -> Result<Run> {
         let folder = RunFolder::open(&self.run)?;
-        let given = ConfigArgs { config: Some(folder.config()), set: set.to_vec() };
+        let given = ConfigArgs { config: Some(folder.config()), preset: None, set: set.to_vec() };
         let config = given.load()?;
         let device = given.placed(self.backend.choose(&config.training, set))?;
         Ok(Run { folder, config, device, given })
@@ -212,7 +257,9 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
     let source_context = sizes.source_context.unwrap_or(source_time);
     for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
         let longer = format!(
-            "the {what} of {time} tokens is longer than the context of {context} that the model was trained on"
+            "the {what} of {} is longer than the context of {} that the model was trained on",
+            counted(time, "token"),
+            counted(context, "token")
         );
         if time > context && ends {
             return Err(Error::Input(format!("{longer}, where its learned positions end: shorten it")));

@@ -13,6 +13,7 @@ mod generate;
 mod import;
 mod input;
 mod inspect;
+mod key_options;
 mod man;
 mod plot;
 mod report;
@@ -77,7 +78,13 @@ enum Command {
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
     let is_another_worker = mute_all_but_first();
-    let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let mut program = command();
+    let typed = match key_options::rewritten(&program, std::env::args_os()) {
+        Ok(typed) => typed,
+        Err(error) => return end(&error.to_string(), error.exit_code()),
+    };
+    let matches = program.try_get_matches_from_mut(typed);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(told) if told.kind() == NO_COMMAND => {
             if !is_another_worker {
@@ -178,7 +185,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compare(args) => compare::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
         Command::Data(args) => args.experiment.placed(data::run(&args))?,
-        Command::Config(args) => config::run(args),
+        Command::Config(args) => config::run(&args)?,
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
         Command::Explain(args) => explain::run(args)?,

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use super::input::run_path;
 use crate::comparison::{Listed, list};
+use crate::config::{keys_named, nearest_key, normalised};
 use crate::error::{Error, Result};
 use crate::terminal::{counted, fixed, print_json, table, thousands, warn};
 use crate::training::RUNS;
@@ -12,9 +14,9 @@ use crate::training::RUNS;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folders of runs, or runs. [default: runs]
-    #[arg(value_name = "FOLDER")]
+    #[arg(value_name = "FOLDER", value_parser = run_path())]
     folders: Vec<PathBuf>,
-    /// Sorts by a key of the list as --json names it, or of the config, as model.heads.
+    /// Sorts by a column, as loss, by a key of the list as --json names it, or by a key of the config, as model.heads.
     #[arg(long, value_name = "KEY", default_value = "name")]
     sort: String,
     /// Lists those alone whose key has this value, as --filter data=sort or --filter model.heads=4; may be repeated.
@@ -38,7 +40,9 @@ pub fn run(args: Args) -> Result<()> {
         true => vec![PathBuf::from(RUNS)],
         false => args.folders,
     };
-    let (runs, damaged) = list(&folders, &filters, &args.sort)?;
+    let filters = filters.into_iter().map(|(key, value)| Ok((column(&key)?, value)));
+    let filters = filters.collect::<Result<Vec<_>>>()?;
+    let (runs, damaged) = list(&folders, &filters, &column(&args.sort)?)?;
     for error in &damaged {
         warn(&format!("warning: passed by: {error}"));
     }
@@ -58,6 +62,41 @@ pub fn run(args: Args) -> Result<()> {
     }
     Ok(())
 }
+
+/// Returns the key of a column, which is named by its key, its title, or the name of a key of the config.
+fn column(typed: &str) -> Result<String> {
+    let columns = Listed::default().keys();
+    let name = normalised(typed).replace(' ', "_");
+    let titled =
+        TITLES.iter().find(|(titles, _)| titles.contains(&name.as_str())).map(|(_, key)| key.to_string());
+    let own = columns.contains(&name).then(|| name.clone());
+    let own = own.or_else(|| typed.contains('.').then(|| typed.to_string())).or(titled);
+    let key = own.or_else(|| match &keys_named(&name)[..] {
+        [key] => Some(key.clone()),
+        _ => None,
+    });
+    key.ok_or_else(|| {
+        let near = columns.iter().map(|column| (strsim::jaro_winkler(&name, column), column));
+        let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|&(likeness, _)| likeness > 0.8);
+        let near = near.map(|(_, column)| column.clone()).or_else(|| nearest_key(&name));
+        let meant = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        Error::Input(format!(
+            "there is no column `{typed}`: {meant}There are {}, and the keys of the config, as model.heads",
+            columns.join(", ")
+        ))
+    })
+}
+
+/// The titles of columns and their other names, with the key of the column.
+const TITLES: [(&[&str], &str); 7] = [
+    (&["run", "folder"], "name"),
+    (&["loss", "valid_loss", "val_loss", "best_loss", "best"], "best_valid_loss"),
+    (&["gap", "above"], "above_floor"),
+    (&["tokens/s", "speed", "tokens_per_s", "throughput"], "tokens_per_second"),
+    (&["when", "date", "time", "age"], "changed"),
+    (&["params", "size"], "parameters"),
+    (&["status", "state"], "ended"),
+];
 
 fn cells(run: &Listed) -> [String; 9] {
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
@@ -89,5 +128,33 @@ fn ago(seconds: u64) -> String {
         60..3_600 => format!("{} ago", counted(past / 60, "minute")),
         3_600..86_400 => format!("{} ago", counted(past / 3_600, "hour")),
         _ => format!("{} ago", counted(past / 86_400, "day")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_that_people_type() {
+        for (typed, expected) in [
+            ("loss", "best_valid_loss"),
+            ("best_valid_loss", "best_valid_loss"),
+            ("above floor", "above_floor"),
+            ("tokens/s", "tokens_per_second"),
+            ("when", "changed"),
+            ("run", "name"),
+            ("heads", "model.heads"),
+            ("model.heads", "model.heads"),
+            ("steps", "steps"),
+        ] {
+            assert_eq!(column(typed).unwrap(), expected, "{typed}");
+        }
+        let said = column("paramters").unwrap_err().to_string();
+        assert!(said.contains("did you mean `parameters`?"), "{said}");
+        let said = column("lr").unwrap_err().to_string();
+        assert!(said.contains("did you mean `training.learning_rate`?"), "{said}");
+        let said = column("colour").unwrap_err().to_string();
+        assert!(said.contains("There are ") && said.contains("best_valid_loss"), "{said}");
     }
 }

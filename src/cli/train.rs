@@ -4,7 +4,14 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
-use super::{backend::BackendArgs, evaluate::DRAWN, explain, input::ConfigArgs, plot::run_data, signals};
+use super::{
+    backend::BackendArgs,
+    evaluate::DRAWN,
+    explain,
+    input::{ConfigArgs, run_path},
+    plot::run_data,
+    signals,
+};
 use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
@@ -28,11 +35,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
     /// Resumes a run from its newest checkpoint, to the same result as an uninterrupted one.
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", value_parser = run_path(), conflicts_with = "preset")]
     resume: Option<PathBuf>,
     /// Starts from a run's best weights, with its model and vocabulary; without CONFIG all else is as in
     /// that run too.
-    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    #[arg(long, value_name = "RUN", value_parser = run_path(), conflicts_with_all = ["resume", "preset"])]
     from: Option<PathBuf>,
     /// Pauses after this step, for --resume to continue; the schedule still spans the whole run.
     #[arg(long, value_name = "STEP", conflicts_with = "dry_run", value_parser = step)]
@@ -53,13 +60,12 @@ pub struct Args {
 impl Args {
     /// As [`ConfigArgs::placed`], for the config of a run that is resumed or started from.
     pub fn placed<T>(&self, result: Result<T>) -> Result<T> {
-        let ConfigArgs { config, set } = &self.experiment;
         let Some(run) = self.resume.as_ref().or(self.from.as_ref()) else {
             return self.experiment.placed(result);
         };
         // Of two configs, a key's value may come from either.
-        let (None, Ok(folder)) = (config, RunFolder::open(run)) else { return result };
-        ConfigArgs { config: Some(folder.config()), set: set.clone() }.placed(result)
+        let (None, Ok(folder)) = (&self.experiment.config, RunFolder::open(run)) else { return result };
+        self.experiment.of(folder.config()).placed(result)
     }
 }
 

@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{backend::BackendArgs, input::ConfigArgs, signals};
+use super::{
+    backend::BackendArgs,
+    input::{ConfigArgs, run_path},
+    signals,
+};
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::report::{Style, draw_study};
-use crate::terminal::{ProgressKind, counted, keep_working_unread, print_json_line, say, warn};
+use crate::terminal::{ProgressKind, keep_working_unread, part_of, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
     Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, serve, study_folder,
@@ -33,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     run: Option<PathBuf>,
     /// Resumes a study where it was, to the same result as an uninterrupted one.
-    #[arg(long, value_name = "STUDY")]
+    #[arg(long, value_name = "STUDY", value_parser = run_path(), conflicts_with = "preset")]
     resume: Option<PathBuf>,
     /// Trials that are trained at once, each in a process of its own; results do not depend on it. [default: 1, or as many
     /// workers as mpirun started]
@@ -67,9 +71,12 @@ type Prepared = (Option<RunFolder>, Config, Device, RunPath, Dataset);
 
 fn prepare(args: &Args) -> Result<Prepared> {
     let resumed = args.resume.as_deref().map(study_folder).transpose()?;
-    let path = args.experiment.config.clone().or(resumed.as_ref().map(RunFolder::config));
+    let own = resumed.as_ref().filter(|_| args.experiment.config.is_none()).map(RunFolder::config);
     let is_searchable = |config: &Config| Space::new(config).map(drop);
-    let mut config = Config::load_checked(path.as_deref(), &args.experiment.set, is_searchable)?;
+    let mut config = match own {
+        Some(own) => args.experiment.of(own).load_checked(is_searchable)?,
+        None => args.experiment.load_checked(is_searchable)?,
+    };
     // Trials are made with what is asked for here, and so is what goes on with them.
     let device = args.backend.choose_for_run(&mut config.training, &args.experiment.set)?;
     if let Some(folder) = &resumed {
@@ -132,8 +139,8 @@ fn search(
         print_outline(&config.name(), &outline);
         let mut warnings = warnings(&config, &dataset, outline.steps(), &device);
         if let [first, ..] = too_large[..] {
-            let (count, of) = (too_large.len(), counted(candidates.len(), "trial"));
-            warnings.push(format!("{count} of {of} cannot be trained here, as the first of them: {first}"));
+            let count = part_of(too_large.len(), candidates.len(), "trial");
+            warnings.push(format!("{count} cannot be trained here, as the first of them: {first}"));
         }
         warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);

@@ -194,7 +194,7 @@ impl Listed {
     }
 
     /// The names of its keys.
-    fn keys(&self) -> Vec<String> {
+    pub fn keys(&self) -> Vec<String> {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
     }

@@ -3,9 +3,11 @@
 mod backends;
 mod bad_input;
 mod comparing;
+mod completions;
 mod conveniences;
 mod documented;
 mod generate;
+mod guesses;
 mod killed;
 mod lengths;
 mod live;
@@ -197,12 +199,12 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     let sets: [(&str, &[&str]); 16] = [
         ("model.hed=4", &["`model.hed` = 4", "did you mean `model.heads`?"]),
         ("modell.heads=4", &["did you mean `model`?"]),
-        ("heads=4", &["section.key"]),
+        ("heads=4", &["the key has no section: write model.heads=4"]),
         ("model.heads", &["section.key=value"]),
         ("model.heads=four", &["--set: `model.heads` = \"four\"", "expected a whole number"]),
         ("model.heads=5", &["`model.heads` = 5", "`model.d_model` = 64"]),
         ("model.d_model=0", &["`model.d_model` = 0"]),
-        ("model.layers=100000000", &["`model.layers` = 100000000"]),
+        ("model.layers=100000000", &["`model.layers` = 100000000 must be from 1 to 1024"]),
         ("model.dropout=1", &["`model.dropout` = 1", "[0, 1)"]),
         ("model.dropout=-0.5", &["`model.dropout` = -0.5", "[0, 1)"]),
         ("training.batch_size=0", &["`training.batch_size` = 0", "from 1 to"]),

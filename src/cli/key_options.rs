@@ -1,0 +1,241 @@
+//! Every key of a config as an option: `--steps 500` is `--set training.steps=500`, for each key whose name is unique.
+//!
+//! What is typed is rewritten before clap reads it, so that the options are those of the keys that are declared.
+
+use std::ffi::{OsStr, OsString};
+use std::iter::Peekable;
+
+use clap::{Arg, Command};
+
+use crate::config::{is_boolean, keys_named, nearest_key, normalised};
+use crate::error::{Error, Result, excerpt};
+
+/// Options that set a key of another name, or one of several keys of their name.
+const SHORTHANDS: [(&str, &str); 3] =
+    [("data", "data.path"), ("lr", "training.learning_rate"), ("seed", "run.seed")];
+
+/// Returns the command line `typed` with the options that are keys of a config as `--set`.
+///
+/// # Errors
+/// If an option lacks its value, may be one of several keys, or is not a key but much like one.
+pub fn rewritten(program: &Command, typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
+    let mut typed = typed.peekable();
+    let mut rewritten = Vec::new();
+    let mut command = None;
+    while let Some(word) = typed.next() {
+        let Some(of) = command else {
+            let named = word.to_str().and_then(|name| program.find_subcommand(name));
+            command = named.filter(|_| !rewritten.is_empty());
+            rewritten.push(word);
+            continue;
+        };
+        if word == "--" {
+            rewritten.push(word);
+            break;
+        }
+        rewritten.extend(option(program, of, word, &mut typed)?);
+    }
+    rewritten.extend(typed);
+    Ok(rewritten)
+}
+
+/// Rewrites one word of the command line, with the value that follows it.
+fn option(
+    program: &Command,
+    command: &Command,
+    word: OsString,
+    rest: &mut Peekable<impl Iterator<Item = OsString>>,
+) -> Result<Vec<OsString>> {
+    let own =
+        |name: &str| program.get_arguments().chain(command.get_arguments()).find(|arg| is_named(arg, name));
+    let takes_keys = command.get_arguments().any(|arg| arg.get_id() == "set");
+    let Some((name, value)) = split(&word).filter(|_| takes_keys) else { return Ok(vec![word]) };
+    if let Some(own) = own(&name) {
+        let has_next = own.get_action().takes_values() && value.is_none();
+        return Ok(std::iter::once(word).chain(has_next.then(|| rest.next()).flatten()).collect());
+    }
+    let mut next = |is_value: fn(&str) -> bool| rest.next_if(|next| is_value(&next.to_string_lossy()));
+    let Some(key) = key(&name, command)? else {
+        let given = value.or_else(|| next(|text| !text.starts_with("--")));
+        if let Some(option) = other_name(&name).filter(|option| own(option).is_some()) {
+            return Err(Error::Input(format!("there is no option --{name}: write --{option}; see --help")));
+        }
+        if let Some(key) = switched_off(&name) {
+            return Err(no_such(&name, &key, "false", command));
+        }
+        let Some(key) = nearest(&name).filter(|_| !is_like_own(&name, command)) else {
+            return Ok(std::iter::once(word).chain(given).collect());
+        };
+        let value = given.map_or("VALUE".into(), |value| value.to_string_lossy().into_owned());
+        return Err(no_such(&name, &key, &excerpt(&value, 60), command));
+    };
+    let value = match value {
+        Some(value) => value,
+        None if is_boolean(&key) => next(is_answer).unwrap_or_else(|| "true".into()),
+        None => next(|text| !text.starts_with("--")).ok_or_else(|| {
+            Error::Input(format!("--{name} has no value: write --{name} VALUE, which is --set {key}=VALUE"))
+        })?,
+    };
+    let (Some(_), Some(value)) = (word.to_str(), value.to_str()) else {
+        let problem = "is not UTF-8, which a config cannot say: rename the file, or the folder that it is in";
+        return Err(Error::Input(format!("--{name}: the value {problem}")));
+    };
+    Ok(vec![format!("--set={key}={value}").into()])
+}
+
+/// Builds the error for an unknown option, which names the key that is meant.
+fn no_such(name: &str, key: &str, value: &str, command: &Command) -> Error {
+    let option = key.split_once('.').map_or(key, |(_, option)| option);
+    let is_option = self::key(option, command).is_ok_and(|named| named.as_deref() == Some(key));
+    let own = if is_option { format!(" or --{} {value}", option.replace('_', "-")) } else { String::new() };
+    Error::Input(format!("there is no option --{name}: write --set {key}={value}{own}; see --help"))
+}
+
+/// Returns true for a word that answers yes or no: the value of a key that is true or false.
+fn is_answer(word: &str) -> bool {
+    matches!(word.to_lowercase().as_str(), "true" | "false" | "yes" | "no" | "on" | "off" | "1" | "0")
+}
+
+/// Returns the key that an option such as `--no-bias` switches off.
+fn switched_off(name: &str) -> Option<String> {
+    let key = nearest_key(normalised(name).strip_prefix("no_")?)?;
+    is_boolean(&key).then_some(key)
+}
+
+/// Returns the option that other programs call by this name.
+fn other_name(name: &str) -> Option<&'static str> {
+    match normalised(name).as_str() {
+        "out" | "out_dir" | "output" | "output_dir" | "save_dir" | "log_dir" | "logdir" => Some("run"),
+        "gpu" | "cuda" | "accelerator" => Some("backend"),
+        "from_pretrained" | "init_from" | "pretrained" => Some("from"),
+        "resume_from" | "resume_from_checkpoint" => Some("resume"),
+        _ => None,
+    }
+}
+
+/// Returns the key that is nearest to a name.
+fn nearest(name: &str) -> Option<String> {
+    let name = normalised(name);
+    let is_near = |(shorthand, _): &&(&str, &str)| strsim::damerau_levenshtein(shorthand, &name) <= 1;
+    let shorthand = SHORTHANDS.iter().find(is_near).map(|(_, key)| key.to_string());
+    nearest_key(&name).or(shorthand)
+}
+
+/// Splits a long option into its name and its value.
+fn split(word: &OsStr) -> Option<(String, Option<OsString>)> {
+    // Only the name must be text.
+    let option = word.to_string_lossy();
+    let (name, value) = option
+        .strip_prefix("--")?
+        .split_once('=')
+        .map_or((option.strip_prefix("--")?, None), |(name, value)| (name, Some(value.into())));
+    Some((name.to_string(), value))
+}
+
+fn is_named(arg: &Arg, name: &str) -> bool {
+    matches!(name, "help" | "version")
+        || arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&name))
+}
+
+/// Returns the key that an option sets.
+fn key(name: &str, command: &Command) -> Result<Option<String>> {
+    let name = normalised(name);
+    if let Some((_, key)) = SHORTHANDS.iter().find(|(shorthand, _)| *shorthand == name) {
+        return Ok(Some(key.to_string()));
+    }
+    if let Some((_, last)) = name.split_once('.') {
+        return Ok(keys_named(last).into_iter().find(|key| *key == name));
+    }
+    let mut keys = keys_named(&name);
+    // Only `tune` reads its section.
+    keys.retain(|key| command.get_name() == "tune" || !key.starts_with("tune."));
+    match &keys[..] {
+        [] => Ok(None),
+        [key] => Ok(Some(key.clone())),
+        several => {
+            let sets =
+                several.iter().map(|key| format!("--set {key}=VALUE")).collect::<Vec<_>>().join(" or ");
+            Err(Error::Input(format!("--{name} names several keys: write {sets}")))
+        }
+    }
+}
+
+/// Returns true if a name is more like an option of the command than like a key.
+fn is_like_own(name: &str, command: &Command) -> bool {
+    let likeness = |known: &str| strsim::jaro_winkler(name, known);
+    let key = nearest_key(name).unwrap_or_default();
+    let of_key = key.split_once('.').map_or(0.0, |(_, last)| likeness(&last.replace('_', "-")));
+    let own = command.get_arguments().filter_map(Arg::get_long).map(likeness).fold(0.0, f64::max);
+    own > 0.85 && own > of_key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+
+    fn words(typed: &str) -> Result<String> {
+        let words = rewritten(&command(), typed.split(' ').map(OsString::from))?;
+        Ok(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn keys_are_options_of_commands_that_take_a_config() {
+        for (typed, expected) in [
+            ("p train --steps 500", "p train --set=training.steps=500"),
+            ("p train --steps=500", "p train --set=training.steps=500"),
+            ("p train --learning-rate 1e-3 a.toml", "p train --set=training.learning_rate=1e-3 a.toml"),
+            ("p train --learning_rate=1e-3", "p train --set=training.learning_rate=1e-3"),
+            ("p -q train --layers 4 --json", "p -q train --set=model.layers=4 --json"),
+            ("p train --data my.txt --seed 3", "p train --set=data.path=my.txt --set=run.seed=3"),
+            ("p train --lr 1 --name x", "p train --set=training.learning_rate=1 --set=run.name=x"),
+            ("p train --qk-norm a.toml", "p train --set=model.qk_norm=true a.toml"),
+            ("p train --qk-norm false", "p train --set=model.qk_norm=false"),
+            ("p train --qk-norm yes", "p train --set=model.qk_norm=yes"),
+            ("p train --model.heads=2", "p train --set=model.heads=2"),
+            ("p train --length -1", "p train --set=data.length=-1"),
+            ("p tune --trials 3", "p tune --set=tune.trials=3"),
+            ("p data --data=a.csv --column x", "p data --set=data.path=a.csv --set=data.column=x"),
+            ("p evaluate run --data b.txt", "p evaluate run --set=data.path=b.txt"),
+            // The command's own options, and what others take.
+            ("p train --run --steps", "p train --run --steps"),
+            ("p train --backend ndarray --from x", "p train --backend ndarray --from x"),
+            ("p evaluate run --length 3", "p evaluate run --length 3"),
+            ("p generate run --steps 3", "p generate run --steps 3"),
+            ("p train -- --steps 3", "p train -- --steps 3"),
+            ("p train --colour red", "p train --colour red"),
+            ("p train --dry-rum", "p train --dry-rum"),
+        ] {
+            assert_eq!(words(typed).unwrap(), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn options_of_other_programs_name_the_key() {
+        for (typed, expected) in [
+            (
+                "p train --max-iters 500",
+                "there is no option --max-iters: write --set training.steps=500 or --steps 500; see",
+            ),
+            ("p train --max_steps=5", "write --set training.steps=5"),
+            ("p train --batch 8", "write --set training.batch_size=8 or --batch-size 8; see --help"),
+            ("p train --n_layer 3", "write --set model.layers=3 or --layers 3"),
+            ("p train --hidden-size 9", "write --set model.d_model=9 or --d-model 9"),
+            ("p train --file a.txt", "write --set data.path=a.txt"),
+            ("p train --vocab-size 9", "write --set data.vocab=9"),
+            ("p train --block-size 9", "write --set data.length=9"),
+            ("p train --learning-rat 1", "write --set training.learning_rate=1"),
+            ("p train --no-bias", "write --set model.bias=false or --bias false"),
+            ("p train --out-dir x", "there is no option --out-dir: write --run; see --help"),
+            ("p train --dat x", "write --set data.path=x"),
+            (
+                "p train --steps",
+                "--steps has no value: write --steps VALUE, which is --set training.steps=VALUE",
+            ),
+            ("p tune --steps 5", "write --set training.steps=VALUE or --set tune.steps=VALUE"),
+        ] {
+            let said = words(typed).unwrap_err().to_string();
+            assert!(said.contains(expected), "{typed}: {said}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! First guesses of people who know other programs: keys as options, data as config, names of runs, presets.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::generate::{json, run};
+use crate::{SMALL, program, small_run, summary, text, train};
+
+/// What a command says that is refused: one line with exit code 2.
+fn refused(place: &Path, arguments: &[&str]) -> String {
+    let output = run(place, arguments);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
+    said
+}
+
+fn names() -> String {
+    (0..400).map(|i| format!("{}{}\n", ["anna", "bert", "cleo", "dora", "emil"][i % 5], i % 7)).collect()
+}
+
+#[test]
+fn a_path_that_reads_as_toml_is_the_data() {
+    let place = TempDir::new().unwrap();
+    for name in ["2024", "1e5", "true", "2024-01-05", "[a, b]"] {
+        fs::create_dir(place.path().join(name)).unwrap();
+        fs::write(place.path().join(name).join("names.txt"), names()).unwrap();
+        let data = json(place.path(), &["data", "--set", &format!("data.path={name}"), "--json"]);
+        assert_eq!((&data["source"], &data["name"]), (&Value::from("text"), &Value::from(name)));
+        assert_eq!(json(place.path(), &["data", "--data", name, "--json"]), data);
+    }
+    for empty in [&["--set", "data.path="][..], &["--data", ""], &["--data="], &["--set", "data.path= "]] {
+        let said = refused(place.path(), &[&["train"], empty].concat());
+        assert!(said.contains("data.path") && said.contains("the value is empty"), "{said}");
+    }
+    let said = refused(place.path(), &["train", "--data", "2024", "--set", "data.task=sort"]);
+    assert!(said.contains("`data.task` = \"sort\"") && said.contains("leave one of the two out"), "{said}");
+}
+
+#[test]
+fn keys_are_options_that_train_reads() {
+    let place = TempDir::new().unwrap();
+    let options = ["--steps", "2", "--learning-rate=1e-2", "--seed", "7", "--name", "mine", "--layers=1"];
+    let output = train(place.path(), &SMALL, &options);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mine = place.path().join("runs/mine");
+    assert_eq!(summary(&mine)["steps"], 2);
+    let config: toml::Table = fs::read_to_string(mine.join("config.toml")).unwrap().parse().unwrap();
+    assert_eq!(config["training"]["learning_rate"].as_float(), Some(1e-2));
+    assert_eq!(
+        (config["run"]["seed"].as_integer(), config["model"]["layers"].as_integer()),
+        (Some(7), Some(1))
+    );
+    let help = text(&run(place.path(), &["train", "--help"]).stdout);
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Any key is an option, too: --steps 500") && help.lines().count() < 80, "{help}");
+}
+
+#[test]
+fn options_of_other_programs_are_answered_with_the_key() {
+    let place = TempDir::new().unwrap();
+    for (typed, expected) in [
+        (&["--max-steps", "5"][..], "--set training.steps=5 or --steps 5"),
+        (&["--max_iters=5"], "--set training.steps=5"),
+        (&["--iters", "5"], "--set training.steps=5"),
+        (&["--num-epochs", "5"], "--set training.epochs=5"),
+        (&["--batch", "8"], "--set training.batch_size=8"),
+        (&["--bs", "8"], "--set training.batch_size=8"),
+        (&["--min_lr=1e-5"], "--set training.min_learning_rate=1e-5"),
+        (&["--grad-clip", "1"], "--set training.max_gradient_norm=1"),
+        (&["--eval-interval", "9"], "--set training.validate_every=9"),
+        (&["--warmup-steps", "9"], "--set training.warmup=9"),
+        (&["--wd", "0.1"], "--set training.weight_decay=0.1"),
+        (&["--dtype", "bf16"], "--set training.precision=bf16"),
+        (&["--n-layer", "3"], "--set model.layers=3"),
+        (&["--n_head", "2"], "--set model.heads=2"),
+        (&["--n_embd", "32"], "--set model.d_model=32"),
+        (&["--hidden-size", "32"], "--set model.d_model=32"),
+        (&["--hidden", "32"], "--set model.d_model=32"),
+        (&["--head-dim", "8"], "--set model.d_head=8"),
+        (&["--dropout-rate", "0.1"], "--set model.dropout=0.1"),
+        (&["--block-size", "64"], "--set data.length=64"),
+        (&["--seq-len", "64"], "--set data.length=64"),
+        (&["--file", "a.txt"], "--set data.path=a.txt"),
+        (&["--dataset", "a.txt"], "--set data.path=a.txt"),
+        (&["--tokenizer", "bpe"], "--set data.tokens=bpe"),
+        (&["--set", "heads=2"], "write model.heads=2"),
+        (&["--set", "lr=1"], "write training.learning_rate=1"),
+        (&["--set", "model.head=2"], "did you mean `model.heads`?"),
+        (&["--set", "training.lr=1"], "did you mean `training.learning_rate`?"),
+        (&["--set", "model.n_layer=1"], "did you mean `model.layers`?"),
+    ] {
+        let said = refused(place.path(), &[&["train"], typed].concat());
+        assert!(said.contains(expected), "{typed:?}: {said}");
+    }
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+}
+
+#[test]
+fn data_given_as_config_points_to_its_option() {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, text: &[u8]| fs::write(place.path().join(name), text).unwrap();
+    write("my.txt", b"To be, or not to be\n");
+    write("rows.csv", b"a,b\n1,2\n");
+    write("headings.md", b"# One\n# Two\n");
+    write("empty", b"");
+    write("latin.txt", b"r\xe9sum\xe9");
+    File::create(place.path().join("big.txt")).unwrap().set_len(300 << 20).unwrap();
+    for command in ["train", "data", "tune"] {
+        for name in ["my.txt", "rows.csv", "headings.md", "empty", "latin.txt", "big.txt"] {
+            let said = refused(place.path(), &[command, name]);
+            assert!(said.contains(&format!("write --data {name}")), "{command} {name}: {said}");
+        }
+    }
+    fs::create_dir(place.path().join("texts")).unwrap();
+    assert!(refused(place.path(), &["train", "texts"]).contains("write --data texts"));
+    assert!(refused(place.path(), &["train", "steps=5"]).contains("write --steps=5"));
+    write("broken.toml", b"[model]\nheads = = 2\n");
+    assert!(refused(place.path(), &["train", "broken.toml"]).contains("broken.toml:2:"));
+    write("path.toml", b"[data]\npath = 2024\n");
+    let said = refused(place.path(), &["train", "path.toml"]);
+    assert!(
+        said.contains("path.toml:2: `data.path` = 2024 is not text: write it in quotes, as \"2024\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_run_is_found_by_its_name_below_runs() {
+    let place = TempDir::new().unwrap();
+    let output = train(place.path(), &SMALL, &["--name", "mine", "--steps", "4", "--until", "2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    small_run(place.path(), &["training.steps=2"], "other");
+    let done = |arguments: &[&str]| {
+        let output = program(place.path()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    done(&["train", "--resume", "mine"]);
+    assert_eq!(summary(&place.path().join("runs/mine"))["steps"], 4);
+    for command in ["evaluate", "plot", "report", "compare"] {
+        done(&[command, "mine", "--json"]);
+    }
+    done(&["inspect", "mine", "--tokens", "1 2 3", "--json"]);
+    done(&["export", "mine", "--format", "safetensors"]);
+    done(&["train", "--from", "mine", "--dry-run"]);
+    assert!(refused(place.path(), &["evaluate", "nobody"]).contains("`nobody`"));
+    let sorted = done(&["runs", "mine", "other", "--sort", "loss"]);
+    let by_key = done(&["runs", "mine", "other", "--sort", "best_valid_loss"]);
+    assert_eq!(sorted, by_key);
+    let said = refused(place.path(), &["runs", "--sort", "paramters"]);
+    assert!(said.contains("did you mean `parameters`?"), "{said}");
+}
+
+#[test]
+fn presets_are_part_of_the_program() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("input.txt"), names()).unwrap();
+    let shown = text(&run(place.path(), &["config", "--preset", "characters"]).stdout);
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/configs/characters.toml");
+    assert_eq!(shown, fs::read_to_string(shipped).unwrap());
+    let by_preset = run(
+        place.path(),
+        &["train", "--preset", "characters", "--data", "input.txt", "--steps", "3", "--dry-run"],
+    );
+    assert!(by_preset.status.success(), "{}", text(&by_preset.stderr));
+    assert!(text(&by_preset.stdout).starts_with("characters: dry run"), "{}", text(&by_preset.stdout));
+    for arguments in [&["train", "--preset", "tiny"][..], &["config", "--preset", "tiny"]] {
+        let said = refused(place.path(), arguments);
+        assert!(said.contains("'tiny'") && said.contains("characters, characters_long, "), "{said}");
+    }
+    let elsewhere = TempDir::new().unwrap();
+    let missing = refused(elsewhere.path(), &["train", "--preset", "characters"]);
+    assert!(missing.contains("`input.txt`") && missing.contains("--data FILE"), "{missing}");
+    let both = refused(place.path(), &["train", "a.toml", "--preset", "llama"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+    let wrong = refused(place.path(), &["data", "--preset", "characters", "--heads", "5"]);
+    assert!(wrong.starts_with("error: --set: `model.heads` = 5 must divide"), "{wrong}");
+}
