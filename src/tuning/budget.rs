@@ -44,10 +44,7 @@ impl Budget {
         let common = sequences_per_step.into_iter().try_fold(own, multiple);
         let common = common.filter(|&common| common <= first).unwrap_or(own);
         // As many validations as the config's own run has.
-        let asked = match base.training.validate_every {
-            0 => pace.sequences(pace.steps_per_epoch),
-            steps => pace.sequences(steps),
-        };
+        let asked = pace.sequences(base.training.validation_interval(pace.steps_per_epoch));
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
