@@ -56,17 +56,15 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// A loss, gradient or weight that is not finite.
-    #[error(
-        "diverged at step {step}: {what}. `{}` holds {weights}. Try a lower training.learning_rate, a longer \
-         training.warmup, or training.max_gradient_norm = 1",
-        .kept.display()
-    )]
+    /// A loss, gradient or weight that is not finite, or losses that have exploded.
+    #[error("diverged at step {step}: {what}. `{}` holds {weights}. {advice}", .kept.display())]
     Diverged {
         /// Steps done, this one included.
         step: usize,
-        /// What is not finite.
+        /// What is not finite, or how far the losses have risen.
         what: String,
+        /// What to do, as a sentence.
+        advice: String,
         /// The file of the weights that are kept.
         kept: PathBuf,
         /// Whose they are, as "the weights of step 500".

@@ -87,7 +87,7 @@ pub fn score_heads<B: ops::Backend>(
 /// `evaluation` over the whole validation set.
 ///
 /// Each head is ablated on as many validation sequences as cost at most a tenth of the run's `trained_tokens`, at
-/// least one.
+/// least one; `ablated` is called with the number of heads that are done.
 ///
 /// # Errors
 /// As [`score_heads`].
@@ -97,6 +97,7 @@ pub fn examine<B: ops::Backend>(
     config: &Config,
     (step, evaluation): (usize, &Evaluation),
     trained_tokens: u64,
+    ablated: impl Fn(u64),
     device: &B::Device,
 ) -> Result<Analysis> {
     let (valid, rows) = (&dataset.valid, config.training.batch_size);
@@ -108,7 +109,7 @@ pub fn examine<B: ops::Backend>(
     let rows = ablation_batch(valid.time(), rows).min(left_out_over);
     let batches = left_out_over / rows;
     let loss = |model: &Model<B>| evaluate(model, valid.batches(rows).take(batches), device).loss;
-    ablate(model, &mut heads, |_| {}, loss);
+    ablate(model, &mut heads, ablated, loss);
     Ok(Analysis {
         step,
         loss: Some(evaluation.loss),

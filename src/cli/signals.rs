@@ -1,5 +1,5 @@
 //! Ctrl-C, SIGTERM, and SIGHUP where a terminal closes: the first asks the run to end after its step, the
-//! second ends it at once, and so does the first where nothing is trained yet.
+//! second ends it at once, and so does the first where nothing is trained yet or all is saved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 
 use crate::error::{Error, Result};
+use crate::terminal::is_silent;
 use crate::training::NOTHING_TO_LOSE;
 
 /// The signals that ask a run to end.
@@ -26,12 +27,26 @@ pub fn watch() -> Result<Arc<AtomicUsize>> {
             if received.swap(number, Ordering::Relaxed) != 0 {
                 low_level::exit(exit_code(number).into());
             }
+            if !is_silent() {
+                answer();
+            }
         };
-        // SAFETY: to swap a number and to exit is allowed in a signal handler.
+        // SAFETY: to swap and load numbers, to write to a descriptor and to exit is allowed in a signal handler.
         unsafe { low_level::register(signal, hear) }
             .map_err(|error| Error::Failed(format!("cannot watch for signals: {error}")))?;
     }
     Ok(received)
+}
+
+/// Says that the signal was heard, for a step may take long.
+fn answer() {
+    #[cfg(unix)]
+    {
+        const ANSWER: &[u8] =
+            b"\nnotice: interrupted: saving after this step; a second signal ends at once\n";
+        // SAFETY: the bytes are static, and what cannot be written is lost.
+        unsafe { libc::write(libc::STDERR_FILENO, ANSWER.as_ptr().cast(), ANSWER.len()) };
+    }
 }
 
 /// Whether this is SIGHUP, and whoever started the program wants it to outlive the terminal, as `nohup` does.

@@ -19,7 +19,8 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::report::Style;
 use crate::terminal::{
-    Bytes, ProgressKind, beside_floor, clock, counted, keep_working_unread, print_json, say, thousands, warn,
+    Bytes, ProgressKind, Waiting, beside_floor, clock, counted, keep_working_unread, print_json, say,
+    thousands, warn,
 };
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
@@ -143,22 +144,47 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             draw_or_warn(&RunFolder::at(folder), &config, &device);
         }
     })?;
-    let ended = outcome.summary.ended;
-    let exit_code = match ended {
-        Ended::Interrupted => ExitCode::from(signals::exit_code(outcome.signal)),
-        _ => ExitCode::SUCCESS,
+    let exit_code = match outcome.signal {
+        0 => ExitCode::SUCCESS,
+        signal => ExitCode::from(signals::exit_code(signal)),
     };
-    if !workers.is_first() {
-        return Ok(exit_code);
+    if workers.is_first() {
+        let (circuit, plots) = show(&outcome, &config, &control);
+        print(&outcome, &circuit, &plots, args.json);
     }
-    // A run that only pauses is drawn when it ends.
-    let (circuit, plots) = match ended {
-        Ended::Paused => Default::default(),
-        _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &config, &device)),
-    };
-    print(&outcome, &circuit, &plots, args.json);
     Ok(exit_code)
 }
+
+/// Explains and draws what a run has left. After a signal only pictures are drawn that take no time, and a run that
+/// pauses is drawn when it ends.
+fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, Vec<PathBuf>) {
+    let (folder, device) = (&outcome.folder, &control.device);
+    match (outcome.summary.ended, outcome.signal) {
+        (Ended::Paused, 0) => Default::default(),
+        (_, 0) => (explained(outcome, config, control), draw_or_warn(folder, config, device)),
+        (ended, _) => {
+            // What an earlier part of the run left is of other weights.
+            let _ = std::fs::remove_file(folder.circuit());
+            let run = folder.path().display();
+            let tokens = config.analysis.samples * config.data.length;
+            if outcome.summary.parameters.saturating_mul(tokens) <= CHEAP && ended != Ended::Completed {
+                return (Vec::new(), draw_or_warn(folder, config, device));
+            }
+            let remedy = match ended {
+                Ended::Completed => "`train --resume` makes the analysis and the pictures of",
+                _ => "`report` draws the page of",
+            };
+            warn(&format!("notice: the run is saved, and not drawn: {remedy} {run}"));
+            Default::default()
+        }
+    }
+}
+
+/// Parameters times tokens of the models that are drawn after a signal: a fraction of a second.
+const CHEAP: usize = 1_000_000_000;
+
+/// Seconds that the circuit may take at the end of a run that was shorter.
+const LEAST_BUDGET: f64 = 60.0;
 
 /// The config of a new run.
 fn new_config(args: &Args) -> Result<Config> {
@@ -174,11 +200,22 @@ fn new_config(args: &Args) -> Result<Config> {
 
 /// What the best weights compute in two sentences, which the run keeps with all others; none where that is not asked
 /// for, of a model that cannot be explained, or of one that has learned too little.
-fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String> {
-    if !config.analysis.circuit {
+fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Vec<String> {
+    let (folder, device, run) = (&outcome.folder, &control.device, outcome.folder.path().display());
+    let seconds = seconds_to_explain(&outcome.summary, config);
+    let is_affordable = seconds <= outcome.summary.seconds.max(LEAST_BUDGET);
+    if !config.analysis.circuit || !is_affordable {
         let _ = std::fs::remove_file(folder.circuit());
+        if config.analysis.circuit {
+            warn(&format!(
+                "notice: the circuit is left out, for it takes about {}, longer than the training: `explain {run}` finds it",
+                clock(seconds)
+            ));
+        }
         return Vec::new();
     }
+    let what = "finding the circuit; the run is saved, and Ctrl-C leaves this out";
+    let _waiting = Waiting::new(control.progress, what);
     let found = explain::of_run(folder, config, device).and_then(|found| {
         explain::keep(folder, &found)?;
         Ok(found.sentences.into_iter().take(2).collect())
@@ -187,11 +224,18 @@ fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String
         // What an earlier part of the run left is of other weights.
         let _ = std::fs::remove_file(folder.circuit());
         if !matches!(error, Error::Input(_)) {
-            let run = folder.path().display();
             warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
         }
         Vec::new()
     })
+}
+
+/// Returns the seconds that the circuit takes at least, at the speed of training: two sequences are read four times
+/// without each component, and a step takes three times as many operations a token as reading.
+fn seconds_to_explain(summary: &Summary, config: &Config) -> f64 {
+    let components = config.model.blocks() * (config.model.heads + 1);
+    let tokens = 4 * components * 2 * config.data.length;
+    if summary.tokens_per_second > 0.0 { tokens as f64 / (3.0 * summary.tokens_per_second) } else { 0.0 }
 }
 
 /// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.

@@ -3,10 +3,12 @@
 //! A config is read from TOML, then changed by `--set key=value`, then checked as a whole.
 //! Whatever is wrong is said with the place where it was written and with what to write instead.
 
+mod advice;
 mod analysis;
 mod device;
 mod difference;
 mod effects;
+mod intervals;
 mod keys;
 mod meant;
 mod presets;

@@ -76,9 +76,10 @@ pub struct TrainingConfig {
     pub momentum_warmup: usize,
     /// Gradients are clipped to this global norm. 0: no clipping.
     pub max_gradient_norm: f64,
-    /// Weight of the uniform distribution in the target. 0: none.
+    /// Weight of the uniform distribution in the target. 0: none. `metrics.csv` then holds both losses: the plain
+    /// cross-entropy, as validation has it, and the smoothed `objective`.
     pub label_smoothing: f64,
-    /// Steps between validations. 0: once an epoch. The run's last step is always validated.
+    /// Steps between validations. 0: once an epoch, at least ten steps apart. The run's last step is always validated.
     pub validate_every: usize,
     /// Further steps after which the run is validated. A study names those at which it compares trials.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -155,6 +156,16 @@ pub enum Monitor {
     TrainAccuracy,
     /// The norm of the gradients before they are clipped: lower is better.
     GradientNorm,
+}
+
+impl Monitor {
+    /// Returns whether the rows of training hold the metric.
+    pub fn is_of_training(self) -> bool {
+        match self {
+            Self::ValidLoss | Self::ValidAccuracy => false,
+            Self::TrainLoss | Self::TrainAccuracy | Self::GradientNorm => true,
+        }
+    }
 }
 
 impl Default for TrainingConfig {
@@ -262,7 +273,7 @@ impl TrainingConfig {
         }
         let (least, most) = (self.min_learning_rate, self.learning_rate);
         let ends_below = self.schedule == ScheduleKind::Constant || least <= most;
-        let problem = format!("must not exceed `training.learning_rate` = {most}");
+        let problem = format!("must not exceed `training.learning_rate` = {most}: use {:.0e}", most / 10.0);
         Error::check_key(ends_below, "training.min_learning_rate", least, problem)
     }
 
@@ -302,18 +313,6 @@ impl TrainingConfig {
         Error::check_key(fits, key, value, problem)
     }
 
-    /// What a run of `total` steps should know of these keys: those that have another effect than they seem to.
-    pub fn warnings(&self, total: usize) -> Vec<String> {
-        let is_too_long = self.warmup >= 1.0 && self.warmup > total as f64;
-        let warning = format!(
-            "training.warmup = {} is longer than the run of {}, which never reaches its training.learning_rate: \
-             give a fraction of the run, as 0.05",
-            self.warmup,
-            counted(total, "step")
-        );
-        is_too_long.then_some(warning).into_iter().collect()
-    }
-
     /// Optimizer steps of an epoch of `batches` batches. The last of them has what is left, as the last
     /// batch of an epoch has without accumulation.
     pub fn steps_per_epoch(&self, batches: usize) -> usize {
@@ -335,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_no_run_has_are_refused_and_a_warmup_beyond_the_end_is_told() {
+    fn numbers_that_no_run_has_are_refused() {
         let default = TrainingConfig::default;
         for (config, part) in [
             (TrainingConfig { steps: Some(usize::MAX / 2), ..default() }, "must be from 1 to 1099511627776"),
@@ -346,11 +345,6 @@ mod tests {
             assert!(said.contains(part), "{said}");
         }
         assert_eq!(TrainingConfig { epochs: Some(1 << 40), ..default() }.total_steps(1 << 40), 1 << 40);
-        let long = TrainingConfig { warmup: 50.0, ..default() };
-        assert_eq!(
-            (long.warnings(50).len(), long.warnings(49).len(), default().warnings(1).len()),
-            (0, 1, 0)
-        );
     }
 
     #[test]

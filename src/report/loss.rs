@@ -17,6 +17,9 @@ pub struct LossCurve {
     pub run: String,
     /// Training loss at the logged steps, in order.
     pub training: Vec<Point>,
+    /// The loss with label smoothing at the logged steps, where there is some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objective: Vec<Point>,
     /// Validation loss, in the order of steps.
     pub validation: Vec<Point>,
     /// The learning rate at the logged steps, in order.
@@ -44,6 +47,7 @@ impl LossCurve {
         Self {
             run,
             training: points(rows, Split::Train, |row| Some(row.loss)),
+            objective: points(rows, Split::Train, |row| row.objective),
             validation: points(rows, Split::Valid, |row| Some(row.loss)),
             learning_rate: points(rows, Split::Train, |row| Some(row.learning_rate)),
             epoch_ends: (1..=epochs).map(epoch_end).collect(),
@@ -95,6 +99,13 @@ impl LossCurve {
             Series::new(&format!("floor {floor:.4} nats"), GREEN, Mark::Dashed(1.5), line)
         }));
         chart.series.extend(noisy("training", &self.training, losses.end));
+        let objective = values(&self.objective);
+        chart.series.push(Series::new(
+            "training objective (smoothed labels)",
+            MUTED,
+            Mark::Line(1.0),
+            objective,
+        ));
         let validation = || values(&self.validation);
         chart.series.push(Series::new("validation", VERMILION, Mark::Line(2.0), validation()));
         if self.validation.len() <= MOST_MARKED {

@@ -46,6 +46,11 @@ pub(super) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
+/// Returns whether notices are suppressed. A signal handler may ask.
+pub fn is_silent() -> bool {
+    is_mute() || is_quiet()
+}
+
 /// From here on nothing is said at all: of several workers one speaks for all.
 pub fn mute() {
     IS_MUTE.store(true, Ordering::Relaxed);

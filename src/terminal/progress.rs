@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::io::IsTerminal;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -79,6 +81,11 @@ impl PieceProgress {
             ProgressKind::Plain if json => ProgressKind::None,
             kind => kind,
         };
+        Self::of(kind, total, unit)
+    }
+
+    /// Progress of this kind over `total` units.
+    pub fn of(kind: ProgressKind, total: usize, unit: &'static str) -> Self {
         let bar = bar(kind, total, &format!("{{wide_bar:.cyan/dim}} {{human_pos}}/{{human_len}} {unit}"));
         Self { kind, bar, unit, due: Cell::new(Duration::from_secs(1)) }
     }
@@ -100,6 +107,45 @@ impl Drop for PieceProgress {
     /// The bar gives its line back.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Shows that work is under way whose pieces are not known: a line with the time on a terminal, in a log a line after two
+/// seconds and one each half minute.
+#[derive(Debug)]
+pub struct Waiting {
+    bar: ProgressBar,
+    lines: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Waiting {
+    /// Shows what is under way until it is dropped.
+    pub fn new(kind: ProgressKind, what: &str) -> Self {
+        let bar = bar(kind, 0, "{msg}: {elapsed}").with_message(what.to_string());
+        if kind == ProgressKind::Bar {
+            bar.enable_steady_tick(REFRESH);
+        }
+        let (what, begun) = (what.to_string(), Instant::now());
+        let (done, is_done) = mpsc::channel::<()>();
+        let lines = move || {
+            let mut wait = Duration::from_secs(2);
+            while is_done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                warn(&format!("{what}: {}", clock(begun.elapsed().as_secs_f64())));
+                wait = Duration::from_secs(30);
+            }
+        };
+        let lines = (kind == ProgressKind::Plain).then(|| (done, std::thread::spawn(lines)));
+        Self { bar, lines }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        if let Some((done, lines)) = self.lines.take() {
+            drop(done);
+            let _ = lines.join();
+        }
     }
 }
 
@@ -197,6 +243,9 @@ impl Progress {
 }
 
 fn pace(status: &RunStatus) -> String {
+    if status.tokens_per_second == 0.0 {
+        return format!("lr {:.2e}", status.learning_rate);
+    }
     format!(
         "lr {:.2e}  {} tokens/s  {} left",
         status.learning_rate,

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::{run_folder::RunFolder, stopping::EarlyStopping};
+use super::run_folder::RunFolder;
+use super::stopping::{EarlyStopping, Explosion};
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
 use crate::files::{hash, read_json, show_at, sync_folder, write_unnamed};
@@ -53,6 +54,9 @@ pub struct State {
     pub best: Option<Best>,
     /// What early stopping has seen.
     pub stopping: EarlyStopping,
+    /// Whether the losses have exploded.
+    #[serde(default)]
+    pub explosion: Explosion,
     /// Steps whose gradients were clipped, and all steps.
     pub clipped: (u64, u64),
     /// Steps clipped and all steps since the last row of `metrics.csv`.
@@ -122,11 +126,14 @@ pub fn write(
 }
 
 /// Removes every checkpoint but the newest ones, and the best that each of these knows: whichever of
-/// them a run goes on from, its best weights are there.
+/// them a run resumes from, its best weights are there. Before a best is known that is the start.
 pub fn prune(folder: &RunFolder) -> Result<()> {
     let steps = steps(folder)?;
     let (older, newest) = steps.split_at(steps.len().saturating_sub(KEPT));
-    let best = newest.iter().filter_map(|&step| Some(state(folder, step).ok()?.best?.step));
+    let best = newest.iter().filter_map(|&step| {
+        let state = state(folder, step).ok()?;
+        Some(state.best.map_or(0, |best| best.step))
+    });
     let best = best.collect::<Vec<_>>();
     older.iter().filter(|step| !best.contains(step)).try_for_each(|&step| remove(&place(folder, step)))
 }

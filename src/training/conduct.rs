@@ -8,7 +8,8 @@ use std::{sync::atomic::Ordering, time::Instant};
 use burn::module::{AutodiffModule, Module};
 use burn::train::TrainStep;
 
-use super::checkpoint;
+use super::checkpoint::{self, Best};
+use super::control::release;
 use super::gradients::{self, Learned, Notes, SIGNALS};
 use super::loader::train_steps;
 use super::run::Run;
@@ -17,11 +18,12 @@ use super::side_by_side;
 use super::step::{StepBatches, StepOutput};
 use super::stopping::Ended;
 use super::summary::Summary;
-use crate::analysis::{ScoredStep, Snapshot, examine, is_taken, look_at, score_heads, shown_head};
+use crate::analysis::{Analysis, ScoredStep, Snapshot, examine, is_taken, look_at, score_heads, shown_head};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::kernels::allocator;
 use crate::ops::{self, sum_in_order};
+use crate::terminal::{PieceProgress, warn};
 use crate::weights::{file::WeightsFile, native};
 use crate::workers::Shards;
 
@@ -47,7 +49,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         // A run that diverged keeps its best weights, and shows them.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
-            Err(Error::Diverged { step, what, kept, .. }) => (Ended::Diverged, Some((step, what, kept))),
+            Err(Error::Diverged { step, what, advice, kept, .. }) => {
+                (Ended::Diverged, Some((step, what, advice, kept)))
+            }
             Err(error) => return Err(error),
         };
         if !self.control.workers.is_first() {
@@ -55,32 +59,67 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Ok(Outcome { folder: self.folder, summary, signal: self.signal, lock });
         }
         if self.state.best.is_none() {
-            // Stopped before the first validation: the newest checkpoint holds finite weights.
+            // Stopped before the first validation: the newest checkpoint holds finite weights. Where the losses have
+            // exploded, only the start is known to be good.
             let (newest, _) = checkpoint::newest(&self.folder)?;
-            let weights = checkpoint::weights(&self.folder, newest.state.step)?;
+            let exploded = self.state.explosion.validations > 0 && ended == Ended::Diverged;
+            let start = exploded.then(|| checkpoint::weights(&self.folder, 0).ok()).flatten();
+            let weights = start.map_or_else(|| checkpoint::weights(&self.folder, newest.state.step), Ok)?;
             write_atomically(&self.folder.model(), &weights)?;
         }
         let mut summary = self.summary(ended);
+        if let Some(warning) = self.nothing_gained(ended) {
+            warn(&format!("warning: {warning}"));
+            summary.warnings.push(warning);
+        }
         summary.write(&self.folder)?;
-        // A run that only pauses is looked into when it ends.
-        if let Some(best) = self.state.best.as_ref().filter(|_| ended != Ended::Paused) {
-            let weights = WeightsFile::open_own(self.folder.model())?;
-            let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.device)?;
-            let (best, trained) = ((best.step, &best.evaluation), self.state.tokens);
-            let analysis = examine(&model, &self.dataset, &self.config, best, trained, &self.device)?;
-            self.watch.check()?;
-            let json = serde_json::to_vec(&analysis).expect("an analysis holds plain values");
-            write_atomically(&self.folder.analysis(), &json)?;
+        // All is saved: from here on a signal ends the program at once.
+        let late_signal = release(&self.control.signal);
+        let signal = if self.signal == 0 { late_signal } else { self.signal };
+        // A run that pauses or is interrupted is analysed when it ends.
+        let is_analysed = signal == 0 && ended != Ended::Paused;
+        if let Some(best) = self.state.best.as_ref().filter(|_| is_analysed) {
+            let analysis = self.analyse(best)?;
             summary.heads_worth_most = analysis.heads.iter().map(|layer| shown_head(layer)).collect();
             summary.write(&self.folder)?;
         }
         match diverged {
-            None => Ok(Outcome { folder: self.folder, summary, signal: self.signal, lock }),
-            Some((step, what, kept)) => {
+            None => Ok(Outcome { folder: self.folder, summary, signal, lock }),
+            Some((step, what, advice, kept)) => {
                 let weights = self.folder.weights_in_words(&summary, &self.config).unwrap_or_default();
-                Err(Error::Diverged { step, what, kept, weights })
+                Err(Error::Diverged { step, what, advice, kept, weights })
             }
         }
+    }
+
+    /// Writes the analysis of the best weights, with progress.
+    fn analyse(&self, best: &Best) -> Result<Analysis> {
+        let weights = WeightsFile::open_own(self.folder.model())?;
+        let (model, _) = native::load_model::<B::InnerBackend>(&weights, &self.device)?;
+        let (config, trained) = (&self.config, self.state.tokens);
+        let heads = config.model.heads * config.model.blocks();
+        let progress = PieceProgress::of(self.control.progress, heads, "heads analysed; the run is saved");
+        let ablated = |heads: u64| progress.done(heads as usize);
+        let best = (best.step, &best.evaluation);
+        let analysis = examine(&model, &self.dataset, config, best, trained, ablated, &self.device)?;
+        self.watch.check()?;
+        let json = serde_json::to_vec(&analysis).expect("an analysis holds plain values");
+        write_atomically(&self.folder.analysis(), &json)?;
+        Ok(analysis)
+    }
+
+    /// Returns the warning that no validation was better than that of the weights which the run started from.
+    fn nothing_gained(&self, ended: Ended) -> Option<String> {
+        let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
+        let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
+        (has_ended && self.state.step > 0).then(|| {
+            format!(
+                "no validation was better than that of the start, {:.4} nats: model.safetensors holds the weights that the \
+                 run started from. {}",
+                start.evaluation.loss,
+                self.config.training.calmer()
+            )
+        })
     }
 
     /// Trains until the run ends or pauses; its last checkpoint is then written.
@@ -93,17 +132,30 @@ impl<B: ops::AutodiffBackend> Run<B> {
         ended.and_then(|ended| written.map(|()| ended))
     }
 
-    /// The loop: one optimizer step after another, and what follows each.
-    fn steps(&mut self) -> Result<Ended> {
-        let training = self.config.training.clone();
-        if self.state.stopping.is_stale(&training) {
-            return Ok(Ended::EarlyStopped);
+    /// Does what is due before the next step, and returns how the run ends where there is none.
+    fn ends_at_once(&mut self) -> Result<Option<Ended>> {
+        if self.state.stopping.is_stale(&self.config.training) {
+            return Ok(Some(Ended::EarlyStopped));
         }
         if !self.is_last() && self.is_paused() {
-            return Ok(Ended::Paused);
+            return Ok(Some(Ended::Paused));
         }
         self.score_heads()?;
         self.take_snapshot()?;
+        let is_stale = self.catch_up()?;
+        match self.should_stop() {
+            _ if is_stale && !self.is_last() => Ok(Some(Ended::EarlyStopped)),
+            Some(Ended::Interrupted) => Ok(Some(Ended::Interrupted)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The loop: one optimizer step after another, and what follows each.
+    fn steps(&mut self) -> Result<Ended> {
+        if let Some(ended) = self.ends_at_once()? {
+            return Ok(ended);
+        }
+        let training = self.config.training.clone();
         allocator::keep_freed_memory();
         let left = self.state.step..self.total;
         for shards in train_steps::<B>(&self.config, &self.dataset, left, self.shards.clone(), &self.device) {
@@ -113,9 +165,11 @@ impl<B: ops::AutodiffBackend> Run<B> {
             self.learner.optimizer_step(output.grads);
             self.count(output.item, begun);
 
-            let (step, is_last, stop) = (self.state.step, self.is_last(), self.should_stop());
-            let logs = step.is_multiple_of(training.log_every) || is_last;
-            let validates = self.validates();
+            let (step, is_last, mut stop) = (self.state.step, self.is_last(), self.should_stop());
+            let logs = training.logs(step, self.total, self.steps_per_epoch);
+            // What is due here besides is done when the run resumes.
+            let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
+            let validates = self.validates() && !is_cut_short;
             let is_checkpoint = match training.checkpoint_every {
                 0 => validates,
                 every => step.is_multiple_of(every),
@@ -128,14 +182,19 @@ impl<B: ops::AutodiffBackend> Run<B> {
             let status = self.status();
             self.progress.step(&status);
 
-            self.score_heads()?;
-            self.take_snapshot()?;
+            if !is_cut_short {
+                self.score_heads()?;
+                self.take_snapshot()?;
+            }
             let is_stale = validates && self.validate()?;
-            if saves || is_stale {
+            if validates && !self.is_validated() {
+                stop = self.should_stop();
+            }
+            if saves || is_stale || stop.is_some() {
                 self.save()?;
             }
             match stop {
-                _ if is_last => return Ok(Ended::Completed),
+                _ if is_last && self.is_validated() => return Ok(Ended::Completed),
                 _ if is_stale => return Ok(Ended::EarlyStopped),
                 Some(ended) => return Ok(ended),
                 None => {}
@@ -256,20 +315,18 @@ impl<B: ops::AutodiffBackend> Run<B> {
     }
 
     /// Whether a validation follows the step that was just done.
-    fn validates(&self) -> bool {
-        let (training, step) = (&self.config.training, self.state.step);
-        let every = match training.validate_every {
-            0 => self.steps_per_epoch,
-            steps => steps,
-        };
-        step.is_multiple_of(every) || training.validate_at.contains(&step) || self.is_last()
+    pub(super) fn validates(&self) -> bool {
+        self.config.training.validates(self.state.step, self.total, self.steps_per_epoch)
     }
 
-    fn is_paused(&self) -> bool {
+    pub(super) fn is_paused(&self) -> bool {
         self.control.until.is_some_and(|step| self.state.step >= step)
     }
 
-    fn should_stop(&self) -> Option<Ended> {
+    fn should_stop(&mut self) -> Option<Ended> {
+        if self.control.workers.count() == 1 && self.control.is_interrupted() {
+            self.signal = self.control.signal.load(Ordering::Relaxed);
+        }
         match () {
             () if self.signal != 0 => Some(Ended::Interrupted),
             () if self.is_late => Some(Ended::TimeLimit),

@@ -16,6 +16,17 @@ pub fn hold(signal: &AtomicUsize) {
     let _ = signal.compare_exchange(NOTHING_TO_LOSE, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
+/// Returns whether a signal was heard since [`hold`].
+pub(super) fn is_heard(signal: &AtomicUsize) -> bool {
+    !matches!(signal.load(Ordering::Relaxed), 0 | NOTHING_TO_LOSE)
+}
+
+/// Takes [`hold`] back once everything is saved, and returns the signal that was heard before; 0: none.
+pub(super) fn release(signal: &AtomicUsize) -> usize {
+    let held = signal.compare_exchange(0, NOTHING_TO_LOSE, Ordering::Relaxed, Ordering::Relaxed);
+    held.err().filter(|&heard| heard != NOTHING_TO_LOSE).unwrap_or(0)
+}
+
 /// How a run is watched and stopped.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -34,6 +45,11 @@ pub struct Control {
 }
 
 impl Control {
+    /// Returns whether a signal has asked the run to end.
+    pub fn is_interrupted(&self) -> bool {
+        is_heard(&self.signal)
+    }
+
     /// A run on `device` that is not watched and goes on to its end, by this process alone.
     pub fn unwatched(device: Device) -> Self {
         Self {

@@ -34,6 +34,7 @@ pub(super) fn sum<B: ops::AutodiffBackend>(
         parts.into_iter().map(|learned| (learned.grads, learned.item)).unzip();
     let item = sum_in_order(items.into_iter().map(Some), |mut left, right| {
         left.loss = left.loss + right.loss;
+        left.plain = left.plain.zip(right.plain).map(|(left, right)| left + right);
         left.correct = left.correct.zip(right.correct).map(|(left, right)| left + right);
         left
     })?;
@@ -58,8 +59,8 @@ pub(super) struct Notes {
 /// The numbers of the signals, in the order of [`Notes::signals`].
 pub(super) const SIGNALS: [usize; 3] = [1, 2, 15];
 
-/// Numbers of the buffer behind the gradients: loss, right predictions, notes.
-const BEHIND: usize = 2 + 5;
+/// Numbers of the buffer behind the gradients: loss, loss without smoothing, right predictions, notes.
+const BEHIND: usize = 3 + 5;
 
 /// Adds up what all workers have learned from a step; the memory for it is used again.
 ///
@@ -101,10 +102,11 @@ impl Exchange {
         let number = |tensor: Option<Tensor<B::InnerBackend, 1>>| -> f32 {
             tensor.map_or(NOTHING, |tensor| tensor.into_data().iter::<f32>().next().unwrap_or(f32::NAN))
         };
-        let (loss, correct) = item.map_or((None, None), |item| (Some(item.loss), item.correct));
+        let (loss, plain, correct) =
+            item.map_or((None, None, None), |item| (Some(item.loss), item.plain, item.correct));
         let gradients = buffer.len();
         buffer.extend(held.iter().map(|&held| f32::from(held)));
-        buffer.extend([number(loss), number(correct)]);
+        buffer.extend([number(loss), number(plain), number(correct)]);
         buffer.extend(notes.signals);
         buffer.extend([notes.is_late, notes.shows_loss].map(f32::from));
 
@@ -124,12 +126,13 @@ impl Exchange {
             }
         });
         let tensor = |value: f32| Tensor::from_data([value], &device);
-        let &[loss, correct, hangup, interrupt, terminate, is_late, shows_loss] = behind else {
+        let &[loss, plain, correct, hangup, interrupt, terminate, is_late, shows_loss] = behind else {
             unreachable!("so many numbers were put behind the gradients")
         };
         let item = StepOutput {
             step,
             loss: tensor(loss),
+            plain: (is_measured && model.is_smoothed()).then(|| tensor(plain)),
             correct: is_measured.then(|| tensor(correct)),
             tokens,
             gradient_norm: None,

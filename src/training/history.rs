@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::metrics::{HEADER, Row, parse};
+use super::metrics::{HEADER, OBJECTIVE, Row, parse};
 use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
 use crate::files::{FOREIGN, digits, read_own};
@@ -23,14 +23,16 @@ pub struct History {
     pub hash: Sha256,
     /// All rows since the run's start.
     pub rows: Vec<Row>,
+    /// Whether the file has a column of the smoothed objective.
+    has_objective: bool,
     /// The file that shows them to TensorBoard, where that is asked for.
     pub events: Option<EventFile>,
 }
 
 impl History {
-    /// Starts a new file with its header, whose bytes it says.
-    pub fn create(path: &Path) -> Result<u64> {
-        let header = format!("{HEADER}\n");
+    /// Starts a new file with its header, whose length in bytes it returns.
+    pub fn create(path: &Path, has_objective: bool) -> Result<u64> {
+        let header = if has_objective { format!("{HEADER},{OBJECTIVE}\n") } else { format!("{HEADER}\n") };
         fs::write(path, &header).map_err(|error| Error::io("write", path, error))?;
         Ok(header.len() as u64)
     }
@@ -57,7 +59,9 @@ impl History {
         }
         let file = (!is_shared).then(|| File::options().write(true).open(path)).transpose();
         let file = file.map_err(|error| Error::io("open", path, error))?;
-        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows: parse(kept, path)?, events: None })
+        let has_objective = !kept.starts_with(format!("{HEADER}\n").as_bytes());
+        let rows = parse(kept, path)?;
+        Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows, has_objective, events: None })
     }
 
     /// Drops the rows behind those that were opened: they are of steps that will be done again.
@@ -69,9 +73,15 @@ impl History {
 
     /// Appends a row.
     pub fn push(&mut self, row: Row) -> Result<()> {
+        // A run that began without label smoothing has no column of the objective.
+        let row = Row { objective: row.objective.filter(|_| self.has_objective), ..row };
         let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         writer.serialize(&row).expect("a row holds plain values");
-        let line = writer.into_inner().expect("a row fits into memory");
+        let mut line = writer.into_inner().expect("a row fits into memory");
+        if !self.has_objective {
+            line.truncate(line.len() - ",\n".len());
+            line.push(b'\n');
+        }
         let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(&line));
         written.map_err(|error| Error::io("write", &self.path, error))?;
         self.bytes += line.len() as u64;

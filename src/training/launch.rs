@@ -133,7 +133,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control) -> Result<Begun> 
             if let Some(companions) = &companions {
                 write_atomically(&folder.transformers(), companions)?;
             }
-            let metrics_bytes = History::create(&folder.metrics())?;
+            let metrics_bytes = History::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
             let state = State { metrics_bytes, data_fingerprint: dataset.fingerprint(), ..State::default() };
             let description = Description { model: config.model.clone(), sizes };
             checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)

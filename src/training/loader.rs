@@ -12,7 +12,7 @@ use crate::evaluation::DeviceBatch;
 use crate::workers::Shards;
 
 /// Some steps of a run of `config`, counted from 0, each made when it is asked for: what this worker's shards of it learn
-/// from. Every `training.log_every`th, and the last, has its accuracy measured.
+/// from. The accuracy of steps that [are logged](TrainingConfig::logs) is measured.
 pub fn train_steps<B: Backend>(
     config: &Config,
     dataset: &Dataset,
@@ -20,14 +20,15 @@ pub fn train_steps<B: Backend>(
     shards: Shards,
     device: &B::Device,
 ) -> impl Iterator<Item = Vec<StepBatches<B>>> + use<B> {
-    let TrainingConfig { batch_size, accumulate, log_every, .. } = config.training;
+    let training = config.training.clone();
+    let TrainingConfig { batch_size, accumulate, .. } = training;
     let loader = Loader::new(dataset.train.clone(), batch_size, config.run.seed);
     // An epoch ends with a step, as it does where one batch is as large as those that are accumulated.
     let steps_per_epoch = loader.batches().div_ceil(accumulate);
     let (device, end) = (device.clone(), steps.end);
     steps.map(move |step| {
         let (epoch, first) = (step / steps_per_epoch, step % steps_per_epoch * accumulate);
-        let measured = (step + 1).is_multiple_of(log_every) || step + 1 == end;
+        let measured = training.logs(step + 1, end, steps_per_epoch);
         let none = |shard| StepBatches { step, shard, batches: Vec::new(), tokens: 0, measured };
         let mut parts = shards.own.clone().map(none).collect::<Vec<_>>();
         let mut tokens = 0;

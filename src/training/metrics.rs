@@ -26,7 +26,7 @@ pub struct Row {
     pub epoch: usize,
     /// Training step or validation.
     pub split: Split,
-    /// Mean loss in nats over the counted targets.
+    /// The mean cross-entropy in nats over the counted targets, without label smoothing.
     pub loss: f64,
     /// Share of the counted targets that were predicted.
     pub accuracy: f64,
@@ -40,11 +40,17 @@ pub struct Row {
     pub seconds: f64,
     /// Share of the steps since the row before whose gradients were clipped; none at a validation.
     pub clip_rate: Option<f64>,
+    /// The mean loss with label smoothing, which training minimises; none at a validation and without smoothing.
+    #[serde(default)]
+    pub objective: Option<f64>,
 }
 
-/// The columns, in their order.
+/// The columns of every run, in their order.
 pub(super) const HEADER: &str =
     "step,epoch,split,loss,accuracy,learning_rate,gradient_norm,tokens,seconds,clip_rate";
+
+/// The column behind them in a run with label smoothing.
+pub(super) const OBJECTIVE: &str = "objective";
 
 /// Reads a `metrics.csv`.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
@@ -54,7 +60,11 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
 /// Its rows, read from `path`.
 pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(text);
-    if !reader.headers().is_ok_and(|header| header.iter().eq(HEADER.split(','))) {
+    let is_known = |header: &csv::StringRecord| {
+        let columns = HEADER.split(',');
+        header.iter().eq(columns.clone()) || header.iter().eq(columns.chain([OBJECTIVE]))
+    };
+    if !reader.headers().is_ok_and(is_known) {
         return Err(Error::in_file(path, Some(1), None, format!("must begin with {HEADER}")));
     }
     let row = |row: Result<Row, csv::Error>| {

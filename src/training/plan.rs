@@ -58,7 +58,9 @@ impl Plan {
         let steps = training.total_steps(batches);
         check_schedule(config, &dataset)?;
 
-        let time = sizes.context + sizes.source_context.unwrap_or(0);
+        // Sequences may be shorter than the context of the weights that the run starts from.
+        let length = dataset.train.longest();
+        let time = length + dataset.train.source_time().unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());
         let positions = (rows(training, &dataset) * time) as f64;
         // Kaplan et al. (2020), section 2.1: six operations a parameter and token, and attention's own.
@@ -77,7 +79,7 @@ impl Plan {
             parameters,
             steps,
             steps_per_epoch: training.steps_per_epoch(batches),
-            tokens_per_step: training.batch_size * training.accumulate * sizes.context,
+            tokens_per_step: training.batch_size * training.accumulate * length,
             schedule: Schedule::new(training, steps),
             memory,
             operations_per_step,

@@ -6,16 +6,18 @@ use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
 
 use super::checkpoint::{self, Best, State};
+use super::control::is_heard;
 use super::metrics::{Row, Split};
 use super::run::Run;
 use super::side_by_side;
 use super::stopping::Ended;
-use super::summary::{Hashes, Summary};
+use super::summary::{Hashes, Summary, speed};
 use crate::error::{Error, Result};
 use crate::evaluation::Tally;
 use crate::files::{digits, write_atomically};
 use crate::model::Model;
 use crate::ops::{self, sum_in_order};
+use crate::terminal::{fixed, thousands};
 use crate::weights::native;
 
 /// Bytes of weights and moments from which a checkpoint is large.
@@ -59,15 +61,24 @@ impl<B: ops::AutodiffBackend> Run<B> {
                 *clipped += u64::from(most > 0.0 && norm > most);
                 *all += 1;
             }
-            self.train_loss = Some(loss);
+            self.state.explosion.train(loss, step == 1);
+            // What is shown beside the validation loss is the same quantity.
+            if self.config.training.label_smoothing == 0.0 {
+                self.train_loss = Some(loss);
+            }
         }
         if is_logged {
+            let objective = losses[losses.len() - 1];
+            let plain = last.plain.clone().map(|plain| to_host([plain])[0]);
+            let loss = plain.unwrap_or(objective);
+            self.train_loss = Some(loss);
             let correct = last.correct.clone().map_or(f64::NAN, |correct| to_host([correct])[0]);
             let (clipped, all) = std::mem::take(&mut self.state.clipped_since_row);
             let row = Row {
                 gradient_norm: norms.last().copied(),
                 clip_rate: Some(clipped as f64 / all.max(1) as f64),
-                ..self.row(Split::Train, losses[losses.len() - 1], correct / last.tokens as f64)
+                objective: plain.map(|_| objective),
+                ..self.row(Split::Train, loss, correct / last.tokens as f64)
             };
             self.history.push(row)?;
         }
@@ -77,20 +88,70 @@ impl<B: ops::AutodiffBackend> Run<B> {
     /// A row of the step that was just done.
     fn row(&self, split: Split, loss: f64, accuracy: f64) -> Row {
         let State { step, tokens, seconds, .. } = self.state;
-        let (epoch, learning_rate) = (self.epoch(), self.learner.lr_current());
-        let (gradient_norm, clip_rate) = (None, None);
-        Row { step, epoch, split, loss, accuracy, learning_rate, gradient_norm, tokens, seconds, clip_rate }
+        Row {
+            step,
+            epoch: self.epoch(),
+            split,
+            loss,
+            accuracy,
+            learning_rate: self.learning_rate(),
+            gradient_norm: None,
+            tokens,
+            seconds,
+            clip_rate: None,
+            objective: None,
+        }
     }
 
-    /// Scores the whole validation set; true when early stopping asks for the end.
+    /// Returns whether the state has been validated.
+    pub(super) fn is_validated(&self) -> bool {
+        let validations = self.history.rows.iter().rev().filter(|row| row.split == Split::Valid);
+        validations.take_while(|row| row.step >= self.state.step).any(|row| row.step == self.state.step)
+    }
+
+    /// Validates the weights of another run before the first step, and a state whose validation a signal prevented.
+    /// Returns true when early stopping asks for the end.
+    pub(super) fn catch_up(&mut self) -> Result<bool> {
+        let is_start = self.state.step == 0;
+        let is_due = if is_start { self.config.run.start().is_some() } else { self.validates() };
+        if !is_due || self.is_validated() {
+            return Ok(false);
+        }
+        if !is_start {
+            // Its checkpoint does not know of the validation.
+            self.saved = usize::MAX;
+        }
+        let is_stale = self.validate()?;
+        match self.is_validated() {
+            true if !is_start => self.save()?,
+            true if self.control.workers.is_first() => {
+                write_atomically(&self.folder.model(), &checkpoint::weights(&self.folder, 0)?)?;
+            }
+            _ => self.saved = self.state.step,
+        }
+        Ok(is_stale)
+    }
+
+    /// Returns whether a signal has asked this process, which trains alone, to end before the next validation. Where a
+    /// study pauses the run, it needs that validation.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.control.workers.count() == 1 && self.control.is_interrupted() && !self.is_paused()
+    }
+
+    /// Scores the whole validation set, unless a signal ends that; true when early stopping asks for the end.
+    ///
+    /// # Errors
+    /// If the loss is not finite, or the run ends with exploded losses.
     pub(super) fn validate(&mut self) -> Result<bool> {
-        let shards = &self.shards;
+        let (shards, signal) = (&self.shards, self.control.signal.clone());
+        let may_be_cut_short = self.control.workers.count() == 1 && !self.is_paused();
         // Batches have as many rows as a shard, and the shards take turns.
         let (valid, rows) = (&self.dataset.valid, self.config.training.batch_size / shards.count);
         let model = self.learner.model().valid().model;
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = valid.batches(rows).skip(shard).step_by(shards.count);
+            let batches = batches.take_while(|_| !(may_be_cut_short && is_heard(&signal)));
             Tally::of::<B::InnerBackend>(&model, batches, &self.device)
         };
         let tallies = side_by_side::map(self.at_once, items.collect(), tally);
@@ -104,6 +165,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
             self.control.workers.sum(&mut numbers, &mut Vec::new(), add)?;
             tally = Tally::from_numbers(&numbers);
         }
+        if self.is_cut_short() {
+            return Ok(false);
+        }
         let evaluation = tally.evaluation();
         self.watch.check()?;
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
@@ -112,15 +176,40 @@ impl<B: ops::AutodiffBackend> Run<B> {
             return Err(self.diverged(format!("the loss on validation is {loss}")));
         }
         self.history.push(row)?;
-        let state = &mut self.state;
-        let is_stale = state.stopping.observe(&self.history.rows, &self.config.training);
+        let is_stale = self.state.stopping.observe(&self.history.rows, &self.config.training);
         self.progress.validated(&status, loss, accuracy);
+        let is_exploded = self.check_explosion(loss, is_stale)?;
 
-        if state.best.as_ref().is_none_or(|best| loss < best.evaluation.loss) {
+        let state = &mut self.state;
+        if !is_exploded && state.best.as_ref().is_none_or(|best| loss < best.evaluation.loss) {
             state.best = Some(Best { step: state.step, evaluation });
             self.save()?;
         }
         Ok(is_stale)
+    }
+
+    /// Returns whether the training loss and this validation `loss` have exploded.
+    ///
+    /// # Errors
+    /// [`Error::Diverged`] where the run ends so, or has been so for several validations after the warm-up.
+    fn check_explosion(&mut self, loss: f64, is_stale: bool) -> Result<bool> {
+        let uniform = (self.description.sizes.vocab as f64).ln();
+        let start = self.history.rows.first().filter(|row| row.step == 0).map(|row| row.loss);
+        let explosion = &mut self.state.explosion;
+        let Some(began) = explosion.validate(loss, uniform, start) else { return Ok(false) };
+        let is_warm = self.state.step >= self.schedule().warmup;
+        if !(self.is_last() || is_stale || is_warm && self.state.explosion.lasts()) {
+            return Ok(true);
+        }
+        let shown = |loss: f64| if loss < 1e4 { fixed(loss, 2) } else { thousands(loss) };
+        let train = self.state.explosion.last.unwrap_or(loss);
+        Err(self.diverged(format!(
+            "the loss has risen to {} nats in training and {} on validation, where a model that has learned nothing has \
+             {}",
+            shown(train),
+            shown(loss),
+            shown(began)
+        )))
     }
 
     /// Writes a checkpoint of this step, unless there is one already, and the best weights if these are they.
@@ -197,7 +286,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             tokens: state.tokens,
             seconds: state.seconds,
             checkpoint_seconds: state.checkpoint_seconds,
-            tokens_per_second: state.tokens as f64 / state.seconds.max(f64::MIN_POSITIVE),
+            tokens_per_second: speed(state.tokens, state.seconds),
             clip_rate: state.clipped.0 as f64 / state.clipped.1.max(1) as f64,
             backend: device.backend.name().to_string(),
             device: device.name.clone(),

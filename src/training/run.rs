@@ -158,6 +158,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
         let warnings = warnings(config, &dataset, total, &control.device);
         if state.step == 0 {
             warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
+        } else if let Some(last) = history.rows.iter().rev().find(|row| row.split == Split::Train) {
+            let changes = changes(last, &Schedule::new(training, total), steps_per_epoch);
+            changes.iter().for_each(|change| warn(&format!("notice: {change}")));
         }
         let heads_of_all = config.model.layers * config.model.heads;
         let shown = Sample::first(&dataset.valid, config.analysis.sample + 1).pop();
@@ -208,16 +211,27 @@ impl<B: ops::AutodiffBackend> Run<B> {
         self.state.step == self.total
     }
 
-    /// The epoch of the last step, counted from 1.
+    /// The epoch of the last step, counted from 1. A run that resumes with longer epochs counts none of them twice.
     pub fn epoch(&self) -> usize {
-        self.state.step.div_ceil(self.steps_per_epoch).max(1)
+        let before = self.history.rows.last().map_or(1, |row| row.epoch);
+        self.state.step.div_ceil(self.steps_per_epoch).max(before)
     }
 
-    /// The error of a run in which `what` is not finite at the step that it has come to. Whose weights are kept is
-    /// known at its end.
+    /// The schedule of the whole run.
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(&self.config.training, self.total)
+    }
+
+    /// The learning rate of the last step, or before it that of the first.
+    pub fn learning_rate(&self) -> f64 {
+        self.schedule().at(self.state.step.saturating_sub(1))
+    }
+
+    /// Returns the error of a run that diverged at its last step because of `what`. Whose weights are kept is known at
+    /// its end.
     pub fn diverged(&self, what: String) -> Error {
-        let (kept, weights) = (self.folder.model(), String::new());
-        Error::Diverged { step: self.state.step, what, kept, weights }
+        let (kept, weights, advice) = (self.folder.model(), String::new(), self.config.training.calmer());
+        Error::Diverged { step: self.state.step, what, advice, kept, weights }
     }
 
     /// What a person sees of the run.
@@ -228,7 +242,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             step: state.step,
             epoch: self.epoch(),
             train_loss: self.train_loss,
-            learning_rate: self.learner.lr_current(),
+            learning_rate: self.learning_rate(),
             tokens_per_second: (state.tokens - before.tokens) as f64
                 / (state.seconds - before.seconds).max(1e-9),
             // With all that happens between steps.
@@ -257,8 +271,37 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// A run that has nothing left to do is not gone on with. One that was killed between its last
-/// checkpoint and its summary has: it ends as it would have.
+/// Returns what changes for a run that resumes behind its `last` logged step: the course of its learning rate, and how
+/// its epochs are counted.
+fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<String> {
+    let mut changes = Vec::new();
+    let rate = schedule.at(last.step.saturating_sub(1));
+    if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
+        let jump = if rate > last.learning_rate { "rises" } else { "falls" };
+        changes.push(format!(
+            "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, for the schedule is that of a run of {}: to \
+             keep it as it is, use --set training.schedule=constant --set training.learning_rate={:.2e}",
+            last.learning_rate,
+            last.step,
+            counted(schedule.total, "step"),
+            last.learning_rate
+        ));
+    }
+    let epoch = last.step.div_ceil(steps_per_epoch);
+    if epoch != last.epoch {
+        changes.push(format!(
+            "epochs now take {}: step {} is in epoch {epoch} by the new count, and {} by the count so far; compare \
+             rows of metrics.csv by `tokens`",
+            counted(steps_per_epoch, "step"),
+            last.step,
+            last.epoch
+        ));
+    }
+    changes
+}
+
+/// Refuses to resume a run that has nothing left to do. One that was killed between its last checkpoint and its
+/// pictures has, and so has one whose weights or analysis were removed: it ends as it would have.
 fn refuse_done(
     folder: &RunFolder,
     state: &State,
@@ -268,9 +311,13 @@ fn refuse_done(
 ) -> Result<()> {
     let done = state.step;
     let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
-    // One that was killed while it was drawn ends once more, and is drawn.
-    let ended =
-        Summary::read(folder).ok().filter(|summary| summary.steps == done && folder.report().exists());
+    let has_best = state.best.is_some();
+    let is_whole =
+        folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);
+    let summary = Summary::read(folder).ok().filter(|summary| summary.steps == done);
+    // A signal prevented its last validation.
+    let is_cut_short = summary.as_ref().is_some_and(|summary| summary.ended == Ended::Interrupted);
+    let ended = summary.filter(|_| is_whole);
     let run = format!("the run `{}`", folder.path().display());
     let steps = counted(done, "step");
     Err(match ended.map(|summary| summary.ended) {
@@ -279,7 +326,7 @@ fn refuse_done(
             part_of(done, total, "step"),
             2 * total
         )),
-        _ if done > total || done == total && !is_validated => {
+        _ if done > total || done == total && !is_validated && !is_cut_short => {
             let problem = format!("leaves nothing to do: {run} has done {steps}; ask for more");
             match config.epochs {
                 Some(epochs) => Error::key("training.epochs", epochs, problem),

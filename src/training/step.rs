@@ -44,6 +44,8 @@ pub struct StepOutput<B: Backend> {
     pub step: usize,
     /// The mean loss over the counted targets in nats, `[1]`; of a shard its part of that of the step.
     pub loss: Tensor<B, 1>,
+    /// The same without label smoothing, where there is some and the step is measured.
+    pub plain: Option<Tensor<B, 1>>,
     /// Right predictions among the counted targets, `[1]`, where they were asked for.
     pub correct: Option<Tensor<B, 1>>,
     /// Counted targets of the whole step.
@@ -75,6 +77,11 @@ impl<B: Backend> Trainee<B> {
     /// A model with the loss that `config` trains it by.
     pub fn new(model: Model<B>, config: &TrainingConfig) -> Self {
         Self { model, label_smoothing: config.label_smoothing }
+    }
+
+    /// Returns whether the loss of training is smoothed.
+    pub(super) fn is_smoothed(&self) -> bool {
+        self.label_smoothing > 0.0
     }
 }
 
@@ -122,9 +129,9 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
         let mut gradients: Option<GradientsParams> = None;
         let parts = step.batches.into_iter().map(|batch| {
             let logits = self.model.forward(batch.inputs).expect(FITS);
-            let correct = step.measured.then(|| {
+            let measured = step.measured.then(|| {
                 let hidden = batch.hidden.clone().map(Tensor::inner);
-                count_correct(logits.clone().inner(), batch.targets.clone().inner(), hidden)
+                measure(logits.clone().inner(), batch.targets.clone().inner(), hidden, self.is_smoothed())
             });
             let loss = loss::cross_entropy(logits, batch.targets, batch.hidden, self.label_smoothing);
             let loss = loss.expect(FITS) * share;
@@ -133,13 +140,16 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
                 Some(sum) => self.sum(vec![sum, new]),
                 None => new,
             });
-            (loss.inner(), correct)
+            (loss.inner(), measured)
         });
-        let (losses, correct): (Vec<_>, Vec<_>) = parts.unzip();
+        let (losses, measured): (Vec<_>, Vec<_>) = parts.unzip();
         let loss =
             losses.into_iter().reduce(|sum, part| sum + part).expect("a shard that learns has a batch");
-        let correct = correct.into_iter().flatten().reduce(|sum, part| sum + part);
-        let item = StepOutput { step: step.step, loss, correct, tokens, gradient_norm: None, began: 0.0 };
+        let (correct, plain): (Vec<_>, Vec<_>) = measured.into_iter().flatten().unzip();
+        let correct = correct.into_iter().reduce(|sum, part| sum + part);
+        let plain = plain.into_iter().flatten().reduce(|sum, part| sum + part).map(|sum| sum * share);
+        let (step, gradient_norm, began) = (step.step, None, 0.0);
+        let item = StepOutput { step, loss, plain, correct, tokens, gradient_norm, began };
         TrainOutput { grads: gradients.unwrap_or_default(), item }
     }
 }
@@ -152,17 +162,19 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
     fn step(&self, _input: ()) {}
 }
 
-/// Right predictions among the targets that count, `[1]`.
-fn count_correct<B: ops::Backend>(
+/// Returns the number of right predictions among the targets that count, `[1]`, and of a loss that `is_smoothed` the
+/// summed cross-entropy without smoothing, `[1]`.
+fn measure<B: ops::Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,
-) -> Tensor<B, 1> {
+    is_smoothed: bool,
+) -> (Tensor<B, 1>, Option<Tensor<B, 1>>) {
     let scores = ops::token_scores(logits, targets.clone(), hidden.clone());
     let right = scores.likeliest.equal(targets);
     let counted = match hidden {
         Some(hidden) => right.bool_and(hidden.bool_not()),
         None => right,
     };
-    counted.float().sum()
+    (counted.float().sum(), is_smoothed.then(|| scores.losses.sum()))
 }

@@ -19,7 +19,7 @@ pub enum Ended {
     TimeLimit,
     /// It has done the steps that it was to pause after.
     Paused,
-    /// A loss or gradient was not finite.
+    /// A loss or gradient was not finite, or the losses ended far above where they began.
     Diverged,
 }
 
@@ -34,6 +34,50 @@ impl Ended {
             Self::Paused => "paused; `train --resume` continues it",
             Self::Diverged => "diverged",
         }
+    }
+}
+
+/// Nats above the loss of a model that has learned nothing from which a loss counts as exploded. A model that merely
+/// memorises its training set stays below it in training, and one that learns nothing stays near 0.
+const EXPLODED_ABOVE: f64 = 1.0;
+
+/// Validations in a row with exploded losses after which a run stops: a spike may recover.
+const MAX_EXPLODED: usize = 3;
+
+/// Detects a training whose losses are finite but far above where they began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explosion {
+    /// The loss of the first training step.
+    pub first: Option<f64>,
+    /// The loss of the last training step that was read.
+    pub last: Option<f64>,
+    /// Validations in a row with exploded losses.
+    pub validations: usize,
+}
+
+impl Explosion {
+    /// Takes in the loss of a training step; `is_first` in the run.
+    pub fn train(&mut self, loss: f64, is_first: bool) {
+        if is_first {
+            self.first = Some(loss);
+        }
+        self.last = Some(loss);
+    }
+
+    /// Takes in a validation. Its loss and that of the last training step have exploded where both are far above the
+    /// `uniform` loss, the logarithm of the vocabulary's size, and above the losses at the start; `start` is the
+    /// validation loss there, where it is known. Returns the loss that they began with then.
+    pub fn validate(&mut self, loss: f64, uniform: f64, start: Option<f64>) -> Option<f64> {
+        let began = [self.first, start].into_iter().flatten().fold(uniform, f64::max);
+        let limit = began + EXPLODED_ABOVE;
+        let is_exploded = loss > limit && self.last.is_some_and(|last| last > limit);
+        self.validations = if is_exploded { self.validations + 1 } else { 0 };
+        is_exploded.then_some(began)
+    }
+
+    /// Returns whether the losses stay exploded: a spike would have recovered.
+    pub fn lasts(&self) -> bool {
+        self.validations >= MAX_EXPLODED
     }
 }
 
@@ -106,7 +150,51 @@ mod tests {
     fn row(split: Split, loss: f64, accuracy: f64) -> Row {
         let gradient_norm = (split == Split::Train).then_some(loss + 5.0);
         let (step, epoch, learning_rate, tokens, seconds, clip_rate) = (1, 1, 0.1, 1, 1.0, None);
-        Row { step, epoch, split, loss, accuracy, learning_rate, gradient_norm, tokens, seconds, clip_rate }
+        let objective = None;
+        Row {
+            step,
+            epoch,
+            split,
+            loss,
+            accuracy,
+            learning_rate,
+            gradient_norm,
+            tokens,
+            seconds,
+            clip_rate,
+            objective,
+        }
+    }
+
+    #[test]
+    fn losses_explode_far_above_uniform_and_their_start() {
+        let seen = |first, last, valid, start| {
+            let mut explosion = Explosion::default();
+            explosion.train(first, true);
+            explosion.train(last, false);
+            explosion.validate(valid, 2.8, start).is_some()
+        };
+        assert!(seen(2.9, 5e6, 5e6, None));
+        assert!(!seen(2.9, 0.1, 9.0, None), "a memorised training set is no explosion");
+        assert!(!seen(2.9, 3.0, 3.1, None), "nothing learned is no explosion");
+        assert!(!seen(300.0, 200.0, 200.0, None), "untrained weights may have a large loss");
+        assert!(!seen(9.0, 12.5, 12.5, Some(12.0)), "weights of other data may have a large loss");
+        assert!(seen(9.0, 13.5, 13.5, Some(12.0)));
+    }
+
+    #[test]
+    fn exploded_losses_that_recover_start_anew() {
+        let mut explosion = Explosion::default();
+        explosion.train(2.8, true);
+        let mut lasts = |loss| {
+            explosion.train(loss, false);
+            explosion.validate(loss, 2.8, None);
+            explosion.lasts()
+        };
+        assert_eq!(
+            [50.0, 40.0, 3.0, 50.0, 40.0, 30.0].map(&mut lasts),
+            [false, false, false, false, false, true]
+        );
     }
 
     /// The validation at which values of the monitored metric, each beside worse ones of the others, end a

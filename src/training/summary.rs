@@ -54,7 +54,7 @@ pub struct Summary {
     pub seed: u64,
     /// How it ended.
     pub ended: Ended,
-    /// The step whose loss, gradient or weights were not finite, where the run diverged.
+    /// The step at which the run diverged: whose loss, gradient or weights were not finite, or whose loss had exploded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged_step: Option<usize>,
     /// For each layer the head of its best weights without which the loss rises most; empty until that is known.
@@ -66,6 +66,12 @@ pub struct Summary {
     /// What a person should know of the run's data and keys.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Returns tokens per second, and 0 where no time has passed: JSON has no infinite number.
+pub(super) fn speed(tokens: u64, seconds: f64) -> f64 {
+    let speed = tokens as f64 / seconds;
+    if seconds > 0.0 && speed.is_finite() { speed } else { 0.0 }
 }
 
 /// Of a run that was made before workers were counted.
@@ -140,5 +146,16 @@ impl Summary {
             "`{run}` has not come to an end, so it has no summary.json: `train --resume {run}` goes on with it, and \
              draws it at the end"
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_clock_leaves_a_finite_speed() {
+        assert_eq!((speed(700, 2.0), speed(700, 0.0), speed(0, 0.0)), (350.0, 0.0, 0.0));
+        assert_eq!([f64::MIN_POSITIVE, -1.0, f64::NAN].map(|seconds| speed(u64::MAX, seconds)), [0.0; 3]);
     }
 }

@@ -44,10 +44,7 @@ impl Budget {
         let common = sequences_per_step.into_iter().try_fold(own, multiple);
         let common = common.filter(|&common| common <= first).unwrap_or(own);
         // As many validations as the config's own run has.
-        let asked = match base.training.validate_every {
-            0 => pace.sequences(pace.steps_per_epoch),
-            steps => pace.sequences(steps),
-        };
+        let asked = pace.sequences(base.training.validation_interval(pace.steps_per_epoch));
         let scaled = asked as f64 * (sequences as f64 / whole.max(1) as f64);
         let scaled = (scaled as usize).clamp(1, first).next_multiple_of(common);
         let interval = if scaled <= first { scaled } else { (first / common * common).max(common) };
@@ -237,7 +234,8 @@ mod tests {
         let mut base = config(48, 0);
         base.training.steps = Some(100);
         let budget = Budget::new(&base, TrainingSet { is_stream: true, ..rows(57) }, 100, (2, 3), [16, 48]);
-        assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 96));
+        // Validations are ten steps apart at least.
+        assert_eq!((budget.sequences, budget.whole, budget.interval), (4_800, 4_800, 480));
         assert_eq!([16, 48, 96].map(|batch_size| budget.steps(&config(batch_size, 0))), [300, 100, 50]);
         base.training.steps = None;
         base.training.epochs = Some(7);

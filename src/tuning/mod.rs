@@ -77,6 +77,7 @@ mod testing {
             tokens: step as u64 * 7,
             seconds: 1.0,
             clip_rate: None,
+            objective: None,
         };
         let summary = Summary {
             best_valid_loss: None,

@@ -199,7 +199,8 @@ impl Trial {
         let first = known.first();
         let parameters = first.map_or(0, |run| run.summary.parameters);
         let tokens = known.iter().map(|run| run.summary.tokens).sum::<u64>();
-        let validations = first.into_iter().flat_map(|run| &run.rows).filter(|row| row.split == Split::Valid);
+        let rows = first.into_iter().flat_map(|run| &run.rows);
+        let validations = rows.filter(|row| row.split == Split::Valid && row.step > 0);
         Some(Self {
             trial,
             stage: proposed.stage,

@@ -166,6 +166,13 @@ const SLOW: [&str; 6] = [
     "analysis.every=0",
 ];
 
+/// What a first signal is answered.
+const ANSWER: &str = "\nnotice: interrupted: saving after this step; a second signal ends at once\n";
+
+/// A model of so many heads that its analysis takes seconds.
+const MANY_HEADS: [&str; 5] =
+    ["model.d_model=128", "model.heads=64", "model.layers=24", "training.steps=1", "analysis.every=0"];
+
 /// Starts a run and waits for its folder: it listens to signals by then.
 fn started(folder: &Path, name: &str, sets: &[&str]) -> Child {
     let mut child = start(folder, name, sets).spawn().unwrap();
@@ -188,7 +195,7 @@ fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
         send(&child, signal);
         let ended = child.wait_with_output().unwrap();
         let said = beside_data_warnings(&ended.stderr);
-        assert_eq!((ended.status.code(), said.as_str()), (Some(code), ""), "{signal}");
+        assert_eq!((ended.status.code(), said.as_str()), (Some(code), ANSWER), "{signal}");
         let run = place.path().join(signal);
         assert_eq!(summary(&run)["ended"], "interrupted");
         assert!(run.join("report.html").is_file() && run.join("plots/attention.png").is_file(), "{signal}");
@@ -232,6 +239,46 @@ fn a_second_signal_of_any_kind_ends_the_program_at_once() {
         assert_eq!(ended.status.code(), Some(code), "{name}: {}", text(&ended.stderr));
         assert!(!place.path().join(name).join("summary.json").exists(), "{name}: it waited for nothing");
     }
+}
+
+#[test]
+fn a_signal_during_the_final_analysis_ends_at_once() {
+    let place = TempDir::new().unwrap();
+    let run = place.path().join("run");
+    let mut child = started(place.path(), "run", &MANY_HEADS);
+    while !run.join("summary.json").exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Once the summary is there, nothing can be lost.
+    std::thread::sleep(Duration::from_millis(200));
+    send(&child, "TERM");
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(143), "{}", text(&ended.stderr));
+    assert_eq!(summary(&run)["ended"], "completed");
+    assert!(!run.join("report.html").exists() && run.join("model.safetensors").is_file());
+    let plotted = program(place.path()).args(["plot", "run"]).output().unwrap();
+    assert!(plotted.status.success(), "{}", text(&plotted.stderr));
+}
+
+#[test]
+fn an_interrupted_validation_is_made_up_for() {
+    let place = TempDir::new().unwrap();
+    // Its one validation takes seconds, and its steps none.
+    let sets = ["training.steps=2", "data.valid_samples=20000", "analysis.snapshots=0", "analysis.every=0"];
+    let sets = [&sets[..], &["model.d_model=64", "model.layers=4"]].concat();
+    let undisturbed = small_run(place.path(), &sets, "undisturbed");
+    let run = place.path().join("run");
+    let child = started(place.path(), "run", &sets);
+    while !fs::read_to_string(run.join("metrics.csv")).is_ok_and(|rows| rows.contains(",train,")) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    send(&child, "INT");
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+    assert_eq!(summary(&run)["ended"], "interrupted");
+    let resumed = resume(place.path(), "run").output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert_same_end(&run, &undisturbed);
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn what_a_person_should_know_of_data_and_keys_is_said_and_kept() {
         let said = text(&output.stderr);
         assert!(output.status.success(), "{said}");
         for part in
-            ["warning: validation has 384 targets", "warning: training.warmup = 50 is longer than the run"]
+            ["warning: validation has 384 targets", "warning: training.warmup = 50 takes the whole run"]
         {
             assert!(said.contains(part), "{more:?}: {said}");
         }

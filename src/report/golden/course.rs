@@ -65,6 +65,7 @@ fn half_clipped() -> Vec<Row> {
         tokens: 0,
         seconds: 0.0,
         clip_rate: Some(if step <= 50 { 1.0 } else { 0.0 }),
+        objective: None,
     };
     (1..=100).map(row).collect()
 }

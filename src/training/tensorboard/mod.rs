@@ -138,6 +138,7 @@ fn scalars(rows: &[Row], index: usize, time: f64) -> Vec<u8> {
             let speed = row.tokens.saturating_sub(tokens) as f64 / (row.seconds - since).max(1e-9);
             let values = [
                 Some(value("loss/train", row.loss)),
+                row.objective.map(|objective| value("loss/objective", objective)),
                 Some(value("accuracy/train", row.accuracy)),
                 Some(value("learning_rate", row.learning_rate)),
                 row.gradient_norm.map(|norm| value("gradient_norm", norm)),
@@ -189,6 +190,7 @@ mod tests {
             tokens,
             seconds,
             clip_rate,
+            objective: None,
         }
     }
 

@@ -1,0 +1,97 @@
+//! What the keys of `[training]` do that nobody wants, and what to set instead.
+
+use super::{OptimizerKind, ScheduleKind, TrainingConfig};
+use crate::terminal::counted;
+
+impl TrainingConfig {
+    /// Warns about keys of a run of `total` steps that do something else than they seem to.
+    pub fn warnings(&self, total: usize) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.ramps(total)[0] >= total {
+            warnings.push(format!(
+                "training.warmup = {} takes the whole run of {}, which never reaches its training.learning_rate: \
+                 use a fraction of the run, as --set training.warmup=0.05",
+                self.warmup,
+                counted(total, "step")
+            ));
+        }
+        let (rate, least) = (self.learning_rate, self.min_learning_rate);
+        if self.schedule != ScheduleKind::Constant && rate == least {
+            warnings.push(format!(
+                "training.min_learning_rate = training.learning_rate = {rate:e}, so the rate never decays: use --set \
+                 training.min_learning_rate={:.0e}, or --set training.schedule=constant",
+                rate / 10.0
+            ));
+        }
+        warnings
+    }
+
+    /// Returns what to try after a divergence, as a sentence: changes of these keys that make the steps smaller.
+    pub fn calmer(&self) -> String {
+        let rate =
+            format!("{:.0e}", (self.learning_rate / 10.0).min(self.usual_rate()).max(f64::MIN_POSITIVE));
+        let mut keys = vec![format!("training.learning_rate={rate}")];
+        let least = self.min_learning_rate;
+        if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(|rate: f64| least >= rate) {
+            keys.push("training.min_learning_rate=0".to_string());
+        }
+        if self.max_gradient_norm == 0.0 || self.max_gradient_norm > 1.0 {
+            keys.push("training.max_gradient_norm=1".to_string());
+        }
+        if self.warmup == 0.0 {
+            keys.push("training.warmup=0.05".to_string());
+        }
+        format!("Try --set {}", keys.join(" --set "))
+    }
+
+    /// Returns a learning rate that is rarely too high: 1e-3 for optimizers that scale each update.
+    fn usual_rate(&self) -> f64 {
+        if self.optimizer == OptimizerKind::Sgd { 0.1 } else { 1e-3 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warmup_of_the_whole_run_is_warned_about() {
+        let default = TrainingConfig::default;
+        let warned = |config: &TrainingConfig, total| config.warnings(total).len();
+        let long = TrainingConfig { warmup: 50.0, ..default() };
+        assert_eq!([51, 50, 49].map(|total| warned(&long, total)), [0, 1, 1]);
+        assert_eq!(warned(&TrainingConfig { warmup: 0.999, ..default() }, 100), 1);
+        assert_eq!(warned(&default(), 1), 0);
+    }
+
+    #[test]
+    fn a_schedule_that_never_decays_is_warned_about() {
+        let flat = TrainingConfig { learning_rate: 1e-4, ..TrainingConfig::default() };
+        let [warning] = &flat.warnings(100)[..] else { panic!("{:?}", flat.warnings(100)) };
+        assert!(warning.contains("--set training.min_learning_rate=1e-5"), "{warning}");
+        let advised = TrainingConfig { min_learning_rate: 1e-5, ..flat.clone() };
+        let constant = TrainingConfig { schedule: ScheduleKind::Constant, ..flat };
+        assert!(advised.warnings(100).is_empty() && constant.warnings(100).is_empty());
+    }
+
+    #[test]
+    fn advice_after_a_divergence_fits_the_config() {
+        let said = |config: TrainingConfig| {
+            config.check().unwrap();
+            config.calmer()
+        };
+        let default = TrainingConfig::default;
+        let high = TrainingConfig { learning_rate: 3.0, ..default() };
+        assert_eq!(said(high), "Try --set training.learning_rate=1e-3");
+        let low = TrainingConfig { learning_rate: 1e-3, max_gradient_norm: 0.0, warmup: 0.0, ..default() };
+        assert_eq!(
+            said(low),
+            "Try --set training.learning_rate=1e-4 --set training.min_learning_rate=0 --set \
+             training.max_gradient_norm=1 --set training.warmup=0.05"
+        );
+        let constant = TrainingConfig { schedule: ScheduleKind::Constant, learning_rate: 1e-3, ..default() };
+        assert_eq!(said(constant), "Try --set training.learning_rate=1e-4");
+        let sgd = TrainingConfig { optimizer: OptimizerKind::Sgd, learning_rate: 1e30, ..default() };
+        assert_eq!(said(sgd), "Try --set training.learning_rate=1e-1");
+    }
+}

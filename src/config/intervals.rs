@@ -1,0 +1,47 @@
+//! The steps after which a run is validated and logged: pure functions of the step, for a run resumes anywhere.
+
+use super::TrainingConfig;
+
+/// The fewest steps between two validations by default.
+const LEAST_INTERVAL: usize = 10;
+
+impl TrainingConfig {
+    /// Returns the steps between two validations: `validate_every`, or by default as many whole epochs as take ten
+    /// steps, for each validation may write a checkpoint.
+    pub fn validation_interval(&self, steps_per_epoch: usize) -> usize {
+        let steps_per_epoch = steps_per_epoch.max(1);
+        match self.validate_every {
+            0 => steps_per_epoch * LEAST_INTERVAL.div_ceil(steps_per_epoch),
+            steps => steps,
+        }
+    }
+
+    /// Returns whether the run of `total` steps is validated after `step` of them.
+    pub fn validates(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
+        step.is_multiple_of(self.validation_interval(steps_per_epoch))
+            || self.validate_at.contains(&step)
+            || step == total
+    }
+
+    /// Returns whether `metrics.csv` gets a row of the training loss after `step` of `total` steps. Early stopping that
+    /// monitors training needs one at each validation.
+    pub fn logs(&self, step: usize, total: usize, steps_per_epoch: usize) -> bool {
+        let is_monitored = self.patience > 0 && self.monitor.is_of_training();
+        step.is_multiple_of(self.log_every)
+            || step == total
+            || is_monitored && self.validates(step, total, steps_per_epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_validations_are_ten_steps_apart() {
+        let default = TrainingConfig::default();
+        assert_eq!([1, 3, 10, 12].map(|epoch| default.validation_interval(epoch)), [10, 12, 10, 12]);
+        let asked = TrainingConfig { validate_every: 1, ..default };
+        assert_eq!(asked.validation_interval(3), 1);
+    }
+}

@@ -1,0 +1,115 @@
+//! Runs whose weights got worse, or whose losses exploded, say so and keep the good weights.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{SMALL, program, resume, rows, small_run, summary, text, train};
+
+/// Losses of thousands of nats that stay finite.
+const EXPLODING: [&str; 3] = ["training.learning_rate=30", "training.warmup=0.1", "training.steps=60"];
+
+fn loss_of(folder: &Path, run: &str) -> f64 {
+    let output = program(folder).args(["evaluate", run, "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()["loss"].as_f64().unwrap()
+}
+
+#[test]
+fn fine_tuning_that_only_harms_keeps_the_start() {
+    let place = TempDir::new().unwrap();
+    let learns = ["data.task=arithmetic", "training.steps=150", "training.learning_rate=1e-2"];
+    small_run(place.path(), &learns, "start");
+    let sets = ["training.steps=24", "training.learning_rate=5e-2", "training.min_learning_rate=5e-2"];
+    let more = ["--from", "start", "--run", "tuned"];
+    let output = train(place.path(), &[&sets[..], &["training.warmup=0"]].concat(), &more);
+    let (said, run) = (text(&output.stderr), place.path().join("tuned"));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("no validation was better than that of the start"), "{said}");
+    assert!(said.contains("Try --set training.learning_rate=1e-3"), "{said}");
+
+    let (tuned, start) = (summary(&run), summary(&place.path().join("start")));
+    assert_eq!((&tuned["ended"], &tuned["best_step"]), (&"completed".into(), &0.into()));
+    assert!(rows(&run)[0].starts_with("0,1,valid,"), "{}", rows(&run)[0]);
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
+    assert!(close(tuned["best_valid_loss"].as_f64().unwrap(), start["best_valid_loss"].as_f64().unwrap()));
+    assert!(close(loss_of(place.path(), "tuned"), loss_of(place.path(), "start")));
+    assert!(tuned["last_valid_loss"].as_f64() > tuned["best_valid_loss"].as_f64());
+}
+
+#[test]
+fn a_finite_explosion_is_a_divergence_also_when_resumed() {
+    let place = TempDir::new().unwrap();
+    let output = train(place.path(), &[&SMALL[..], &EXPLODING].concat(), &["--run", "run"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("diverged at step ") && said.contains("the loss has risen to "), "{said}");
+    assert!(said.contains("Try --set training.learning_rate=1e-3"), "{said}");
+    assert!(!said.contains("max_gradient_norm"), "it is 1 already: {said}");
+    assert!(said.contains("`run/model.safetensors` holds the untrained weights."), "{said}");
+    let run = place.path().join("run");
+    let ended = summary(&run);
+    assert_eq!(ended["ended"], "diverged");
+    assert!(loss_of(place.path(), "run") < 3.0, "the start has about ln 16 nats");
+
+    let again = resume(place.path(), "run").output().unwrap();
+    assert_eq!(
+        (again.status.code(), summary(&run)["diverged_step"].clone()),
+        (Some(1), ended["diverged_step"].clone())
+    );
+    let advised = ["training.learning_rate=1e-3"];
+    let output = train(place.path(), &[&SMALL[..], &EXPLODING, &advised].concat(), &["--run", "advised"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn memorising_random_data_is_no_divergence() {
+    let place = TempDir::new().unwrap();
+    let sets = ["data.task=random", "data.train_samples=8", "data.valid_samples=8", "training.steps=300"];
+    let more = ["training.learning_rate=1e-2", "training.schedule=constant", "training.validate_every=100"];
+    let run = small_run(place.path(), &[&sets[..], &more].concat(), "run");
+    let (ended, uniform) = (summary(&run), 16f64.ln());
+    assert!(ended["last_valid_loss"].as_f64().unwrap() > uniform + 1.0, "{ended}");
+    assert_eq!(ended["ended"], "completed");
+}
+
+#[test]
+fn smoothed_and_plain_losses_are_logged_apart() {
+    let place = TempDir::new().unwrap();
+    let sets = ["training.label_smoothing=0.3", "training.steps=150", "training.learning_rate=1e-2"];
+    let smoothed = small_run(place.path(), &[&sets[..], &["data.task=arithmetic"]].concat(), "smoothed");
+    let header = |run: &Path| {
+        let metrics = fs::read_to_string(run.join("metrics.csv")).unwrap();
+        metrics.lines().next().unwrap().to_string()
+    };
+    assert!(header(&smoothed).ends_with(",clip_rate,objective"), "{}", header(&smoothed));
+    let numbers = |row: &String| {
+        let columns = row.split(',').map(str::to_string).collect::<Vec<_>>();
+        (columns[2].clone(), columns[3].parse::<f64>().unwrap(), columns.last().unwrap().parse::<f64>().ok())
+    };
+    let rows = rows(&smoothed);
+    let last = |split: &str| rows.iter().map(numbers).rfind(|row| row.0 == split).unwrap();
+    let ((_, train, objective), (_, _, none)) = (last("train"), last("valid"));
+    // The mean over the vocabulary of negative logarithms is ln 16 at least.
+    let (objective, least) = (objective.unwrap(), 0.7 * train + 0.3 * 16f64.ln());
+    assert!(train < 2.5 && objective > least - 1e-6 && objective > train + 0.05, "{train} {objective}");
+    assert_eq!(none, None);
+    let drawn =
+        program(place.path()).args(["plot", "smoothed", "--format", "svg", "--out", "svg"]).output().unwrap();
+    assert!(drawn.status.success(), "{}", text(&drawn.stderr));
+    let svg = fs::read_to_string(place.path().join("svg/loss.svg")).unwrap();
+    assert!(svg.contains("training objective (smoothed labels)"));
+    assert!(
+        resume(place.path(), "smoothed").args(["--set", "training.steps=160"]).status().unwrap().success()
+    );
+
+    let plain = small_run(place.path(), &["training.steps=9"], "plain");
+    assert!(header(&plain).ends_with(",clip_rate"), "{}", header(&plain));
+    // A run that began without smoothing keeps its columns.
+    let mut command = resume(place.path(), "plain");
+    let resumed = command.args(["--set", "training.steps=18", "--set", "training.label_smoothing=0.1"]);
+    assert!(resumed.status().unwrap().success());
+    assert!(program(place.path()).args(["plot", "plain"]).output().unwrap().status.success());
+}

@@ -1,0 +1,111 @@
+//! How long runs last: what a dry run predicts, when validations, checkpoints and early stopping come, and what resuming
+//! with other keys changes.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use crate::{SMALL, beside_data_warnings, program, resume, rows, small_run, summary, text, train};
+
+fn epochs(run: &std::path::Path) -> Vec<usize> {
+    rows(run).iter().map(|row| row.split(',').nth(1).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_dry_run_counts_tokens_of_shorter_sequences() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=3", "data.length=48", "model.position=rotary"], "start");
+    let dry = |length: &str| {
+        let mut command = program(place.path());
+        command.args(["train", "--backend", "ndarray", "--from", "start", "--dry-run", "--set", length]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = dry("data.length=16");
+    assert!(said.contains("of up to 128 tokens: 384 tokens in all"), "{said}");
+    let operations = |said: &str| {
+        let (before, _) = said.split_once(" GFLOP").unwrap();
+        before.rsplit('(').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(operations(&said) < operations(&dry("data.length=48")), "{said}");
+}
+
+#[test]
+fn resuming_a_finished_cosine_says_that_its_rate_rises() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=24"], "run");
+    let resumed = resume(place.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
+    let said = beside_data_warnings(&resumed.stderr);
+    assert!(resumed.status.success() && said.contains("notice: the learning rate rises from 1."), "{said}");
+    assert!(said.contains("use --set training.schedule=constant --set training.learning_rate=1."), "{said}");
+}
+
+#[test]
+fn epochs_never_go_back_when_batches_shrink() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=48"], "run");
+    let sets = ["--set", "training.steps=60", "--set", "training.batch_size=4"];
+    let resumed = resume(place.path(), "run").args(sets).output().unwrap();
+    let said = beside_data_warnings(&resumed.stderr);
+    assert!(resumed.status.success(), "{said}");
+    assert!(
+        said.contains("notice: epochs now take 24 steps: step 48 is in epoch 2 by the new count, and 4"),
+        "{said}"
+    );
+    let epochs = epochs(&run);
+    assert!(epochs.is_sorted() && epochs.last() == Some(&4), "{epochs:?}");
+}
+
+#[test]
+fn patience_counts_training_losses_that_are_rarely_logged() {
+    let place = TempDir::new().unwrap();
+    let sets = ["training.monitor=train_loss", "training.patience=2", "training.min_delta=100"];
+    let more = ["training.log_every=1000", "training.steps=240"];
+    let run = small_run(place.path(), &[&sets[..], &more].concat(), "run");
+    let ended = summary(&run);
+    assert_eq!((&ended["ended"], &ended["steps"]), (&"early_stopped".into(), &36.into()));
+    let is_measured = |row: &String| !row.contains("NaN");
+    assert!(rows(&run).iter().all(is_measured), "{:?}", rows(&run));
+}
+
+#[test]
+fn epochs_of_one_step_are_validated_every_ten() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["data.train_samples=8", "training.steps=25"], "run");
+    let valid = rows(&run).into_iter().filter(|row| row.contains(",valid,"));
+    let steps = valid.map(|row| row.split(',').next().unwrap().to_string()).collect::<Vec<_>>();
+    assert_eq!(steps, ["10", "20", "25"]);
+}
+
+#[test]
+fn removed_weights_of_a_complete_run_are_written_anew() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=24"], "run");
+    let own = fs::read(run.join("model.safetensors")).unwrap();
+    let mut damaged = own.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(run.join("model.safetensors"), damaged).unwrap();
+    let refused = program(place.path()).args(["plot", "run"]).output().unwrap();
+    assert!(text(&refused.stderr).contains("remove it and let train --resume write it anew"));
+    fs::remove_file(run.join("model.safetensors")).unwrap();
+    let resumed = resume(place.path(), "run").output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert!(fs::read(run.join("model.safetensors")).unwrap() == own);
+    assert!(program(place.path()).args(["plot", "run"]).output().unwrap().status.success());
+    let refused = resume(place.path(), "run").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "it is complete again");
+}
+
+#[test]
+fn schedules_that_cannot_be_meant_are_warned_about() {
+    let place = TempDir::new().unwrap();
+    for (set, part) in [
+        ("training.warmup=3", "training.warmup = 3 takes the whole run of 3 steps"),
+        ("training.learning_rate=1e-4", "--set training.min_learning_rate=1e-5"),
+    ] {
+        let sets = [&SMALL[..], &["training.steps=3", set]].concat();
+        let output = train(place.path(), &sets, &["--dry-run"]);
+        assert!(output.status.success() && text(&output.stderr).contains(part), "{}", text(&output.stderr));
+    }
+}
