@@ -10,6 +10,7 @@ mod killed;
 mod lengths;
 mod live;
 mod own_data;
+mod page;
 mod refused_imports;
 mod resume;
 mod run_folder;
