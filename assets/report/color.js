@@ -37,11 +37,12 @@ function layerColor(layer) {
 
 /** Whether the page is drawn light or dark. */
 function matches(theme) {
-  const set = document.documentElement.dataset.theme;
+  const { theme: set, printed } = document.documentElement.dataset;
+  if (printed) return theme === "light";
   return (set ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
-/** Lets the button `theme` go round the themes, and redraws whenever the theme changes, by it or by the system. */
+/** Lets the button `theme` go round the themes, and redraws whenever the theme changes, by it, by the system or for paper, which is light. */
 function followTheme(redraw) {
   at("theme").addEventListener("click", () => {
     const root = document.documentElement;
@@ -54,6 +55,14 @@ function followTheme(redraw) {
     redraw();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.dataset.printed = "true";
+    redraw();
+  });
+  window.addEventListener("afterprint", () => {
+    delete document.documentElement.dataset.printed;
+    redraw();
+  });
 }
 
 /** Redraws whenever the page becomes wider or narrower. */

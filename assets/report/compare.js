@@ -75,7 +75,7 @@ const drawn = () => runs.map((run, i) => i).sort((a, b) => Number(a === state.ch
 
 function drawCurves() {
   const all = runs.flatMap((run, i) => data.curves[i].loss.map((loss) => height(run, loss)).filter(known)).sort((a, b) => a - b);
-  const [low, high] = all.length > 0 ? [all[0], all[Math.floor((all.length - 1) * 0.98)]] : [0, 1];
+  const [low, high] = all.length > 0 ? [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]] : [0, 1]; // as the pictures have it
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...data.curves.map((curve) => curve[state.x].at(-1) ?? 0), 1);

@@ -40,6 +40,8 @@ function shape(tag, attributes = {}, text = "") {
 /** A token as it is shown: whitespace and controls as their symbols, nothing that turns the line. */
 function visible(token) {
   if (token === "") return "∅";
+  // A selector of a form shows nothing without the character before it.
+  if (/^[\ufe00-\ufe0f]+$/.test(token)) return "·";
   const signs = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
   return Array.from(token, (character) => {
     if (signs[character]) return signs[character];

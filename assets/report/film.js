@@ -6,6 +6,10 @@ for (const { reading, maps: packed } of data.film ?? []) {
   data.readings.push(reading);
   data.maps.push(packed);
 }
+// JSON has null for what is not a number.
+for (const { targets, likeliest } of data.readings) {
+  for (const token of [...targets, ...likeliest.flat()]) if (token !== null) token.probability ??= NaN;
+}
 /** The sequences of the film in the order of steps; the last one is of the weights that the run ended with. */
 const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FILM + number, name: `step ${whole(step)}`, step }));
 if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });

@@ -37,8 +37,11 @@ function maps(sample = state.sample, kind = state.kind) {
   return unpacked.get(name);
 }
 
-/** A byte is the square root of a weight in 255 steps. */
-const weightOf = (byte) => (byte === null ? null : (byte / 255) ** 2);
+/** A byte is the square root of a weight in 254 steps; the last one says that the weight is not a number. */
+const STEPS = 254;
+const NOT_A_NUMBER = 255;
+const weightOf = (byte) => (byte === null ? null : byte === NOT_A_NUMBER ? NaN : (byte / STEPS) ** 2);
+const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NOT_A_NUMBER : Math.round(Math.sqrt(weight) * STEPS));
 
 /** The weight of a share of all in order of size, from how often each byte occurs. */
 function quantile(counts, share) {
@@ -61,7 +64,7 @@ function scaleTop(shown = maps()) {
         let most = 0;
         shown.keys.forEach((_, key) => {
           const byte = shown.byte(layer, head, query, key);
-          if (byte === null) return;
+          if (byte === null || byte === NOT_A_NUMBER) return;
           cells[byte] += 1;
           most = Math.max(most, byte);
         });
@@ -89,7 +92,7 @@ function differenceTop(shown = maps()) {
     let most = 0;
     for (const { layer, head } of allHeads) {
       shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => {
-        most = Math.max(most, Math.abs(shown.weight(layer, head, query, key) - shown.was(layer, head, query, key)));
+        most = Math.max(most, Math.abs(shown.weight(layer, head, query, key) - shown.was(layer, head, query, key)) || 0);
       }));
     }
     shown.isSame = most === 0;
@@ -106,17 +109,22 @@ function differencePalette() {
   return Uint32Array.from({ length: 511 }, (_, i) => new Uint32Array(new Uint8Array([...differenceColor((i - 255) / 255), 255]).buffer)[0]);
 }
 
-/** A head's map as a picture of one pixel a cell, transparent where a query sees nothing. */
+/** A head's map as a picture of one pixel a cell, transparent where a query sees nothing, grey where a weight is not a number. */
 function mapImage(layer, head, shown = maps()) {
   const difference = shown === maps() && isDifference() ? differencePalette() : null;
   const finest = (palette.length - 1) / scaleTop(shown);
   const [width, height] = [shown.keys.length, shown.queries.length];
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
+  const grey = new Uint32Array(new Uint8Array([...channels(themed("muted")), 255]).buffer)[0];
   for (let query = 0; query < height; query++) {
     for (let key = 0; key < width; key++) {
       const value = shown.weight(layer, head, query, key);
       if (value === null) continue;
+      if (Number.isNaN(value)) {
+        pixels[query * width + key] = grey;
+        continue;
+      }
       pixels[query * width + key] = difference
         ? difference[255 + Math.round(((value - shown.was(layer, head, query, key)) / differenceTop(shown)) * 255)]
         : palette[Math.min(Math.round(value * finest), palette.length - 1)];

@@ -125,7 +125,7 @@ function drawBar() {
 }
 
 /** A weight as text: what a byte can tell. */
-const weightText = (weight) => (weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
+const weightText = (weight) => (Number.isNaN(weight) ? "not a number" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
 /** Says which weight is under the cursor, and where the rest of the attention goes, or comes from. */
 function readCell() {
@@ -134,7 +134,7 @@ function readCell() {
   const by = state.view === "tokens" && state.direction === "by";
   const others = by ? queries : keys;
   const linked = (place) => (by ? weight(layer, head, place, state.key) : weight(layer, head, state.query, place));
-  const rows = others.map((place, i) => ({ place, i, value: linked(i) ?? 0 }));
+  const rows = others.map((place, i) => ({ place, i, value: linked(i) || 0 }));
   rows.sort((a, b) => b.value - a.value);
   const [query, key] = by ? [rows[0].i, state.key] : [state.query, state.key];
   const value = weight(layer, head, query, key);
@@ -152,7 +152,7 @@ function readCell() {
 /** A row of a list: what it is of, a bar of a share, its text. */
 function barRow(label, share, text, attributes = {}) {
   const fill = element("div", { class: "fill" });
-  fill.style.width = `${share * 100}%`;
+  fill.style.width = `${(share || 0) * 100}%`; // nothing where it is not a number
   return element("li", attributes, element("span", {}, ...label), element("div", { class: "track" }, fill), element("span", {}, text));
 }
 

@@ -71,6 +71,7 @@ const views = [
   [["theme", "kind", "layer", "head"], drawFilm],
   [["sample"], markFilm],
   [["sample", "position"], () => live && markChip()],
+  [["sample"], () => live && markRefused()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
 
@@ -80,10 +81,10 @@ const views = [
  * @type {[string[], () => void][]}
  */
 const mapViews = [
-  [["sample", "kind", "difference"], drawThumbnails],
-  [["sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
+  [["theme", "sample", "kind", "difference"], drawThumbnails],
+  [["theme", "sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
   [["layer", "head"], markThumbnail],
-  [["sample", "kind", "difference"], () => live && markChanged()],
+  [["theme", "sample", "kind", "difference"], () => live && markChanged()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && answered && writeAddress()],
   [["sample", "kind", "direction"], drawTokens],
   [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference"], () => state.view === "matrix" && drawMatrix()],

@@ -79,7 +79,7 @@ function drawCurves() {
   const ordered = [...trials].reverse().sort((a, b) => (a.trial === state.chosen) - (b.trial === state.chosen));
   const height = (loss) => (floor === null ? loss : Math.log10(Math.max(loss - floor, 1e-4)));
   const all = trials.flatMap((trial) => trial.curve.map(([, loss]) => height(loss))).sort((a, b) => a - b);
-  const [low, high] = [all[0], all[Math.floor((all.length - 1) * 0.98)]];
+  const [low, high] = [all[0], all[Math.min(Math.floor(all.length * 0.98), all.length - 1)]]; // as the pictures have it
   const around = (high - low) * 0.06 || 0.1;
   const range = [low - around, high + around];
   const end = Math.max(...trials.flatMap((trial) => trial.curve.map(([tokens]) => tokens)), 1);

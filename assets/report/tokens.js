@@ -22,18 +22,18 @@ function lightTokens() {
   const { layer, head } = state;
   const lit = Array.from((isSelf() ? at("tokens") : at("lit")).children);
   const weights = lit.map((_, i) => (isBy() ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i)));
-  const most = Math.max(...weights.map((weight) => weight ?? 0), 1e-9);
+  const most = Math.max(...weights.map((weight) => weight || 0), 1e-9);
   const [paper, blue] = [channels(themed("paper")), channels(themed("blue"))];
   lit.forEach((token, i) => {
     const weight = weights[i];
     // Light is relative to the strongest link, so that an even spread is seen as well.
-    const share = (weight ?? 0) / most;
+    const share = (weight || 0) / most;
     const ground = mix(paper, blue, share);
     token.style.background = share > 0.01 ? `rgb(${ground.join(",")})` : "";
     token.style.color = share > 0.01 ? (contrast(ground, [0, 0, 0]) > contrast(ground, [255, 255, 255]) ? "#000" : "#fff") : "";
     token.classList.toggle("unseen", weight === null);
     token.dataset.weight = weight ?? "";
-    token.dataset.shown = weight !== null && weight >= 0.005 ? fixed(weight, 2) : "";
+    token.dataset.shown = Number.isNaN(weight) || (weight !== null && weight >= 0.005) ? fixed(weight, 2) : "";
   });
   Array.from(at("tokens").children).forEach((token, i) => token.setAttribute("aria-selected", i === pointed()));
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);

@@ -202,17 +202,21 @@ impl Config {
 
     /// The config with its source, and the whole path of each file that it names.
     fn anchored(&self) -> Self {
-        let whole = |path: &Path| match is_empty(path) {
+        self.with_paths(|path| match is_empty(path) {
             true => PathBuf::new(),
             false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-        };
+        })
+    }
+
+    /// The config with other paths, each made of the one that it names.
+    fn with_paths(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
         let tokens = match &self.data.tokens {
-            Tokens::File(path) => Tokens::File(whole(path)),
+            Tokens::File(file) => Tokens::File(path(file)),
             of_text => of_text.clone(),
         };
         let source = Some(self.data.source());
-        let data = DataConfig { source, path: whole(&self.data.path), tokens, ..self.data.clone() };
-        let run = RunConfig { from: whole(&self.run.from), ..self.run.clone() };
+        let data = DataConfig { source, path: path(&self.data.path), tokens, ..self.data.clone() };
+        let run = RunConfig { from: path(&self.run.from), ..self.run.clone() };
         Self { run, data, ..self.clone() }
     }
 
@@ -248,6 +252,11 @@ impl Config {
     /// The config as TOML, every key as used, with whole paths: whoever reads it may be in another folder.
     pub fn to_toml(&self) -> String {
         toml(&self.anchored())
+    }
+
+    /// Returns the config as TOML for a page that others read: of each path the name of its file alone.
+    pub fn to_shared_toml(&self) -> String {
+        toml(&self.with_paths(|path| path.file_name().map(PathBuf::from).unwrap_or_default()))
     }
 }
 

@@ -21,7 +21,7 @@ mod sinusoidal;
 
 pub use alibi::Alibi;
 pub use learned::Learned;
-pub use random_sinusoidal::{RandomSinusoidal, evaluation_table};
+pub use random_sinusoidal::{RandomSinusoidal, evaluation_places};
 pub use relative::Relative;
 pub use rotary::{RopeScaling, Rotary, Rotation};
 pub use sinusoidal::{Sinusoidal, sinusoids};

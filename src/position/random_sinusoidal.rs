@@ -11,7 +11,6 @@
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
-use burn_flex::Flex;
 use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 
 use super::sinusoidal::sinusoids;
@@ -67,11 +66,10 @@ impl<B: Backend> RandomSinusoidal<B> {
     }
 }
 
-/// What evaluation adds to the tokens of sequences within the context, `[context, d_model]` row-major.
-pub fn evaluation_table(context: usize, largest: usize, d_model: usize) -> Vec<f32> {
-    let position = RandomSinusoidal::<Flex>::new(context, largest, d_model, &Default::default());
-    let table = position.embedding(0, context).expect("a model has as many places as its context");
-    table.into_data().iter().collect()
+/// Returns the places of the `time` tokens of a sequence in evaluation, in ascending order: those of the context for
+/// sequences up to the context, and a draw of their own for longer ones.
+pub fn evaluation_places(time: usize, largest: usize) -> Vec<usize> {
+    places(EVALUATION, time, largest)
 }
 
 /// So many of the places below `largest`, in ascending order.

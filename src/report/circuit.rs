@@ -15,6 +15,9 @@ use crate::terminal::{counted, fixed, signed};
 /// Boxes of the circuit, and the space between layers, through which the paths run.
 const BOX: (f64, f64) = (190.0, 58.0);
 const BETWEEN: f64 = 84.0;
+/// The most boxes of a row, and the space between rows of one layer.
+const MOST_ACROSS: usize = 8;
+const ROW_GAP: f64 = 8.0;
 /// What stands on the left of a row, and on the right of all.
 const LEFT: f64 = 190.0;
 const BAR: f64 = 80.0;
@@ -123,9 +126,13 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     let mut levels: Vec<(usize, bool)> = found.components.iter().map(level).collect();
     levels.sort_unstable();
     levels.dedup();
-    let pitch = BOX.1 + BETWEEN;
+    let count = |at: (usize, bool)| found.components.iter().filter(|part| level(part) == at).count();
+    // A level takes as many rows as its boxes need, each from the top of the one below.
+    let rows: Vec<usize> = levels.iter().map(|&at| count(at).div_ceil(MOST_ACROSS)).collect();
+    let tall = |level: usize| rows[level] as f64 * (BOX.1 + ROW_GAP) - ROW_GAP;
     let top = HEADING + 40.0;
-    let height = top + 24.0 + levels.len() as f64 * pitch - BETWEEN + MARGIN;
+    let height =
+        top + 24.0 + (0..levels.len()).map(|level| tall(level) + BETWEEN).sum::<f64>() - BETWEEN + MARGIN;
     let note = format!(
         "{} of {} are enough for {:.0} % of the gain; in each how much the loss rises without it; lines say who feeds \
          whom, the thicker the more is lost without the path",
@@ -141,13 +148,15 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
         parts.sort_by_key(|part| (part.feed_forward, part.head));
         parts
     };
-    let most = levels.iter().map(|&at| row(at).len()).max().unwrap_or(1) as f64;
+    let most = levels.iter().map(|&at| count(at)).max().unwrap_or(1).min(MOST_ACROSS) as f64;
     let across = (WIDTH - 2.0 * MARGIN - 60.0) / most;
     let width = BOX.0.min(across - 12.0);
     let area = |at: (usize, bool), place: usize| {
         let level = levels.iter().position(|&it| it == at).unwrap_or(0);
-        let left = MARGIN + 60.0 + (place as f64 + 0.5) * across - width / 2.0;
-        Rect { left, top: top + 24.0 + (levels.len() - 1 - level) as f64 * pitch, width, height: BOX.1 }
+        let (row, column) = (place / MOST_ACROSS, place % MOST_ACROSS);
+        let left = MARGIN + 60.0 + (column as f64 + 0.5) * across - width / 2.0;
+        let above: f64 = (level + 1..levels.len()).map(|level| tall(level) + BETWEEN).sum();
+        Rect { left, top: top + 24.0 + above + row as f64 * (BOX.1 + ROW_GAP), width, height: BOX.1 }
     };
     let of_head = |[layer, head]: [usize; 2], cross: bool| {
         let place = row((layer, cross)).iter().position(|part| part.head == Some(head));
@@ -175,10 +184,14 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
             let of = if part.cross { "cross " } else { "" };
             let name = part.head.map_or("feed-forward".to_string(), |head| format!("{of}head {head}"));
             let kinds: Vec<String> = part.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect();
-            let rise = format!("{} nats without it", signed(part.loss_without - found.loss, 2));
             let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
+            // The note says what it is.
+            let rise = signed(part.loss_without - found.loss, 2);
+            let rise = [format!("{rise} nats without it"), format!("{rise} nats")];
+            let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width - 8.0).unwrap_or_default();
             for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
                 let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
+                let look = look.shrunk(text, width - 8.0, 8.0);
                 picture.text(&look.fit(text, width - 8.0), place, &look.centered());
             }
         }

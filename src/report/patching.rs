@@ -67,7 +67,7 @@ pub(super) fn picture(run: &str, found: &Patching, vocabulary: &Vocabulary) -> P
     let lowest = all().fold(0.0, f64::min);
     let range = Range {
         start: if lowest < -0.05 { -round_up(-lowest) } else { 0.0 },
-        end: all().fold(1.0, f64::max),
+        end: round_up(all().fold(1.0, f64::max)),
     };
     // The last layer on top, as the stream rises.
     let mut map = |area: Rect, columns: usize, values: Vec<Option<f64>>| {

@@ -14,6 +14,7 @@ mod lasting;
 mod lengths;
 mod live;
 mod own_data;
+mod page;
 mod refused_imports;
 mod resume;
 mod run_folder;

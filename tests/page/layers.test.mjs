@@ -9,9 +9,9 @@ import { test } from "node:test";
 const read = (name) => readFileSync(new URL(`../../assets/report/model/${name}.js`, import.meta.url), "utf8");
 // Plain scripts, which stand on those before them: no file of the page exports anything.
 const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
-const { ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
+const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
-    return { ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
+    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, FeedForward, Heads, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
 
 const numbers = (...values) => Float64Array.from(values);
 /** Numbers that are as wanted to `digits` after the point. */
@@ -180,4 +180,20 @@ test("learned positions end, and the model says so", () => {
   const model = counting({ position: "learned" });
   assert.equal(model.forward([0, 1, 2, 3]).logits.length, 16);
   assert.throws(() => model.forward([0, 1, 2, 3, 0]), /5 tokens is longer than the context of 4, where its positions end/);
+});
+
+test("random sinusoidal positions take the draw of the context, or of the longer sequence", () => {
+  // Two tokens at places 1 and 4; three at 0, 2 and 7.
+  const position = new RandomSinusoidalPosition([[1, 3], [0, 2, 5]]);
+  const added = (start, time) => {
+    const stream = new Float64Array(2 * time);
+    position.add(stream, start, time, 2);
+    return stream;
+  };
+  const rows = (...places) => places.flatMap((place) => [Math.sin(place), Math.cos(place)]);
+  close(added(0, 1), rows(1), 7);
+  close(added(1, 1), rows(4), 7);
+  close(added(0, 3), rows(0, 2, 7), 7);
+  close(added(2, 1), rows(7), 7);
+  assert.equal(position.most, 3);
 });

@@ -28,6 +28,25 @@ test("words are cut at spaces and commas, and what no vocabulary has is named", 
   assert.deepEqual(ids(digits, "1x"), [null], "but none of them is left out");
 });
 
+test("integers are separated by spaces or commas and never split", () => {
+  const integers = new Tokenizer({ kind: "integers", tokens: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "<end>"] });
+  assert.deepEqual(ids(integers, "1 2 11"), [1, 2, null]);
+  assert.deepEqual(ids(integers, "07 1"), [7, 1], "as the program reads it");
+  assert.deepEqual(ids(integers, "1,2, 3\n<end>"), [1, 2, 3, 10]);
+  assert.deepEqual(ids(integers, "10 -1 1.5 0x1 1e0"), [null, null, null, null, null]);
+  placed(integers, " 1,22,\t07");
+});
+
+test("a comma can be a symbol", () => {
+  const symbols = new Tokenizer({ kind: "symbols", tokens: [",", "a", "bc"] });
+  assert.deepEqual(ids(symbols, "a , bc a,a"), [1, 0, 2, 1, 0, 1]);
+});
+
+test("text of any length is cut without an error", () => {
+  const pairs = new Tokenizer({ kind: "pairs", tokens: ["a"], pieces: ["a"], merges: [], special: [] });
+  assert.equal(ids(pairs, "a".repeat(200_000)).length, 200_000);
+});
+
 test("characters are whole code points, spaces among them", () => {
   const characters = new Tokenizer({ kind: "characters", tokens: ["␣", "a", "😀", "⏎"], pieces: [" ", "a", "😀", "\n"] });
   assert.deepEqual(ids(characters, "a 😀\na?"), [1, 0, 2, 3, 1, null]);
@@ -75,6 +94,12 @@ test("temperature, top-k and top-p keep what the field says they keep", () => {
   assert.deepEqual(keep({ topP: 0.75 }), [[1, 0.66667], [2, 0.33333]], "the fewest that reach p");
   assert.deepEqual(keep({ topP: 0.1 }), [[1, 1]], "one at least");
   assert.deepEqual(keep({ topK: 3, topP: 0.6 }), [[1, 0.66667], [2, 0.33333]], "p of what k left");
+});
+
+test("a weight that is not a number is not zero", () => {
+  const { weightOf, byteOf } = new Function("color", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0]);
+  assert.deepEqual([NaN, 0, 1, null].map(byteOf), [255, 0, 254, null]);
+  assert.deepEqual([255, 0, 254, null].map(weightOf), [NaN, 0, 1, null]);
 });
 
 test("a candidate is drawn as often as it is probable", () => {

@@ -65,7 +65,8 @@ async function restoreAddress() {
     found = readAddress(location.hash);
   } catch {
     unknownAddress = "the address holds a state that does not fit this model, and is left out";
-    say(remark().text);
+    const { refused, text } = remark();
+    say(text, refused);
     return false;
   }
   if (!found) return false;
@@ -86,6 +87,8 @@ let isWriting = null;
 function writeAddress() {
   isWriting ??= setTimeout(() => {
     isWriting = null;
+    // What was refused is no state to come back to.
+    if (isRefused) return;
     const address = addressOf();
     at("link").setAttribute("href", address);
     if (location.hash !== address) window.history.replaceState(null, "", address);

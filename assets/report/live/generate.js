@@ -40,7 +40,7 @@ function drawCandidates() {
     at(`${id}-text`).replaceChildren(String(text));
     at(id).setAttribute("aria-valuetext", text);
   }
-  if (!next) return;
+  if (!next) return at("candidates").replaceChildren();
   const list = new Map(kept(next, sampling()).map(({ id, probability }) => [id, probability]));
   const plain = softmax(next, 1);
   const were = isFlowing ? null : answered?.were?.at(-1);
@@ -125,5 +125,10 @@ function startGenerate() {
     else if (next && !remark().refused) flow();
   });
   answerViews.push(takeNext);
+  refusalViews.push(() => {
+    if (!isRefused) return;
+    next = null;
+    drawCandidates();
+  });
   drawCandidates();
 }

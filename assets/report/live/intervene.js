@@ -31,7 +31,9 @@ function setChosenStrength(strength, options) {
 function freeze(isFrozen) {
   const { kind, layer, head } = state;
   const others = input.frozen.filter((other) => !isHead(other));
-  change({ frozen: isFrozen ? [...others, { kind, layer, head, tokens: readTokens(), source: input.source }] : others });
+  // Of a refused input there is no pattern: held is the one that is shown.
+  const { tokens, source } = isRefused && answered ? answered : { tokens: readTokens(), source: input.source };
+  change({ frozen: isFrozen ? [...others, { kind, layer, head, tokens, source }] : others });
 }
 
 /** Brings the controls in line with the chosen head. */
@@ -132,8 +134,9 @@ function startIntervene() {
   at("difference").addEventListener("change", (event) => update({ difference: event.target.checked }));
   at("undo").addEventListener("click", undo);
   at("restore").addEventListener("click", () => {
-    const tokens = input.before ? [...input.tokens.slice(0, input.first), ...input.before, ...input.tokens.slice(input.first + input.before.length)] : input.tokens;
-    change({ tokens, heads: [], frozen: [], before: null });
+    const { tokens, first, before } = input;
+    const exchanged = before ? { tokens: [...tokens.slice(0, first), ...before, ...tokens.slice(first + before.length)] } : {};
+    change({ ...exchanged, heads: [], frozen: [], before: null });
   });
   inputViews.push(drawIntervene, drawChanges, markChanged);
   answerViews.push(drawEffect);

@@ -5,6 +5,8 @@
 const TYPED = data.readings.length;
 /** The most tokens that are read beyond the context: all pairs of them are drawn. */
 const MOST_TOKENS = live ? Math.max(live.config.context ?? 0, 512) : 0;
+/** A longer text has more tokens than are read, and is not cut into them. */
+const MOST_CHARACTERS = 64 * Math.max(MOST_TOKENS, live?.config.source_context ?? 0);
 /** So many steps can be undone. */
 const MOST_UNDONE = 200;
 
@@ -23,29 +25,36 @@ let input = { tokens: [], first: 0, source: null, heads: [], frozen: [], before:
 const undone = [];
 /** What the answer that is shown was asked with, and the answer; null before the first. */
 let answered = null;
-/** Symbols that were typed and the vocabulary lacks. */
-let unknown = [];
+/** Why what was typed cannot be read; empty where it can. */
+let unreadable = "";
+/** Whether the input is refused: the panels show the last one that was read, and say so. */
+let isRefused = false;
 /** Who hears when the input changes, and when an answer is there. */
 const inputViews = [];
 const answerViews = [];
+/** Who hears whether the input is refused. */
+const refusalViews = [];
 
 /** Changes the input, so that it can be undone; what is typed in one go is undone in one. */
 function change(changes, { typing = false } = {}) {
   if (!(typing && undone.at(-1)?.typing)) undone.push({ input, typing });
   if (undone.length > MOST_UNDONE) undone.shift();
-  if (!typing) unknown = [];
+  // What was typed stays as it is where only heads are changed.
+  const keepsText = typing || changes.tokens === undefined;
+  if (!keepsText) unreadable = "";
   unknownAddress = "";
   input = { ...input, ...changes };
-  for (const view of inputViews) view({ typing });
+  for (const view of inputViews) view({ typing: keepsText });
   return compute();
 }
 
 function undo() {
   const last = undone.pop();
   if (!last) return;
+  const keepsText = last.input.tokens === input.tokens;
   input = last.input;
-  unknown = [];
-  for (const view of inputViews) view({ typing: false });
+  if (!keepsText) unreadable = "";
+  for (const view of inputViews) view({ typing: keepsText });
   compute();
 }
 
@@ -57,6 +66,7 @@ const isChanged = () => input.heads.length > 0 || input.frozen.length > 0 || inp
 function remark() {
   const [tokens, { context, source_context, ends_with_context: ends }] = [readTokens(), live.config];
   const refused = (text) => ({ refused: true, text });
+  if (unreadable) return refused(unreadable);
   if (tokens.length === 0) return refused("the input is empty: give at least one token to look at");
   if (live.config.encoder_decoder && !(input.source?.length > 0)) return refused("an encoder-decoder answers a source: give it one");
   const sides = [["input", tokens.length, context], ["source", input.source?.length ?? 0, source_context]];
@@ -111,20 +121,11 @@ function compute() {
   isComputing ??= (async () => {
     await null; // so that it is under way before it can end
     try {
-      let asked = null;
-      while (asked !== input) {
+      for (let asked = null; asked !== input;) {
         asked = input;
-        const tokens = readTokens();
-        const { refused, text } = remark();
-        say(text, refused);
-        if (refused) continue;
-        const given = await interventions(asked);
-        const answer = await live.forward(tokens, { source: asked.source, interventions: given });
-        const reference = await untouched(asked, tokens);
-        take({ input: asked, tokens, source: asked.source, answer, reference });
+        // A newer input may wait.
+        await ask(asked).catch((error) => say(error.message, true));
       }
-    } catch (error) {
-      say(error.message, true);
     } finally {
       isComputing = null;
       at("try").setAttribute("aria-busy", "false");
@@ -133,13 +134,37 @@ function compute() {
   return isComputing;
 }
 
+/** Asks the model about an input, and shows its answer or why there is none. */
+async function ask(asked) {
+  const tokens = readTokens();
+  const { refused, text } = remark();
+  say(text, refused);
+  if (refused) return;
+  const given = await interventions(asked);
+  const answer = await live.forward(tokens, { source: asked.source, interventions: given });
+  if (!answer.logits.every(Number.isFinite)) throw new Error("the logits for this input are not finite numbers: change the input or take back the changes");
+  const reference = await untouched(asked, tokens);
+  take({ input: asked, tokens, source: asked.source, answer, reference });
+}
+
 /** Says what is to be known of the input. */
 function say(text, refused = false) {
-  const said = [...unknown.map((symbol) => `${isolated(short(symbol, 20))} is not in the vocabulary and is left out`), unknownAddress, text].filter(Boolean);
+  const said = [unknownAddress, text].filter(Boolean);
   at("input-note").hidden = said.length === 0;
   at("input-note").classList.toggle("refused", refused);
   const line = said.join("; ");
   if (at("input-note").textContent !== line) at("input-note").replaceChildren(line);
+  isRefused = refused;
+  for (const view of refusalViews) view();
+}
+
+/** Marks the panels that show an input which is not the one in the field. */
+function markRefused() {
+  if (isRefused) for (const id of ["input-loss", "effect"]) at(id).replaceChildren();
+  if (isRefused) at("input-loss").dataset.loss = "";
+  const isStale = isRefused && state.sample === TYPED;
+  for (const note of document.querySelectorAll(".stale-note")) note.hidden = !isStale;
+  for (const id of ["explorer", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
 
 /** The probabilities of the tokens at each position, `[time * vocab]`. */
@@ -196,7 +221,7 @@ function answerMaps(kind, causal, answer, reference) {
   const weights = answer.weights[kind];
   const within = (query, key) => query < queries.length && key < keys.length && !(causal && key > query);
   const weight = (layer, head, query, key) => (within(query, key) ? weights[layer][head][query * keys.length + key] : null);
-  const byte = (...place) => { const value = weight(...place); return value === null ? null : Math.round(Math.sqrt(value) * 255); };
+  const byte = (...place) => byteOf(weight(...place));
   // Maps of another length have other cells.
   const before = reference?.weights[kind];
   const was = before && before[0]?.[0]?.length === queries.length * keys.length

@@ -13,6 +13,7 @@ async function startLive() {
   startIntervene();
   startAddress();
   startTour();
+  refusalViews.push(markRefused);
   answerViews.push(() => {
     if (isFirst) {
       for (const id of ["sample", "predicted-sample"]) at(id).append(element("option", { value: TYPED }, "your input"));

@@ -19,12 +19,24 @@ const begin = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice
 
 /** Reads both fields. */
 function typeInput() {
-  const [answer, source] = ["input-text", "input-source"].map((id) => piecesOf(at(id).value));
+  const texts = ["input-text", "input-source"].map((id) => at(id).value);
+  const longest = Math.max(...texts.map((text) => text.length));
+  const isLong = longest > MOST_CHARACTERS;
+  const [answer, source] = texts.map((text) => (isLong ? [] : piecesOf(text)));
   const ids = (all) => all.filter(({ id }) => id !== null).map(({ id }) => id);
-  unknown = [...new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text))];
+  const unknown = new Set([...answer, ...source].filter(({ id }) => id === null).map(({ text }) => text));
+  unreadable = isLong ? `this page reads at most ${MOST_TOKENS} tokens, and the text has ${whole(longest)} characters: shorten it` : notInVocabulary([...unknown]);
   const tokens = [...begin(), ...ids(answer)];
   typedPieces = [...begin().map((id) => ({ id })), ...answer];
   change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptPlaces(tokens) }, { typing: true });
+}
+
+/** Says which symbols the vocabulary lacks; nothing where it lacks none. */
+function notInVocabulary(symbols) {
+  if (symbols.length === 0) return "";
+  const named = symbols.slice(0, 5).map((symbol) => isolated(short(symbol, 20))).join(", ");
+  const more = symbols.length > 5 ? ` and ${whole(symbols.length - 5)} more` : "";
+  return `${named}${more} ${symbols.length === 1 ? "is" : "are"} not in the vocabulary: remove or replace what is marked`;
 }
 
 /** Changes at positions that are no more are gone. */
@@ -39,9 +51,11 @@ function drawChips({ typing }) {
     at("input-text").value = textOf(input.tokens.slice(begin().length));
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
-  const shown = typedPieces ?? input.tokens.map((id) => ({ id }));
+  const all = typedPieces ?? input.tokens.map((id) => ({ id }));
+  // What is too long to be read is not shown whole either.
+  const shown = all.length - input.first > MOST_TOKENS ? all.slice(0, MOST_TOKENS) : all;
   let place = -1;
-  at("chips").replaceChildren(...shown.map((piece) => {
+  const chips = shown.map((piece) => {
     if (piece.id === null) {
       return tokenElement(piece.text, { class: "unknown", role: "option", "aria-disabled": "true", "aria-selected": "false", "aria-label": `${isolated(short(piece.text, 20))}, not in the vocabulary`, title: "not in the vocabulary" });
     }
@@ -49,7 +63,9 @@ function drawChips({ typing }) {
     const token = live.tokenizer.token(piece.id);
     const classes = [place < input.first ? "forgotten" : "", input.before && input.before[place] !== piece.id ? "exchanged" : ""];
     return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${place}`, "data-index": place, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, at ${place - input.first}` });
-  }));
+  });
+  if (shown.length < all.length) chips.push(element("span", { class: "muted" }, `… and ${whole(all.length - shown.length)} more`));
+  at("chips").replaceChildren(...chips);
   at("chips").hidden = shown.length === 0;
   markChip();
 }
@@ -65,7 +81,7 @@ function markChip() {
 /** Chooses a token of the typed sequence, in all panels. */
 function choosePlace(place) {
   const position = Math.max(place - input.first, 0);
-  if (!answered || position >= answered.tokens.length) return;
+  if (!answered || isRefused || position >= answered.tokens.length) return;
   const query = state.kind === "encoder" ? state.query : position;
   showTyped({ position, query });
   update(strongest({ query }));
@@ -75,8 +91,8 @@ function choosePlace(place) {
 /** What can be done with the chosen token. */
 function drawExchange(place) {
   const token = input.tokens[place];
-  at("exchange").hidden = token === undefined;
-  if (token === undefined) return;
+  at("exchange").hidden = token === undefined || isRefused;
+  if (at("exchange").hidden) return;
   at("exchange-label").replaceChildren("Exchange ", tokenElement(live.tokenizer.token(token)), ` at ${place - input.first} for`);
   at("exchange").dataset.place = place;
 }
@@ -125,7 +141,12 @@ function startTry() {
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
   // Some tokenizers can be read back alone.
   at("as-ids").disabled = at("as-ids").checked = live.tokenizer.kind === "ids";
-  at("as-ids").addEventListener("change", () => drawChips({ typing: false }));
+  at("as-ids").addEventListener("change", () => {
+    // What could not be read is gone from the field.
+    unreadable = "";
+    drawChips({ typing: false });
+    compute();
+  });
   for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", typeInput);
   choosable(at("chips"), () => state.position + input.first, choosePlace, ["pointerdown"]);
   at("exchange").addEventListener("submit", exchangeByField);
@@ -139,5 +160,6 @@ function startTry() {
     startFrom((Math.max(drawn, 0) + 1 + Math.floor(Math.random() * (data.starts.length - 1))) % data.starts.length);
   });
   inputViews.push(drawChips);
+  refusalViews.push(markChip);
   answerViews.push(drawInputLoss);
 }

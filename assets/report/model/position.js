@@ -46,6 +46,30 @@ class SinusoidalPosition extends NoPosition {
   }
 }
 
+/** Fixed sines and cosines of places that were drawn (Ruoss et al., 2023): the program's own draw for each length. */
+class RandomSinusoidalPosition extends NoPosition {
+  /** @param {number[][]} draws the distances of places from the ones before, of the context and of each longer sequence */
+  constructor(draws) {
+    super();
+    this.draws = draws.map((distances) => {
+      let place = 0;
+      return distances.map((distance) => (place += distance));
+    });
+    this.context = draws[0].length;
+    this.most = this.context + draws.length - 1;
+  }
+
+  add(stream, start, time, width) {
+    const places = this.draws[Math.max(start + time - this.context, 0)];
+    for (let at = 0; at < time; at++) {
+      for (let k = 0; k < width; k++) {
+        const angle = places[start + at] * frequency(10_000, k >> 1, width);
+        stream[at * width + k] += Math.fround(k % 2 === 0 ? Math.sin(angle) : Math.cos(angle));
+      }
+    }
+  }
+}
+
 /** Pairs of elements turned in their planes (Su et al., 2021), as slowly as the scaling says. */
 class RotaryPosition extends NoPosition {
   constructor(config) {
@@ -119,6 +143,7 @@ function positionOf(weights, config, name, looksBoth) {
   switch (config.position) {
     case "learned": return new LearnedPosition(weights.tensor(`${name}.weight`));
     case "sinusoidal": return new SinusoidalPosition();
+    case "random_sinusoidal": return new RandomSinusoidalPosition(config.draws[name]);
     case "rotary": return new RotaryPosition(config);
     case "alibi": return new AlibiPosition(config.heads, looksBoth);
     case "relative": return new RelativePosition(weights.tensor(`${name}.weight`), looksBoth);

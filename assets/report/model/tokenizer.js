@@ -26,12 +26,31 @@ class Tokenizer {
   /** The tokens of a text, with where they stand in it; the id of what is in no vocabulary is null. */
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
-    const found = (part, start) => ({ id: this.ids.get(part) ?? null, text: part, start, end: start + part.length });
-    if (this.kind === "characters") return pieces(text, /./gsu, found);
-    const words = pieces(text, /[^\s,]+/gu, found);
-    // Words that are made of symbols of one character need no spaces.
-    const split = (word) => pieces(word.text, /./gsu, (part, at) => found(part, word.start + at));
-    return words.flatMap((word) => (word.id === null && split(word).every(({ id }) => id !== null) ? split(word) : [word]));
+    if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
+    return pieces(text, /\P{White_Space}+/gu, (word, start) => this.word(word, start)).flat();
+  }
+
+  /** A part of a text with its id. An integer is read as a number, as `07`. */
+  found(part, start) {
+    const isInteger = this.kind === "integers" && /^\+?\d+$/.test(part);
+    const id = this.ids.get(part) ?? (isInteger ? this.ids.get(String(Number(part))) : undefined);
+    return { id: id ?? null, text: part, start, end: start + part.length };
+  }
+
+  /** The tokens between two spaces: commas separate them where they are no tokens. */
+  word(word, start) {
+    const parts = (pattern) => pieces(word, pattern, (part, at) => this.found(part, start + at));
+    const isKnown = (found) => found.length > 0 && found.every(({ id }) => id !== null);
+    const whole = [this.found(word, start)];
+    if (isKnown(whole)) return whole;
+    // Symbols of one character need no spaces; of integers `11` is never `1 1`.
+    const split = (text, at) => (this.kind === "integers" ? [] : pieces(text, /./gsu, (part, from) => this.found(part, at + from)));
+    const symbols = split(word, start);
+    if (isKnown(symbols)) return symbols;
+    return parts(/[^,]+/gu).flatMap((found) => {
+      const within = found.id === null ? split(found.text, found.start) : [];
+      return isKnown(within) ? within : [found];
+    });
   }
 }
 
@@ -67,7 +86,9 @@ class BytePairs {
     let from = 0;
     while (from < text.length) {
       const [name, at] = this.nextSpecial(text, from);
-      for (const match of text.slice(from, at).matchAll(WORDS)) found.push(...this.word(match[0], from + match.index));
+      for (const match of text.slice(from, at).matchAll(WORDS)) {
+        for (const piece of this.word(match[0], from + match.index)) found.push(piece);
+      }
       if (name) found.push({ id: this.special.get(name), text: name, start: at, end: at + name.length });
       from = at + (name?.length ?? 0);
     }
@@ -86,7 +107,7 @@ class BytePairs {
     let parts = bytes.map((byte) => this.characters[byte]);
     for (;;) {
       const ranks = parts.slice(1).map((part, at) => this.ranks.get(`${parts[at]} ${part}`) ?? Infinity);
-      const best = Math.min(...ranks);
+      const best = ranks.reduce((least, rank) => Math.min(least, rank), Infinity);
       if (!(best < Infinity)) break;
       const joined = [];
       for (let at = 0; at < parts.length; at++) {
@@ -95,11 +116,17 @@ class BytePairs {
       }
       parts = joined;
     }
+    // Where the character that a byte begins or belongs to stands in the word; a part may end within one.
+    const places = Array.from(word, (character) => Array(new TextEncoder().encode(character).length).fill(character.length))
+      .reduce(({ all, at }, units) => {
+        for (let byte = 0; byte < units.length; byte++) all.push(at);
+        return { all, at: at + units[0] };
+      }, { all: [], at: 0 }).all;
     let done = 0;
     return parts.map((part) => {
-      const before = new TextDecoder().decode(Uint8Array.from(bytes.slice(0, done))).replace(/�+$/u, "").length;
+      const before = places[done];
       done += part.length;
-      const behind = new TextDecoder().decode(Uint8Array.from(bytes.slice(0, done))).replace(/�+$/u, "").length;
+      const behind = places[done] ?? word.length;
       return { id: this.ids.get(part) ?? null, text: word.slice(before, behind), start: start + before, end: start + behind };
     });
   }

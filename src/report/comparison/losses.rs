@@ -38,12 +38,16 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let scale = if along == Along::Seconds { Scale::Linear } else { Scale::Whole };
     let x = Axis::new(along.title(), Range { start: 0.0, end: last }, scale);
     let mut chart = LineChart::new(top, CURVES, x, axis_of_losses(is_above, losses));
+    let look = Text::new(11.5);
+    let room = WIDTH - 2.0 * MARGIN - 100.0;
+    let mut names = names_within(comparison, &look, room);
+    names.truncate(super::COLORS.len());
     // The best is drawn last, above all others.
     for run in comparison.runs.iter().rev() {
         let curve = run.curve.iter().map(|row| (along.of(row), value(run, row.loss)));
         let mark = Mark::Line(if run.setting == 0 { 2.25 } else { 1.5 });
-        let name = name_of(comparison, run.setting);
-        chart.series.push(Series::new(&name, color(run.setting), mark, curve));
+        let name = names.get(run.setting).map_or("the other settings", String::as_str);
+        chart.series.push(Series::new(name, color(run.setting), mark, curve));
     }
     chart.draw(&mut picture);
     // One a line: their names are long.
@@ -51,7 +55,7 @@ pub fn picture(comparison: &Comparison, along: Along) -> Picture {
     let mut seen = BTreeSet::new();
     named.retain(|series| seen.insert(&series.name));
     for (line, series) in named.into_iter().enumerate() {
-        let name = Text::new(11.5).fit(&series.name, WIDTH - 2.0 * MARGIN - 100.0);
+        let name = look.fit(&series.name, room);
         let series = Series { name, ..series.clone() };
         legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
     }
@@ -66,7 +70,8 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     let value = |run: &ComparedRun| measure.of(run);
     let mean = |setting: &Setting| setting.measured(measure).copied();
     let look = Text::new(LABEL);
-    let names: Vec<String> = settings.iter().map(|setting| look.fit(&setting.name(), NAME)).collect();
+    let names = names_within(comparison, &look, NAME).into_iter().take(settings.len());
+    let names: Vec<String> = names.map(|name| look.fit(&name, NAME)).collect();
     let widest = names.iter().map(|name| look.width(name)).fold(0.0, f64::max);
     let left = MARGIN + widest + 12.0;
     let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
@@ -104,12 +109,15 @@ fn ends(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], ar
     }
 }
 
-/// The name of a run's setting in the legend.
-fn name_of(comparison: &Comparison, setting: usize) -> String {
-    match setting < super::COLORS.len() {
-        true => comparison.settings[setting].name(),
-        false => "the other settings".to_string(),
+/// The names of settings; those of their runs where a setting is wider than `width`, for cut names would be alike.
+fn names_within(comparison: &Comparison, look: &Text, width: f64) -> Vec<String> {
+    let names: Vec<String> = comparison.settings.iter().map(Setting::name).collect();
+    if names.iter().all(|name| look.width(name) <= width) {
+        return names;
     }
+    let runs = |setting: usize| comparison.runs.iter().filter(move |run| run.setting == setting);
+    let of_runs = |setting| runs(setting).map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
+    (0..names.len()).map(of_runs).collect()
 }
 
 /// What stands below the title.

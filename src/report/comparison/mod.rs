@@ -2,6 +2,7 @@
 
 mod heads;
 mod losses;
+mod shared;
 
 use clap::ValueEnum;
 use plotters::style::RGBColor;
@@ -45,6 +46,7 @@ impl Along {
 
 /// The pictures of a comparison: losses, and the scores of heads where runs have them.
 pub fn comparison_pictures(comparison: &Comparison, along: Along) -> Vec<Picture> {
+    let comparison = &shared::without_folders(comparison);
     [losses::picture(comparison, along)].into_iter().chain(heads::picture(comparison)).collect()
 }
 
@@ -83,6 +85,7 @@ fn curve(run: &ComparedRun) -> Value {
 /// The page of a comparison: what differs in words, curves over each other, a table to be sorted, and the scores of
 /// heads.
 pub fn comparison_page(comparison: &Comparison) -> String {
+    let comparison = &shared::without_folders(comparison);
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name()).collect();
     let data = json!({

@@ -5,7 +5,7 @@ use std::iter;
 use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
-use super::number::{Range, labels, log_ticks, tick_labels};
+use super::number::{Range, is_short, labels, log_ticks, tick_labels};
 use super::picture::{Picture, Rect, WIDTH};
 use super::text::Text;
 
@@ -85,10 +85,13 @@ impl Axis {
     }
 
     /// Those of a bar of this height: its ends, evenly spaced values between them where these are round, and else zero
-    /// where it has room.
+    /// where it has room. Ends that are not round are not labelled.
     fn ticks_of_bar(&self, height: f64) -> Vec<(f64, String)> {
         let most = ((height / 50.0) as usize).clamp(2, 6);
         let ticks = self.range.even_ticks(most, self.scale == Scale::Whole).unwrap_or_else(|| {
+            if [self.range.start, self.range.end].iter().any(|&end| !is_short(end)) {
+                return self.range.ticks(most + 1);
+            }
             let margin = 1.3 * LABEL / height;
             let zero = Some(0.0).filter(|&zero| (margin..1.0 - margin).contains(&self.at(zero)));
             iter::once(self.range.start).chain(zero).chain([self.range.end]).collect()
@@ -157,12 +160,17 @@ impl Axis {
             return;
         }
         let look = Text::new(LABEL).color(MUTED).centered();
-        for (tick, label) in self.ticks((area.width / 90.0) as usize) {
-            let x = area.left + self.at(tick) * area.width;
+        let mut end = f64::NEG_INFINITY;
+        for (tick, label) in self.ticks(((area.width / 90.0) as usize).max(2)) {
+            let (x, half) = (area.left + self.at(tick) * area.width, look.width(&label) / 2.0);
             picture.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
             // A wide last label would be cut at the picture's edge.
-            let x = x.min(WIDTH - 4.0 - look.width(&label) / 2.0);
-            picture.text(&label, (x, bottom + 14.0), &look);
+            let x = x.min(WIDTH - 4.0 - half);
+            // Labels that were given can be too many.
+            if x - half > end {
+                picture.text(&label, (x, bottom + 14.0), &look);
+                end = x + half + 3.0;
+            }
         }
         picture.text(&self.title, (area.center().0, bottom + 34.0), &Text::new(TITLE).centered());
     }
@@ -195,6 +203,12 @@ mod tests {
         assert_eq!(labels(-0.025, 0.06, 52.0), ["−0.025", "0", "0.060"]);
         assert_eq!(labels(-2.5e8, 1e8, 52.0), ["−2.5e8", "0", "1e8"]);
         assert_eq!(labels(0.0, 0.4, 300.0), ["0", "0.1", "0.2", "0.3", "0.4"]);
+        assert_eq!(labels(0.0, 1.727062, 90.0), ["0", "1"], "an end that is not round has no label");
+        assert_eq!(labels(-0.15, 1.727062, 200.0), ["0", "0.5", "1.0", "1.5"]);
+        for end in (1..400).map(|i| 0.0137 * f64::from(i)) {
+            let labels = labels(0.0, end, 52.0);
+            assert!(labels.len() >= 2 && labels.iter().all(|label| label.len() < 7), "{end}: {labels:?}");
+        }
         let places = Axis::new("position", Range { start: 0.0, end: 63.0 }, Scale::Whole);
         let places = places.ticks_of_bar(300.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
         assert_eq!(places, ["0", "21", "42", "63"]);
@@ -205,6 +219,21 @@ mod tests {
         let axis = Axis::new("rate", Range { start: -3.0, end: -1.0 }, Scale::Logarithmic);
         assert_eq!([axis.at(1e-2), axis.at(1e-3)], [0.5, 0.0]);
         assert!(axis.at(0.0).is_nan() && axis.at(-1.0).is_nan());
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_two_distinct_labels() {
+        for start in (-90..90).map(|i| f64::from(i) * 0.0837) {
+            for length in [1e-7, 1e-4, 0.003, 0.02, 0.1, 0.31, 0.55, 0.9, 1.7, 2.49, 2.51, 4.0, 8.1, 17.0] {
+                let range = Range { start, end: start + length };
+                let axis = Axis::new("rate", range, Scale::Logarithmic);
+                let ticks = axis.ticks(2);
+                let labels: std::collections::BTreeSet<_> = ticks.iter().map(|(_, label)| label).collect();
+                assert!(labels.len() == ticks.len() && ticks.len() >= 2, "{range:?}: {ticks:?}");
+                let inside = |&(tick, _): &(f64, String)| (-1e-6..1.0 + 1e-6).contains(&axis.at(tick));
+                assert!(ticks.iter().all(inside), "{range:?}: {ticks:?}");
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::terminal::fixed;
 const LINED_CELL: f64 = 7.0;
 /// Cells this wide have their value written in them.
 pub(crate) const WRITTEN_CELL: f64 = 34.0;
-const VALUE: f64 = 10.0;
+/// The sizes of values, of which the largest is taken that has room.
+const VALUES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
 
 /// A map of cells of one size, each in the colour of its value.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +58,7 @@ impl HeatMap {
     }
 
     /// Draws the map in colours that span `range`. Wide cells have their value written in them, with so many
-    /// `digits`; cells without one are shaded where `blank` is written in them, and else stay empty.
+    /// `digits`, or fewer where these have no room; cells without one are shaded where `blank` is written in them, and else stay empty.
     pub fn draw(&self, picture: &mut Picture, area: Rect, range: Range, digits: usize, blank: &str) {
         let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
@@ -87,18 +88,31 @@ impl HeatMap {
                 picture.line(&[(area.left, y), (area.right(), y)], BACKGROUND, line);
             }
         }
+        let written = self.written(width, digits);
         for (cell, (value, color)) in self.values.iter().zip(colors).enumerate() {
             let (row, column) = ((cell / columns) as f64, (cell % columns) as f64);
             let place = (area.left + (column + 0.5) * width, area.top + (row + 0.5) * height);
-            let look = Text::new(VALUE).color(contrast(color)).centered();
-            match value {
-                Some(value) if width >= WRITTEN_CELL => {
-                    picture.text(&fixed(*value, digits), place, &look);
+            let look = |size: f64| Text::new(size).color(contrast(color)).centered();
+            match (value, written) {
+                (Some(value), Some((size, digits))) => {
+                    picture.text(&fixed(*value, digits), place, &look(size));
                 }
-                None if width >= look.width(blank) => picture.text(blank, place, &look),
+                (None, _) if width >= look(VALUES[0]).width(blank) => {
+                    picture.text(blank, place, &look(VALUES[0]));
+                }
                 _ => {}
             }
         }
+    }
+
+    /// The size and the digits with which every value has room in its cell; none where cells are narrow.
+    fn written(&self, width: f64, digits: usize) -> Option<(f64, usize)> {
+        let fits = |&(size, digits): &(f64, usize)| {
+            let look = Text::new(size);
+            self.values.iter().flatten().all(|&value| look.width(&fixed(value, digits)) <= width - 3.0)
+        };
+        let all = (0..=digits).rev().flat_map(|digits| VALUES.map(|size| (size, digits)));
+        if width >= WRITTEN_CELL { all.into_iter().find(fits) } else { None }
     }
 
     /// The weights that a scale is to tell apart: all but a fiftieth, and the largest one of most later queries.
@@ -197,6 +211,23 @@ mod tests {
         );
         assert_eq!(value(&binned, 0, 1), None);
         assert!(value(&binned, 1, 0).is_some());
+    }
+
+    #[test]
+    fn values_never_overflow_their_cells() {
+        let map = |values: &[f64]| HeatMap {
+            positions: [1, values.len()],
+            bins: [1, 1],
+            values: values.iter().copied().map(Some).collect(),
+        };
+        assert_eq!(map(&[0.05, 0.01]).written(35.0, 3), Some((10.0, 3)));
+        for values in [&[-0.046, 0.05][..], &[-12.345], &[123.0, f64::NAN], &[-1e-3; 9]] {
+            let (size, digits) = map(values).written(35.0, 3).unwrap();
+            let widest = values.iter().map(|&value| Text::new(size).width(&fixed(value, digits)));
+            assert!(widest.fold(0.0, f64::max) < 35.0, "{values:?}: {size} {digits}");
+        }
+        assert_eq!(map(&[-0.046]).written(35.0, 3), Some((8.0, 3)), "smaller before it is shorter");
+        assert_eq!(map(&[1.0]).written(20.0, 3), None);
     }
 
     #[test]

@@ -203,6 +203,8 @@ pub(crate) fn legend<'a>(picture: &mut Picture, place: Place, named: impl IntoIt
             Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
             Mark::Column | Mark::Frame(_) => (*mark, 12.0),
         };
+        // A name wider than the picture is cut rather than drawn beyond its edge.
+        let name = &look.fit(name, WIDTH - MARGIN - place.0 - width - 6.0);
         let whole = width + 6.0 + look.width(name);
         if x > place.0 && x + whole > WIDTH - MARGIN {
             (x, y) = (place.0, y + 17.0);
@@ -251,6 +253,25 @@ mod tests {
     fn a_segment_is_cut_where_it_leaves_the_frame() {
         assert_eq!(clip((0.0, -10.0), (20.0, 10.0), 0.0, 5.0), Some(((10.0, 0.0), (15.0, 5.0))));
         assert_eq!(clip((0.0, -10.0), (20.0, -1.0), 0.0, 5.0), None);
+    }
+
+    #[test]
+    fn a_legend_stays_within_its_picture() {
+        use crate::report::draw::picture::Shape;
+        let mut picture = Picture::new("chart", 300.0, "chart", "");
+        let title = picture.shapes.len();
+        let name = "model.position = random_sinusoidal, ".repeat(9);
+        let series =
+            [name.as_str(), "short", "another"].map(|name| Series::new(name, GRID, Mark::Line(1.0), []));
+        legend(&mut picture, (90.0, 72.0), &series);
+        let mut names = 0;
+        for shape in &picture.shapes[title..] {
+            if let Shape::Text { text, place, look } = shape {
+                assert!(place.0 + look.width(text) <= WIDTH - MARGIN, "{text}");
+                names += 1;
+            }
+        }
+        assert_eq!(names, 3);
     }
 
     #[test]

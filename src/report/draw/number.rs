@@ -1,6 +1,6 @@
 //! Ranges of values, their round ticks, and how numbers read.
 
-use crate::terminal::{fixed, thousands};
+use crate::terminal::thousands;
 
 /// An interval of values; `start` is below `end`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,9 +90,19 @@ fn round_up_to<const N: usize>(value: f64, factors: [f64; N]) -> f64 {
 
 /// A number in powers of ten, with up to three digits that count, as `2.5e-4`.
 pub(crate) fn scientific(value: f64) -> String {
-    let text = format!("{:.2e}", value.abs());
+    in_powers(value, 2)
+}
+
+/// The same with up to so many digits after the point.
+fn in_powers(value: f64, digits: usize) -> String {
+    let text = format!("{:.digits$e}", value.abs());
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
     format!("{}{}e{power}", minus(value), digits.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Whether three digits say all of a value.
+pub(crate) fn is_short(value: f64) -> bool {
+    format!("{value:.2e}").parse::<f64>().is_ok_and(|short| (short - value).abs() <= 1e-9 * value.abs())
 }
 
 /// The sign of a value, a true minus.
@@ -131,14 +141,23 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     };
     let all = |&digits: &usize| suffice(step, digits) && ticks.iter().all(|&tick| suffice(tick, digits));
     let digits = (0..12).find(all).unwrap_or(12);
+    let apart = digits_apart(ticks);
     let label = |&tick: &f64| match tick {
         // The nearest multiple of the step is zero, not a rounding error beside it.
         zero if zero.abs() < step * 1e-6 => "0".to_string(),
-        _ if exponential => scientific(tick),
+        _ if exponential => in_powers(tick, apart),
         _ if digits == 0 => format!("{}{}", minus(tick), thousands(tick.abs())),
-        _ => fixed(tick, digits),
+        _ => format!("{}{:.digits$}", minus(tick), tick.abs()),
     };
     ticks.iter().map(label).collect()
+}
+
+/// The digits after the point, two or more, with which values in powers of ten are told apart.
+fn digits_apart(values: &[f64]) -> usize {
+    let differ = |&digits: &usize| {
+        values.windows(2).all(|pair| in_powers(pair[0], digits) != in_powers(pair[1], digits))
+    };
+    (2..15).find(differ).unwrap_or(15)
 }
 
 /// Labels of values in the order of size, all in one format; over more than a decade each with the digits
@@ -146,8 +165,9 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
 pub(crate) fn labels(values: &[f64]) -> Vec<String> {
     let are_plain = values.iter().all(|value| *value == 0.0 || (1e-2..1e6).contains(&value.abs()));
     let is_wide = matches!(values, [low, .., high] if *low > 0.0 && *high > low * 10.0);
+    let apart = digits_apart(values);
     let label = |&value: &f64| match value {
-        value if !are_plain => scientific(value),
+        value if !are_plain => in_powers(value, apart),
         whole if whole.fract() == 0.0 => whole.to_string(),
         value => significant(value),
     };

@@ -16,7 +16,7 @@ use plotters::style::{
 
 use super::color::BACKGROUND;
 use super::picture::{Picture, Place, Rect, Shape};
-use super::text::{Text, font, set};
+use super::text::{Line, Text, font, set};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 
@@ -205,7 +205,7 @@ impl<B: DrawingBackend> Surface<B> {
     /// small text unevenly.
     fn glyphs(&mut self, text: &str, place: Place, look: &Text) -> Result<()> {
         let em = look.size * self.unit;
-        let (glyphs, width) = set(text, em as f32, look.bold);
+        let Line { glyphs, boxes, width } = set(text, em as f32, look.bold);
         let back = match look.align {
             HPos::Left => 0.0,
             HPos::Center => width / 2.0,
@@ -213,17 +213,24 @@ impl<B: DrawingBackend> Surface<B> {
         };
         let drop = (HALF_CAPITAL * em) as f32;
         let (left, top) = self.device(place);
+        let place = |x: i32, y: i32| if look.upward { (left + y, top - x) } else { (left + x, top + y) };
+        for [from, above, to, below] in boxes {
+            let [from, to] = [from - back, to - back].map(|x| x.round() as i32);
+            let [above, below] = [above + drop, below + drop].map(|y| y.round() as i32);
+            let corners = [(from, above), (to, above), (to, below), (from, below), (from, above)];
+            let path = corners.map(|(x, y)| place(x, y));
+            self.backend.draw_path(path, &look.color.mix(0.6)).map_err(failed)?;
+        }
         for mut glyph in glyphs {
-            glyph.position = point(glyph.position.x - back, drop);
+            glyph.position = point(glyph.position.x - back, drop + glyph.position.y);
             let Some(outline) = font(look.bold).outline_glyph(glyph) else { continue };
             let corner = outline.px_bounds().min;
             let mut result = Ok(());
             outline.draw(|x, y, coverage| {
                 let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
-                let (x, y) = if look.upward { (y, -x) } else { (x, y) };
                 let color = look.color.mix(f64::from(coverage)).to_backend_color();
                 if result.is_ok() {
-                    result = self.backend.draw_pixel((left + x, top + y), color);
+                    result = self.backend.draw_pixel(place(x, y), color);
                 }
             });
             result.map_err(failed)?;

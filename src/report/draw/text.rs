@@ -1,9 +1,11 @@
 //! How text is set and measured. DejaVu Sans is part of the program, so that pictures look the same
-//! on every machine and need no system library.
+//! on every machine and need no system library. A character that it lacks is set as its code point in a box, two rows
+//! of hexadecimal digits, so that each stays another; an SVG holds the character itself.
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use ab_glyph::{Font, FontRef, Glyph, ScaleFont, point};
+use ab_glyph::{Font, FontRef, Glyph, PxScaleFont, ScaleFont, point};
+use ar_reshaper::{ArabicReshaper, ReshaperConfig};
 use plotters::style::{RGBColor, text_anchor::HPos};
 use unicode_bidi::BidiInfo;
 
@@ -48,7 +50,14 @@ impl Text {
 
     /// The width of a text in logical pixels.
     pub fn width(&self, text: &str) -> f64 {
-        f64::from(set(text, self.size as f32, self.bold).1)
+        f64::from(set(text, self.size as f32, self.bold).width)
+    }
+
+    /// The same text smaller, down to `least`, so far as it is wider than `width`.
+    pub fn shrunk(self, text: &str, width: f64, least: f64) -> Self {
+        // A little smaller than exact: widths are not quite proportional to sizes.
+        let size = self.size * (0.98 * width / self.width(text)).min(1.0);
+        Text { size: size.clamp(least.min(self.size), self.size), ..self }
     }
 
     /// The text in lines of at most `width`, broken between words; a wider word is cut.
@@ -86,25 +95,89 @@ pub(super) fn is_drawn(character: char) -> bool {
     font(false).glyph_id(character).0 != 0
 }
 
-/// Sets a line of text with `em` pixels to the em: its glyphs from (0, 0) on the baseline, and its
-/// width.
-pub(super) fn set(text: &str, em: f32, bold: bool) -> (Vec<Glyph>, f32) {
+/// A line of text that was set.
+#[derive(Default)]
+pub(super) struct Line {
+    /// From (0, 0) on the baseline.
+    pub glyphs: Vec<Glyph>,
+    /// The boxes around code points: left, top, right and bottom from the same point.
+    pub boxes: Vec<[f32; 4]>,
+    pub width: f32,
+}
+
+/// Sets a line of text with `em` pixels to the em.
+pub(super) fn set(text: &str, em: f32, bold: bool) -> Line {
+    let scaled = scaled(em, bold);
+    let mut line = Line::default();
+    let mut previous = None;
+    for character in in_visual_order(&joined(text)).chars() {
+        if !is_drawn(character) {
+            previous = None;
+            set_code_point(character, em, bold, &mut line);
+            continue;
+        }
+        let mut glyph = scaled.scaled_glyph(character);
+        if let Some(previous) = previous.replace(glyph.id) {
+            line.width += scaled.kern(previous, glyph.id);
+        }
+        glyph.position = point(line.width, 0.0);
+        line.width += scaled.h_advance(glyph.id);
+        line.glyphs.push(glyph);
+    }
+    line
+}
+
+/// The font with so many pixels to the em.
+fn scaled(em: f32, bold: bool) -> PxScaleFont<&'static FontRef<'static>> {
     let font = font(bold);
     // ab_glyph scales fonts by their line height.
-    let line = em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled());
-    let scaled = font.as_scaled(line);
-    let mut glyphs: Vec<Glyph> = Vec::new();
-    let mut x = 0.0;
-    for character in in_visual_order(text).chars() {
-        let mut glyph = scaled.scaled_glyph(character);
-        if let Some(previous) = glyphs.last() {
-            x += scaled.kern(previous.id, glyph.id);
+    font.into_scaled(em * font.height_unscaled() / font.units_per_em().unwrap_or(font.height_unscaled()))
+}
+
+/// Sets the code point of a character behind a line: its digits in two rows within a box as high as a capital with an
+/// accent.
+fn set_code_point(character: char, em: f32, bold: bool, line: &mut Line) {
+    const DIGIT: f32 = 0.46;
+    const BASELINES: [f32; 2] = [-0.38, 0.06];
+    const TOP: f32 = -0.8;
+    const BOTTOM: f32 = 0.14;
+    let scaled = scaled(DIGIT * em, bold);
+    let code = character as u32;
+    let digits = if code > 0xffff { format!("{code:06X}") } else { format!("{code:04X}") };
+    let (left, inside) = (line.width + 0.05 * em, line.width + 0.12 * em);
+    let mut right = inside;
+    for (row, baseline) in
+        [&digits[..digits.len() / 2], &digits[digits.len() / 2..]].into_iter().zip(BASELINES)
+    {
+        let mut x = inside;
+        for digit in row.chars() {
+            let mut glyph = scaled.scaled_glyph(digit);
+            glyph.position = point(x, baseline * em);
+            x += scaled.h_advance(glyph.id);
+            line.glyphs.push(glyph);
         }
-        glyph.position = point(x, 0.0);
-        x += scaled.h_advance(glyph.id);
-        glyphs.push(glyph);
+        right = right.max(x);
     }
-    (glyphs, x)
+    line.boxes.push([left, TOP * em, right + 0.07 * em, BOTTOM * em]);
+    line.width = right + 0.12 * em;
+}
+
+/// A line with Arabic letters in the forms by which they join their neighbours; as it is where the font lacks one.
+fn joined(line: &str) -> Cow<'_, str> {
+    // No mark is lost, and each still stands behind its letter when the line is turned round.
+    static RESHAPER: LazyLock<ArabicReshaper> = LazyLock::new(|| {
+        let marks = ReshaperConfig {
+            delete_harakat: false,
+            shift_harakat_position: true,
+            ..ReshaperConfig::default()
+        };
+        ArabicReshaper::new(marks)
+    });
+    if line.is_ascii() || !RESHAPER.need_reshape(line) {
+        return Cow::Borrowed(line);
+    }
+    let joined = RESHAPER.reshape(line);
+    if joined.chars().all(is_drawn) { Cow::Owned(joined) } else { Cow::Borrowed(line) }
 }
 
 /// A line with its characters in the order in which they stand from left to right: words of a script that is
@@ -125,7 +198,8 @@ mod tests {
     #[test]
     fn scripts_written_from_the_right_are_set_from_the_right() {
         // Shalom, whose first letter, shin, stands rightmost.
-        let glyphs = |text: &str| set(text, 10.0, false).0.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+        let glyphs =
+            |text: &str| set(text, 10.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
         let letters = "\u{5e9}\u{5dc}\u{5d5}\u{5dd}".chars();
         let reversed: Vec<_> = letters.clone().rev().flat_map(|letter| glyphs(&letter.to_string())).collect();
         let word: String = letters.collect();
@@ -134,6 +208,34 @@ mod tests {
         assert_eq!((&mixed[..3], &mixed[3..5]), (&glyphs("ab ")[..], &glyphs("12")[..]), "a number after it");
         assert_eq!(&mixed[6..], &reversed[..]);
         assert_eq!(in_visual_order("läuft\u{a0}so"), "läuft\u{a0}so");
+    }
+
+    #[test]
+    fn arabic_letters_join_and_keep_their_marks() {
+        // Kitab: initial kaf, medial teh, final alef, isolated beh; from the right.
+        let word = "\u{643}\u{62a}\u{627}\u{628}";
+        assert_eq!(joined(word), "\u{fedb}\u{fe98}\u{fe8e}\u{fe8f}");
+        assert_eq!(in_visual_order(&joined(word)), "\u{fe8f}\u{fe8e}\u{fe98}\u{fedb}");
+        assert_eq!(joined("\u{628}"), "\u{fe8f}", "a letter alone");
+        let marked = in_visual_order(&joined("\u{628}\u{64e}\u{628}")).into_owned();
+        assert!(marked.contains('\u{64e}') && marked.chars().count() == 3, "{marked:?}");
+        assert_eq!(joined("kitab 1"), "kitab 1");
+        // The font has no form for this letter of Sindhi.
+        assert!(joined("\u{6bb}\u{628}").chars().all(|letter| letter != '\0'));
+    }
+
+    #[test]
+    fn characters_that_the_font_lacks_stay_apart() {
+        let digits =
+            |text: &str| set(text, 20.0, false).glyphs.iter().map(|glyph| glyph.id).collect::<Vec<_>>();
+        assert_eq!(digits("\u{5929}"), digits("5929"), "in two rows");
+        assert_ne!(digits("\u{5929}"), digits("\u{592a}"));
+        assert_eq!(digits("\u{1f680}"), digits("01F680"));
+        let line = set("a\u{5929}\u{592a}", 20.0, false);
+        let [first, second] = line.boxes[..] else { panic!("a box each: {:?}", line.boxes) };
+        assert!(first[2] < second[0] && second[2] < line.width, "{first:?} {second:?} {}", line.width);
+        assert!(line.glyphs[1].position.y < line.glyphs[4].position.y, "the first half above the second");
+        assert!(set("\u{5929}", 20.0, false).width < 26.0, "as wide as a character");
     }
 
     #[test]

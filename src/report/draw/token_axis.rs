@@ -5,7 +5,7 @@ use super::axis::LABEL;
 use super::color::MUTED;
 use super::number::{Range, tick_labels};
 use super::picture::{Picture, Place, Rect};
-use super::text::{Text, is_drawn};
+use super::text::Text;
 
 /// The longest token on an axis, in characters.
 const LONGEST: usize = 10;
@@ -139,29 +139,20 @@ pub(crate) fn stride_of(pitch: f64, needed: f64) -> usize {
     rounds.into_iter().find(|&round| round >= least).unwrap_or(least)
 }
 
-/// A token as it is shown: whitespace and controls as their symbols, what the font does not have by
-/// its number, cut to ten characters.
+/// A token as it is shown: whitespace and controls as their symbols, cut to ten characters.
 pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
     }
-    // Enough to see that there is more.
-    let pieces = token.chars().take(LONGEST + 1).map(shown).collect::<Vec<_>>();
-    let whole = pieces.concat();
-    if whole.chars().count() <= LONGEST {
-        return whole;
+    match token.chars().nth(LONGEST) {
+        None => token.chars().map(shown).collect(),
+        Some(_) => token.chars().take(LONGEST - 1).map(shown).chain(['…']).collect(),
     }
-    let mut length = 0;
-    let fitting = pieces.into_iter().take_while(|piece| {
-        length += piece.chars().count();
-        length < LONGEST
-    });
-    fitting.collect::<String>() + "…"
 }
 
 /// A character as it is shown.
-fn shown(character: char) -> String {
-    let symbol = match character {
+fn shown(character: char) -> char {
+    match character {
         ' ' => '␣',
         '\n' => '⏎',
         '\r' => '␍',
@@ -171,12 +162,10 @@ fn shown(character: char) -> String {
         '\x7f' => '␡',
         // What prints nothing, or turns the direction of what follows.
         '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
-        '\u{2060}'..='\u{206f}' => '·',
+        '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' => '·',
         silent if silent.is_control() || silent.is_whitespace() => '·',
-        unknown if !is_drawn(unknown) => return format!("U+{:04X}", unknown as u32),
         other => other,
-    };
-    symbol.to_string()
+    }
 }
 
 #[cfg(test)]
@@ -195,6 +184,7 @@ mod tests {
     fn long_tokens_are_shortened_by_characters_not_bytes() {
         assert_eq!(visible("ääääääääää"), "ääääääääää");
         assert_eq!(visible("äääääääääää"), "äääääääää…");
+        assert_eq!(visible("昨天小狗帮助一本书"), "昨天小狗帮助一本书", "also those that the font lacks");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::report::series::{Point, smooth};
 
 /// A byte holds the square root of a weight in so many steps: small weights are told apart, which a long
 /// sequence has many of, and large ones are off by 0.004 at most.
-const STEPS: f64 = 255.0;
+const STEPS: f64 = 254.0;
+/// The byte of a weight that is not a number.
+const NOT_A_NUMBER: u8 = 255;
 /// So many bytes of weights are kept of the sequence that is shown first, and of all others together.
 const MOST_BYTES: usize = 1 << 20;
 /// And of each step of the film.
@@ -102,12 +104,16 @@ fn pack(reading: &Reading, most: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
             let binned = HeatMap::of_weights(map, [queries, keys], [size; 2], causal);
             for (query, row) in binned.values.chunks(keys.div_ceil(size)).enumerate() {
                 let seen = if causal { &row[..=query] } else { row };
-                let weights = seen.iter().map(|weight| weight.unwrap_or(0.0).clamp(0.0, 1.0));
-                bytes.extend(weights.map(|weight| (weight.sqrt() * STEPS).round() as u8));
+                bytes.extend(seen.iter().map(|weight| byte(weight.unwrap_or(0.0))));
             }
         }
     }
     packed
+}
+
+/// The byte that stands for a weight.
+fn byte(weight: f64) -> u8 {
+    if weight.is_nan() { NOT_A_NUMBER } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
 }
 
 /// Whether no query puts weight on a key behind it.

@@ -1,13 +1,13 @@
 //! The model itself within its page, which computes with it: its numbers, what they describe, and its vocabulary.
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::DType;
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
 use crate::data::Vocabulary;
 use crate::error::Result;
-use crate::model::Architecture;
-use crate::position::{PositionScheme, evaluation_table};
+use crate::model::{Architecture, Sizes};
+use crate::position::{PositionScheme, evaluation_places};
 use crate::terminal::thousands;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description};
@@ -19,6 +19,8 @@ const MOST: usize = 6_000_000;
 /// Sequences to start from, and tokens of all of them, at most.
 pub const MOST_STARTS: usize = 300;
 const MOST_START_TOKENS: usize = 30_000;
+/// The longest input that the page's script reads where the context is shorter.
+const MAX_INPUT: usize = 512;
 
 /// The model of a page.
 #[derive(Debug, Clone)]
@@ -41,7 +43,7 @@ impl Live {
         vocabulary: &Vocabulary,
         starts: &[Sample],
     ) -> Result<Result<Self, String>> {
-        let mut description = native::description(weights)?;
+        let description = native::description(weights)?;
         let parameters = description.model.parameters(description.sizes);
         if parameters > MOST {
             return Ok(Err(format!(
@@ -62,25 +64,6 @@ impl Live {
             numbers.extend_from_slice(data.as_bytes());
             tensors.push((tensor.name.clone(), tensor.shape.clone()));
         }
-        let Description { model, sizes } = &mut description;
-        if model.position == PositionScheme::RandomSinusoidal && model.architecture != Architecture::OneLayer
-        {
-            if starts.iter().any(|start| start.inputs.len() > sizes.context) {
-                let problem =
-                    "This page does not hold the model itself: beyond its context it draws other places.";
-                return Ok(Err(problem.to_string()));
-            }
-            // Within the context they are as fixed as those that were learned.
-            model.position = PositionScheme::Learned;
-            let stacks =
-                [("position.weight", Some(sizes.context)), ("encoder.position.weight", sizes.source_context)];
-            for (name, context) in stacks.into_iter().filter_map(|(name, context)| Some((name, context?))) {
-                let table = evaluation_table(context, model.largest_position, model.d_model);
-                let shape = [context, model.d_model];
-                numbers.extend_from_slice(TensorData::new(table, shape).convert_dtype(precision).as_bytes());
-                tensors.push((name.to_string(), shape.to_vec()));
-            }
-        }
         Ok(Ok(Self {
             description: described(&description, &tensors, precision, vocabulary),
             numbers,
@@ -97,6 +80,9 @@ fn described(
     vocabulary: &Vocabulary,
 ) -> Value {
     let mut config = json!(model);
+    if model.position == PositionScheme::RandomSinusoidal && model.architecture != Architecture::OneLayer {
+        config["draws"] = draws(model.largest_position, *sizes);
+    }
     config["d_head"] = json!(model.head_width());
     config["key_value_heads"] =
         json!(if model.key_value_heads == 0 { model.heads } else { model.key_value_heads });
@@ -106,6 +92,21 @@ fn described(
         "config": config, "sizes": sizes, "tensors": tensors, "precision": precision,
         "tokenizer": tokenizer(vocabulary),
     })
+}
+
+/// The places that random sinusoidal positions draw in evaluation, by stack: of the context and of each longer sequence
+/// that the page reads. A place is given by its distance from the one before, which packs well.
+fn draws(largest: usize, sizes: Sizes) -> Value {
+    let distances = |time: usize| {
+        let mut last = 0;
+        let places = evaluation_places(time, largest).into_iter();
+        places.map(|place| place - std::mem::replace(&mut last, place)).collect::<Vec<_>>()
+    };
+    let of_stack = |context: usize| {
+        let longest = largest.min(MAX_INPUT).max(context);
+        (context..=longest).map(distances).collect::<Vec<_>>()
+    };
+    json!({"position": of_stack(sizes.context), "encoder.position": sizes.source_context.map(of_stack)})
 }
 
 /// A vocabulary as the page reads it: the name of each token, and of byte pairs, as GPT-2 has them, what joins them. Of
@@ -162,8 +163,9 @@ fn started(samples: &[Sample]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ModelConfig, Sizes};
+    use crate::model::ModelConfig;
     use crate::weights::file::LazyTensor;
+    use burn::tensor::TensorData;
 
     /// The model of a page whose file holds these numbers, by a config with blocks of this width.
     fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<Live, String> {

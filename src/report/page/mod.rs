@@ -34,7 +34,7 @@ pub struct Page {
     pub(super) run: String,
     /// How the run ended, as names and values to be shown as they are.
     pub(super) summary: Vec<(&'static str, String)>,
-    /// The run's `config.toml`.
+    /// The run's `config.toml`, with the names of its files instead of their paths.
     pub(super) config: String,
     /// The loss along the run.
     pub(super) loss: LossCurve,
@@ -124,7 +124,7 @@ impl Page {
         for layer in readings[sample].layers(&heads, head) {
             shown.entry(layer.kind).or_default().push(layer.shown);
         }
-        let (config, measured_on) = (config.to_toml(), readings[sample].sequence.clone());
+        let (config, measured_on) = (config.to_shared_toml(), readings[sample].sequence.clone());
         Self { run, config, readings, sample, measured_on, heads, shown, head, ..Self::default() }
     }
 

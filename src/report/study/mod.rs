@@ -16,8 +16,9 @@ use super::loss::above_floor;
 use super::page::{colors, filled, harmless};
 use super::run_data::save_all;
 use super::series::{axis_of_losses, beside_floor};
+use crate::config::Config;
 use crate::error::Result;
-use crate::files::{read_own, write_atomically};
+use crate::files::write_atomically;
 use crate::terminal::{clock, thousands};
 use crate::tuning::{Findings, Study, Trial, TrialEnd, best};
 
@@ -35,7 +36,10 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     pictures.extend(effects::learning_rate(&findings));
     let drawn = save_all(&pictures, &study.folder.plots(), style)?;
     let texts = [study.folder.config(), best(&study.folder)];
-    let texts = texts.map(|path| String::from_utf8_lossy(&read_own(&path).unwrap_or_default()).into_owned());
+    // A page is handed on: it says nothing of the folders of this machine.
+    let texts = texts.map(|path| {
+        Config::load(Some(&path), &[]).map_or_else(|_| String::new(), |config| config.to_shared_toml())
+    });
     let pages = findings.trials.iter().filter_map(|trial| Some((trial.trial, study.page(trial)?))).collect();
     write_atomically(&study.folder.report(), page(findings, texts, &pages).as_bytes())?;
     Ok(drawn)

@@ -20,7 +20,7 @@ fn weight(byte: u8) -> f32 {
 }
 
 #[test]
-fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
+fn weights_are_kept_to_a_254th_of_their_root_layer_by_layer() {
     let shown = Shown::new(2, 3, 11, 2);
     let (data, bytes) = read(&shown);
     let cells = 2 * 3 * 11 * 12 / 2;
@@ -41,6 +41,14 @@ fn weights_are_kept_to_a_255th_of_their_root_layer_by_layer() {
         }
     }
     assert_eq!(data.get("views"), None, "and nowhere else");
+}
+
+#[test]
+fn a_weight_that_is_not_a_number_is_not_zero() {
+    let mut shown = Shown::new(1, 1, 2, 1);
+    shown.readings[0].view.attention[0][0] = vec![f32::NAN, 0.0, 1.0, 0.0];
+    let (_, bytes) = read(&shown);
+    assert_eq!(bytes[..3], [NOT_A_NUMBER, 254, 0]);
 }
 
 #[test]
@@ -72,7 +80,7 @@ fn long_maps_are_binned_the_first_sample_most_finely() {
     assert_eq!([0, 1, 2].map(|sample| data["maps"][sample][0]["bin"].as_u64().unwrap()), [3, 1, 1]);
     let bins = 2_900_usize.div_ceil(3);
     assert_eq!(data["maps"][1][0]["start"], bins * (bins + 1) / 2);
-    assert_eq!(bytes[..3], [255, 0, 255], "each query of a bin puts all its weight on the bin itself");
+    assert_eq!(bytes[..3], [254, 0, 254], "each query of a bin puts all its weight on the bin itself");
 }
 
 #[test]

@@ -1,0 +1,100 @@
+// Types what a page of an integer model cannot read, and prints the page.
+//
+//     node tests/page/refused.mjs CHROMIUM REPORT.html
+//
+// The model has the integers below 16 and a context below 100. Ends like explore.mjs.
+
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { check, dataset, emulate, explore, page, press, same, screenshot } from "./hands.mjs";
+
+const [report] = process.argv.slice(3);
+const { value } = page;
+
+async function until(expression, what) {
+  for (let i = 0; i < 250; i++) {
+    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  check(false, `${what}: ${expression}`);
+}
+/** The text as an expression, so that a long one is not sent. */
+const type = (expression) => value(`(() => {
+  const field = document.getElementById("input-text");
+  field.value = ${expression};
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+})()`);
+const ids = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => dataset.id).join(" ")`);
+const note = () => value(`document.getElementById("input-note").textContent`);
+const isStale = () => value(`Array.from(document.querySelectorAll(".stale-note")).every((note) => !note.hidden) && document.getElementById("explorer").classList.contains("stale")`);
+const predicted = () => value(`document.getElementById("predictions").children.length`);
+
+/** The input is refused in words, and nothing of an answer stays as if it were its own. */
+async function refused(words) {
+  await until(`document.getElementById("input-note").classList.contains("refused")`, `refused: ${words}`);
+  check((await note()).includes(words), `says why: ${await note()}`);
+  check(await isStale(), `${words}: the panels say that they show another input`);
+  same(await value(`document.getElementById("candidates").children.length`), 0, `${words}: no next token`);
+  same((await dataset("input-loss")).loss, "", `${words}: no loss`);
+}
+async function answered(count) {
+  await until(`!document.getElementById("input-note").classList.contains("refused") && document.getElementById("predictions").children.length === ${count}`, `${count} tokens are answered`);
+  check(!(await isStale()), "and the panels are its own");
+}
+
+async function exploreNumbers() {
+  await type(`"1 2, 3"`);
+  await answered(3);
+  same(await ids(), "1 2 3", "numbers between spaces and commas");
+  await type(`"1 2 99"`);
+  await refused("99");
+  same(await ids(), "1 2", "a number is never split");
+  same(await predicted(), 3, "the last answer stays, marked");
+  await screenshot("refused");
+  await press("#switch-off");
+  await refused("99");
+  same(await value(`document.getElementById("input-text").value`), "1 2 99", "what was typed stays where a head is changed");
+  await press("#undo");
+  await refused("99");
+  await press("#restore");
+  await refused("99");
+  await type(`"07 1"`);
+  await answered(2);
+  same(await ids(), "7 1", "as the program reads it");
+}
+
+async function exploreHostile() {
+  for (const [text, words] of [[`""`, "is empty"], [`"  ,, "`, "is empty"], [`"1 😀 2"`, "😀"], [`"1 \\u0633\\u0644\\u0627\\u0645"`, "سلام"], [`"1 <img src=x>"`, "<img"], [`"-1"`, "-1"]]) {
+    await type(`"1 2"`);
+    await answered(2);
+    await type(text);
+    await refused(words);
+  }
+  await type(`"5"`);
+  await answered(1);
+  await type(`"5 ".repeat(130_000)`);
+  await refused("260,000 characters");
+  await type(`"5 ".repeat(2_000)`);
+  await refused("2000");
+  check(await value(`document.getElementById("chips").children.length < 600`), "not every token of it is drawn");
+  await type(`"5 ".repeat(512)`);
+  await answered(512);
+  await press("#undo");
+}
+
+/** Paper is light, whatever the theme. */
+async function explorePrint() {
+  await page.open(pathToFileURL(resolve(report)).href);
+  await emulate("dark");
+  const colors = `[getComputedStyle(document.body).backgroundColor, document.querySelector("#history-chart .curve, #loss-chart .curve")?.getAttribute("stroke")].join()`;
+  check((await value(colors)).startsWith("rgb(20, 22, 27)"), "the page is dark");
+  await value(`window.addEventListener("beforeprint", () => { window.printedColors = ${colors}; })`);
+  await page.send("Page.printToPDF", { printBackground: true });
+  check((await value("window.printedColors")).startsWith("rgb(255, 255, 255)"), `while it is printed it is light: ${await value("window.printedColors")}`);
+  check((await value(colors)).startsWith("rgb(20, 22, 27)"), "and dark again");
+  await page.send("Emulation.setEmulatedMedia", { media: "print", features: [{ name: "prefers-color-scheme", value: "dark" }] });
+  check((await value(colors)).startsWith("rgb(255, 255, 255)"), "print styles are light");
+  await screenshot("printed");
+}
+
+await explore(report, [() => page.open(pathToFileURL(resolve(report)).href), exploreNumbers, exploreHostile, explorePrint]);
