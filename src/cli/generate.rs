@@ -2,16 +2,18 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use rand::RngExt;
 use serde::Serialize;
 
 use super::input::{self, Run, RunArgs};
-use crate::backend::{DeviceWatch, Job};
+use crate::backend::{self, DeviceWatch, Job};
+use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt};
 use crate::model::Architecture;
 use crate::ops;
-use crate::terminal::{counted, print_json, print_text, say, thousands, warn};
+use crate::terminal::{Bytes, counted, print_json, print_text, say, thousands, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
 
@@ -19,10 +21,10 @@ use crate::weights::native::Description;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to continue; for an encoder-decoder, what to answer. Without a tokenizer: ids or symbols,
-    /// as "3 1 4 1 5". [default: the token that a text starts with, where there is one]
+    /// as "3 1 4 1 5". [default: the token that a text starts with; for text without one a line break]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt_file", "tokens"])]
     prompt: Option<String>,
-    /// Reads the prompt from a file; - is standard input.
+    /// Reads the prompt from a file, without a line break at its end; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     prompt_file: Option<PathBuf>,
     /// The prompt as ids, whatever the vocabulary, as "3 1 4".
@@ -56,14 +58,51 @@ pub fn run(args: Args) -> Result<()> {
     check_greedy(&args.options)?;
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let given = input::tokens(&args.prompt, &args.prompt_file, &args.tokens, &vocabulary)?;
-    let continuations = run.compute(Generate(&args, &run, &vocabulary, &given))?;
+    let of_file = args.prompt_file.as_deref().map(input::read_prompt).transpose()?;
+    let given = input::tokens(&of_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
+    let companions = Companions::read(&run.folder.transformers())?;
+    let given = match given.is_empty() && begin(&companions, &vocabulary).is_empty() {
+        true => start(&vocabulary, args.options.seed),
+        false => given,
+    };
+    let continuations =
+        run.compute(Generate { args: &args, run: &run, vocabulary: &vocabulary, companions, given: &given })?;
     if args.json {
         let report = |continuation| Report { prompt: &given, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();
         print_json(&BTreeMap::from([("samples", samples)]));
     }
     Ok(())
+}
+
+/// The tokens that a decoder's text starts with, as transformers' files say, or else the vocabulary.
+fn begin(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
+    let known =
+        |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
+    let said = companions.begin().map(known).filter(|ids| !ids.is_empty());
+    said.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
+}
+
+/// What a text starts with that nobody began: a line break, or else a character drawn by the seed. Words have no such
+/// start.
+fn start(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
+    let line_break = match vocabulary.notation() {
+        Notation::Words => return Vec::new(),
+        Notation::Characters | Notation::Text => vocabulary.encode("\n").unwrap_or_default(),
+    };
+    if !line_break.is_empty() {
+        warn("notice: without a prompt the text starts after a line break; --prompt gives another start");
+        return line_break;
+    }
+    if vocabulary.notation() == Notation::Text {
+        return Vec::new();
+    }
+    let drawn = generator(seed, Purpose::Sampling, [u64::MAX, 0]).random_range(0..vocabulary.size() as u32);
+    let label = vocabulary.token(drawn);
+    warn(&format!(
+        "notice: without a prompt the text starts with `{label}`, drawn by --seed; --prompt gives another"
+    ));
+    vec![drawn]
 }
 
 /// Refuses what a greedy choice has no use for.
@@ -86,32 +125,35 @@ fn check_greedy(options: &Options) -> Result<()> {
 }
 
 /// What is written on, from the ids that were given, by the weights of a run.
-struct Generate<'a>(&'a Args, &'a Run, &'a Vocabulary, &'a [u32]);
+struct Generate<'a> {
+    args: &'a Args,
+    run: &'a Run,
+    vocabulary: &'a Vocabulary,
+    companions: Companions,
+    given: &'a [u32],
+}
 
 impl Job for Generate<'_> {
     /// The samples, where they are not printed as they come.
     type Output = Vec<Continuation>;
 
     fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
-        let Self(args, run, vocabulary, given) = self;
+        let Self { args, run, vocabulary, companions, given } = self;
         let (model, description) = input::model::<B::InnerBackend>(&run.folder, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;
-        let companions = Companions::read(&run.folder.transformers())?;
-        let known =
-            |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
-        let begin = || match companions.begin().map(known).unwrap_or_default() {
-            begin if !begin.is_empty() && !answers => begin,
-            _ if answers => Vec::from_iter(vocabulary.end()),
-            _ => Vec::from_iter(vocabulary.begin()),
-        };
         let prompt = Prompt {
-            tokens: if answers || given.is_empty() { begin() } else { given.to_vec() },
+            tokens: match given {
+                _ if answers => Vec::from_iter(vocabulary.end()),
+                [] => begin(&companions, vocabulary),
+                given => given.to_vec(),
+            },
             source: answers.then(|| given.to_vec()),
         };
-        input::check_length(&description, prompt.tokens.len(), prompt.source.as_ref().map_or(0, Vec::len))?;
+        let slides = check_prompt(&description, &prompt, args.options.samples)?;
         let mut options = Options {
             max_new: args.max_new.unwrap_or(if answers { description.sizes.context } else { 100 }),
             ends: companions.ends(),
+            slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
         };
@@ -159,7 +201,7 @@ impl Job for Generate<'_> {
             print_text("\n");
         }
         let ([window, kept], context) =
-            (generation::window(description.sizes, &prompt), description.sizes.context);
+            (generation::window(description.sizes, &prompt, slides), description.sizes.context);
         // The last token is written, but not read.
         if prompt.tokens.len() + longest > window + 1 {
             let [window_tokens, context_tokens] = [window, context].map(|count| counted(count, "token"));
@@ -176,6 +218,52 @@ impl Job for Generate<'_> {
         }
         Ok(continuations)
     }
+}
+
+/// Whether the context slides over a prompt that is longer: where learned positions end it must. Other models read
+/// it whole.
+///
+/// # Errors
+/// If there is no memory for a prompt that is read whole, or a source is too long.
+fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> Result<bool> {
+    let (time, context) = (prompt.tokens.len(), description.sizes.context);
+    let source_time = prompt.source.as_ref().map_or(0, Vec::len);
+    let slides = time > context && input::positions_end(description);
+    input::check_length(description, if slides { 0 } else { time }, source_time)?;
+    if slides {
+        warn(&format!(
+            "notice: the prompt of {} is longer than the context of {context}: only its last {context} are read",
+            counted(time, "token")
+        ));
+    } else if time > context {
+        check_memory(description, time, samples)?;
+    }
+    Ok(slides)
+}
+
+/// The longest prompt that is read whole: the longest sequence of a config.
+const LONGEST_PROMPT: usize = 1 << 20;
+
+/// Refuses a prompt of so many tokens for which there is no memory.
+fn check_memory(Description { model, .. }: &Description, time: usize, samples: usize) -> Result<()> {
+    let tokens = counted(time, "token");
+    if time > LONGEST_PROMPT {
+        let most = thousands(LONGEST_PROMPT as f64);
+        let problem =
+            format!("the prompt of {tokens} is longer than {most}, the most that are read: shorten it");
+        return Err(Error::Input(problem));
+    }
+    // Keys and values of all blocks, and some tensors of one, of which the feed-forward's are the widest.
+    let (held, in_use) = (2 * model.blocks(), 16);
+    let taken = 4.0 * (samples.min(1024) * time * model.d_model * (held + in_use)) as f64;
+    let free = backend::free();
+    if taken <= free {
+        return Ok(());
+    }
+    let [taken, free] = [taken, free].map(Bytes);
+    Err(Error::Input(format!(
+        "the prompt of {tokens} takes about {taken} to read, and {free} are free here: shorten it or lower --samples"
+    )))
 }
 
 /// Samples that are written side by side: as many as keep their keys, values and logits

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::backend::BackendArgs;
 use crate::config::Config;
-use crate::data::{Count, DataConfig, Notation, Source, Task, Vocabulary, check};
+use crate::data::{Count, DataConfig, EndOfText, Notation, Source, Task, Vocabulary, check};
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
-use crate::terminal::{say, thousands};
+use crate::terminal::{say, thousands, warn};
 use crate::training::{Hashes, RunFolder, RunPath};
 use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{ImportFormat, Imported, import};
@@ -66,6 +66,14 @@ pub fn run(args: Args) -> Result<()> {
         thousands(sizes.context as f64),
         imported.vocabulary,
     ));
+    match EndOfText::of(&imported.vocabulary) {
+        Some(end) => say(&format!("  end of text: {end}")),
+        None if imported.vocabulary.notation() == Notation::Text => warn(
+            "notice: the tokenizer declares no token that ends a text; name it as `eos_token` in a tokenizer_config.json \
+             next to the tokenizer",
+        ),
+        None => {}
+    }
     if !imported.has_vocabulary {
         say("  no tokenizer came along: prompts are ids, as --prompt \"3 1 4\"");
     }

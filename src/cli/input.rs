@@ -188,7 +188,7 @@ pub struct Given {
     /// The text; for an encoder-decoder, the answer.
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
-    /// Reads the text from a file; - is standard input.
+    /// Reads the text from a file, its last line break included; - is standard input.
     #[arg(long, value_name = "FILE")]
     text_file: Option<PathBuf>,
     /// The text as ids, whatever the vocabulary, as "3 1 4".
@@ -246,14 +246,18 @@ pub fn tokens(
     }
 }
 
+/// Whether a model has learned positions, which end with its context.
+pub fn positions_end(Description { model, .. }: &Description) -> bool {
+    model.position.ends_with_context() && model.architecture != Architecture::OneLayer
+}
+
 /// Whether a model can read an input of so many tokens, and a source: where learned positions end it cannot. Other
 /// schemes carry on beyond what the model was trained on, which is said.
 ///
 /// # Errors
 /// If it cannot: names both lengths.
 pub fn check_length(description: &Description, time: usize, source_time: usize) -> Result<()> {
-    let Description { model, sizes } = description;
-    let ends = model.position.ends_with_context() && model.architecture != Architecture::OneLayer;
+    let (sizes, ends) = (description.sizes, positions_end(description));
     let source_context = sizes.source_context.unwrap_or(source_time);
     for (what, time, context) in [("input", time, sizes.context), ("source", source_time, source_context)] {
         let longer = format!(
@@ -271,13 +275,21 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
     Ok(())
 }
 
-/// The text of a file or a stream, or of standard input for `-`, without the line break that ends it.
+/// The text of a file or a stream, or of standard input for `-`.
 fn read(path: &Path) -> Result<String> {
     let text = match path == Path::new("-") {
         true => Text::of_stream(io::stdin(), Path::new("standard input"))?,
         false => Text::open(path)?,
     };
-    let text = text.whole()?;
+    text.whole()
+}
+
+/// The prompt in a file, without the line break that ends it.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_prompt(path: &Path) -> Result<String> {
+    let text = read(path)?;
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     Ok(line.unwrap_or(&text).to_string())
 }

@@ -36,7 +36,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 use serde_json::json;
 
 use crate::error::{Error, Result, panic_message};
-use crate::terminal::{be_quiet, check_written, print_json, print_text, say, warn_error};
+use crate::terminal::{
+    be_quiet, check_written, hold_standard_output, print_json, print_text, say, warn_error,
+};
 use crate::workers::{Workers, mute_all_but_first};
 
 /// Trains causal-attention decoders on sequence prediction and shows what they learned.
@@ -77,6 +79,7 @@ enum Command {
 /// done; 1: the run failed; 2: the input cannot be used; 129, 130 and 143: interrupted, everything saved;
 /// 141: nobody reads the output any more.
 pub fn main() -> ExitCode {
+    hold_standard_output();
     let is_another_worker = mute_all_but_first();
     let mut program = command();
     let typed = match key_options::rewritten(&program, std::env::args_os()) {

@@ -331,13 +331,23 @@ fn syntax(text: &str, path: Option<&Path>, error: &toml::de::Error) -> Error {
             let key = text.get(span).unwrap_or_default();
             format!("`{key}` stands here a second time: remove one of the two")
         }
-        (message, _) if message.contains("escape") || message.contains("unicode") => {
-            format!("{}: write a path with backslashes in single quotes", message.replace('\n', ", "))
-        }
+        (message, Some(span)) if is_path_with_backslashes(text, span.start) => format!(
+            "{}: in double quotes a backslash begins an escape; write a path in single quotes, as 'C:\\data.txt', or \
+             with forward slashes",
+            message.replace('\n', ", ")
+        ),
         (message, _) => message.replace('\n', ", "),
     };
     let (line, column) = error.span().map(|span| line_and_column(text, span.start)).unzip();
     Error::in_file(path.unwrap_or(Path::new("")), line, column, problem)
+}
+
+/// Whether an error lies right behind a backslash of a text in double quotes that has no line break.
+fn is_path_with_backslashes(text: &str, offset: usize) -> bool {
+    let before = text.get(..offset).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
+    let last =
+        before.trim_end_matches(|character: char| character.is_ascii_hexdigit() || "uUx".contains(character));
+    last.contains('"') && (last.ends_with('\\') || text[offset..].starts_with('\\'))
 }
 
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {

@@ -34,7 +34,7 @@ pub mod vocabulary;
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
 pub use dataset::{Dataset, Floor};
-pub use describe::{Description, warnings};
+pub use describe::{Description, EndOfText, warnings};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;
@@ -85,6 +85,14 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
     if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
         let problem = "names no file: give the path of your data, as --set data.path=book.txt";
         return Err(Error::key("data.path", "\"\"", problem));
+    }
+    if config.source() != Source::Sequences
+        && config.path.to_string_lossy().contains(char::is_control)
+        && !config.path.exists()
+    {
+        let problem = "does not exist, and holds a control character: in double quotes \\t, \\n and the like are \
+                       escapes; write the path in single quotes or with forward slashes";
+        return Err(Error::key("data.path", config.path.display(), problem));
     }
     match config.source() {
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),

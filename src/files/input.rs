@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use super::unreadable;
 use crate::error::{Error, Result};
 
 /// The most bytes that are read of a stream: 1 GiB, which is held in memory.
@@ -16,6 +17,9 @@ const LARGEST_STREAM: u64 = 1 << 30;
 /// The most bytes of a piece of a text: many enough that a tokenizer does not feel the cuts, few enough that all
 /// cores get some.
 const PIECE: usize = 1 << 16;
+
+/// The first bytes of a text, by which it is known what else it is.
+const HEAD: usize = 4096;
 
 /// The byte order mark.
 const MARK: &str = "\u{feff}";
@@ -143,15 +147,17 @@ impl Text {
             Some(bytes) => Box::new(bytes.as_slice()),
             None => Box::new(File::open(&self.path).map_err(|error| Error::io("read", &self.path, error))?),
         };
-        Ok(Pieces { path: &self.path, input, buffer: Vec::new(), line: 1, byte: 0 })
+        Ok(Pieces { path: &self.path, input, head: Vec::new(), buffer: Vec::new(), line: 1, byte: 0 })
     }
 }
 
-/// The pieces of a text, cut before white space where there is some, where tokenizers cut; and the error where it
-/// is not UTF-8, with the line and the byte.
+/// The pieces of a text, cut before white space where there is some; and the error where it is not UTF-8 or holds a NUL
+/// byte, with the line, the byte and what it looks like.
 pub struct Pieces<'a> {
     path: &'a Path,
     input: Box<dyn Read + Send + 'a>,
+    /// The first bytes of all.
+    head: Vec<u8>,
     /// What is read and is no piece yet, and where it begins.
     buffer: Vec<u8>,
     line: usize,
@@ -167,15 +173,23 @@ impl Iterator for Pieces<'_> {
         if let Err(error) = self.input.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
             return Some(Err(Error::io("read", self.path, error)));
         }
+        if self.head.is_empty() {
+            self.head.extend_from_slice(&self.buffer[..self.buffer.len().min(HEAD)]);
+        }
         if self.byte == 0 && self.buffer.starts_with(MARK.as_bytes()) {
             self.byte += self.buffer.drain(..MARK.len()).len();
         }
         let text = self.buffer.utf8_chunks().next()?.valid();
         let lines = |text: &str| text.matches('\n').count();
-        if text.len() < self.buffer.len().min(PIECE) {
-            let byte = self.byte + text.len();
-            let problem = format!("is not UTF-8 at byte {byte}; save it as UTF-8, as by `iconv -t UTF-8`");
-            return Some(Err(Error::in_file(self.path, Some(self.line + lines(text)), None, problem)));
+        let readable = text.find('\0').unwrap_or(text.len());
+        if readable < self.buffer.len().min(PIECE) {
+            let problem = unreadable::problem(self.path, self.byte + readable, &self.head, &self.buffer);
+            return Some(Err(Error::in_file(
+                self.path,
+                Some(self.line + lines(&text[..readable])),
+                None,
+                problem,
+            )));
         }
         let piece = text[..end_of_piece(text)].to_string();
         self.line += lines(&piece);

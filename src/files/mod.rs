@@ -3,6 +3,7 @@
 
 mod folder;
 mod input;
+mod unreadable;
 
 pub use folder::{
     HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,

@@ -52,6 +52,9 @@ pub struct Options {
     /// The tokens that end a text, where the run knows more of them than its vocabulary does.
     #[arg(skip)]
     pub ends: Option<Vec<u32>>,
+    /// Whether of a prompt beyond the context only its end is read.
+    #[arg(skip)]
+    pub slides: bool,
     /// Continues after the token that ends a text.
     #[arg(long)]
     pub ignore_end: bool,
@@ -77,6 +80,7 @@ impl Default for Options {
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
             ends: None,
+            slides: false,
             ignore_end: false,
             seed: 0,
             cache: true,
@@ -128,9 +132,10 @@ pub enum StopReason {
 }
 
 /// How many tokens are read before the context slides, and how many of them are then read again. A prompt beyond
-/// the context is read whole.
-pub fn window(sizes: Sizes, prompt: &Prompt) -> [usize; 2] {
-    [sizes.context.max(prompt.tokens.len()), sizes.context.div_ceil(2)]
+/// the context is read whole, unless the context `slides` over it as well.
+pub fn window(sizes: Sizes, prompt: &Prompt, slides: bool) -> [usize; 2] {
+    let prompt = if slides { 0 } else { prompt.tokens.len() };
+    [sizes.context.max(prompt), sizes.context.div_ceil(2)]
 }
 
 /// A continuation under way.
@@ -169,8 +174,9 @@ pub fn write<B: ops::Backend>(
 
     // The window is what the model sees: the tokens from `first` on, of which all before `unread`
     // lie in the cache.
-    let [context, kept] = window(sizes, prompt);
-    let (mut first, mut unread) = (0, 0);
+    let [context, kept] = window(sizes, prompt, options.slides);
+    let mut first = prompt.tokens.len().saturating_sub(context);
+    let mut unread = first;
     for step in 0..options.max_new {
         let time = prompt.tokens.len() + step;
         if time - first > context {

@@ -31,6 +31,34 @@ static IS_MUTE: AtomicBool = AtomicBool::new(false);
 /// The first failure to write to standard output, while work goes on.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
+/// Standard output once it is [held](hold_standard_output).
+#[cfg(unix)]
+static HELD: std::sync::OnceLock<Mutex<std::fs::File>> = std::sync::OnceLock::new();
+
+/// From here on standard output holds what this program prints alone: what a library prints there comes out on standard
+/// error.
+pub fn hold_standard_output() {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        let Ok(own) = io::stdout().as_fd().try_clone_to_owned() else { return };
+        // SAFETY: both descriptors are open for as long as the program runs, and the call touches no memory.
+        if unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) } != -1 {
+            let _ = HELD.set(Mutex::new(own.into()));
+        }
+    }
+}
+
+/// Writes to standard output, wherever it is.
+fn write_all(text: &str) -> io::Result<()> {
+    #[cfg(unix)]
+    if let Some(held) = HELD.get() {
+        return held.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
 /// Writes one line for people to standard output; what controls a terminal is escaped.
 pub fn say(line: &str) {
     write_out(&format!("{}\n", escape(line, &[])));
@@ -176,10 +204,7 @@ fn write_out(text: &str) {
     if is_mute() {
         return;
     }
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    drop(out);
-    let Err(error) = written else { return };
+    let Err(error) = write_all(text) else { return };
     if KEEPS_WORKING.load(Ordering::Relaxed) {
         FAILURE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         return;

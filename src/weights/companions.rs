@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::families::{Family, keys::Keys};
 use crate::error::Result;
-use crate::files::read_json;
+use crate::files::{Text, read_json};
 
 /// The file in which they lie together.
 pub const FILE: &str = "transformers.json";
@@ -24,9 +24,29 @@ const FILES: [&str; 3] = [GENERATION, "tokenizer_config.json", "special_tokens_m
 /// that of no token.
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
+/// The template by which transformers writes a conversation as a text.
+pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
+
 /// The contents of the files, each under its name; of `config.json` the ids alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Companions(BTreeMap<String, Map<String, Value>>);
+pub struct Companions(BTreeMap<String, Contents>);
+
+/// The contents of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Contents {
+    Json(Map<String, Value>),
+    Text(String),
+}
+
+impl Contents {
+    fn json(&self) -> Option<&Map<String, Value>> {
+        match self {
+            Contents::Json(json) => Some(json),
+            Contents::Text(_) => None,
+        }
+    }
+}
 
 impl Companions {
     /// Those of a model whose config stands at `place`, from the folder of its weights and that of its tokenizer. Of
@@ -48,15 +68,19 @@ impl Companions {
         let ids: Map<_, _> = usual.into_iter().chain(said).collect();
         check(&ids, place)?;
         if !ids.is_empty() {
-            files.insert(CONFIG.to_string(), ids);
+            files.insert(CONFIG.to_string(), Contents::Json(ids));
         }
         for (name, folder) in FILES.into_iter().zip([weights, tokenizer, tokenizer]) {
             let path = folder.join(name);
             if path.is_file() {
                 let contents = read_json(&path, "an object, as transformers writes it")?;
                 check(&contents, &path)?;
-                files.insert(name.to_string(), contents);
+                files.insert(name.to_string(), Contents::Json(contents));
             }
+        }
+        let template = tokenizer.join(CHAT_TEMPLATE);
+        if template.is_file() {
+            files.insert(CHAT_TEMPLATE.to_string(), Contents::Text(Text::open(template)?.whole()?));
         }
         Ok(Self(files))
     }
@@ -70,7 +94,7 @@ impl Companions {
             return Ok(Self::default());
         }
         let read: Self = read_json(path, "what transformers keeps beside weights and tokenizer")?;
-        read.0.values().try_for_each(|contents| check(contents, path))?;
+        read.0.values().filter_map(Contents::json).try_for_each(|contents| check(contents, path))?;
         Ok(read)
     }
 
@@ -92,9 +116,10 @@ impl Companions {
 
     /// Where there is a `generation_config.json`, it alone counts, as for transformers.
     fn ids(&self, key: &str) -> Option<Vec<u32>> {
-        let value = match self.0.get(GENERATION) {
+        let file = |name| self.0.get(name).and_then(Contents::json);
+        let value = match file(GENERATION) {
             Some(generation) => generation.get(key).unwrap_or(&Value::Null),
-            None => self.0.get(CONFIG)?.get(key)?,
+            None => file(CONFIG)?.get(key)?,
         };
         let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         Some(values.iter().filter_map(Value::as_u64).filter_map(|id| id.try_into().ok()).collect())
@@ -102,14 +127,24 @@ impl Companions {
 
     /// Puts the ids of `config.json` in the place of those that stand there.
     pub fn put_ids(&self, config: &mut Value) {
-        if let (Some(config), Some(ids)) = (config.as_object_mut(), self.0.get(CONFIG)) {
+        if let (Some(config), Some(ids)) =
+            (config.as_object_mut(), self.0.get(CONFIG).and_then(Contents::json))
+        {
             config.extend(ids.clone());
         }
     }
 
-    /// The contents of a file, where it came along.
+    /// The contents of a file of JSON, where it came along.
     pub fn file(&self, name: &str) -> Option<Value> {
-        self.0.get(name).cloned().map(Value::Object)
+        self.0.get(name)?.json().cloned().map(Value::Object)
+    }
+
+    /// The template of conversations, where it came along.
+    pub fn chat_template(&self) -> Option<&str> {
+        match self.0.get(CHAT_TEMPLATE)? {
+            Contents::Text(template) => Some(template),
+            Contents::Json(_) => None,
+        }
     }
 }
 

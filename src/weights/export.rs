@@ -112,6 +112,11 @@ pub fn export(
             "eos_token": token("eos_token_id"),
         })
     });
+    if tokenizer.is_some()
+        && let Some(template) = companions.chat_template()
+    {
+        files.push((companions::CHAT_TEMPLATE, template.as_bytes().to_vec()));
+    }
     let came_along = companions.file("tokenizer_config.json");
     let is_misread = family == Some(Family::Qwen2) && tokenizer.is_some() && came_along.is_none();
     let of_tokenizer = [

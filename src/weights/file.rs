@@ -89,6 +89,12 @@ impl WeightsFile {
         if self.is_empty() {
             return Err(self.error("is empty, where weights are expected: copy or download it anew"));
         }
+        if self.starts_with(b"GGUF") {
+            return Err(self.error(
+                "is GGUF, the format of llama.cpp, which is not read: import the model's safetensors files, of which it \
+                 was converted",
+            ));
+        }
         let file = SafeTensors::deserialize(self)
             .map_err(|error| self.error(format!("is no whole safetensors file: {error}")))?;
         let stored = |(name, view): (String, TensorView)| {

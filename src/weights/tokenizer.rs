@@ -1,8 +1,10 @@
 //! The tokenizer that comes along with a model: a `tokenizer.json`, or GPT-2's older pair of
 //! `vocab.json` and `merges.txt`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde_json::json;
 use tokenizers::{AddedToken, models::bpe::BPE};
 
 use crate::data::vocabulary::{END_OF_TEXT, Vocabulary, byte_level};
@@ -47,10 +49,16 @@ fn read_pair(vocabulary: &Path, merges: &Path) -> Result<Vocabulary> {
     let [Some(names), Some(pairs)] = [vocabulary.to_str(), merges.to_str()] else {
         return Err(refused("the path is not UTF-8".into()));
     };
-    let model = BPE::from_file(names, pairs).build().map_err(|error| refused(error.to_string()))?;
-    let mut tokenizer = byte_level(model);
-    if tokenizer.token_to_id(END_OF_TEXT).is_some() {
+    let (names, pairs) = BPE::read_file(names, pairs).map_err(|error| refused(error.to_string()))?;
+    let mut tokenizer = byte_level(BPE::default());
+    if names.contains_key(END_OF_TEXT) {
         tokenizer.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
     }
-    Vocabulary::tokenizer(tokenizer)
+    let mut json = serde_json::to_value(&tokenizer).map_err(|error| refused(error.to_string()))?;
+    for token in json["added_tokens"].as_array_mut().into_iter().flatten() {
+        token["id"] = json!(names[END_OF_TEXT]);
+    }
+    json["model"]["merges"] = json!(pairs);
+    json["model"]["vocab"] = json!(names.into_iter().collect::<BTreeMap<_, _>>());
+    Vocabulary::made_tokenizer(json, vocabulary).map_err(|error| refused(error.to_string()))
 }

@@ -178,7 +178,7 @@ fn what_cannot_be_written_on_from_is_one_line() {
     }
     fs::write(place.path().join("damaged/model.safetensors"), &run_folder[..run_folder.len() - 9]).unwrap();
     let endless = "9000000000000000000";
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 27] = [
         (
             &["generate", "run", "--prompt", "3", "--json", "--alternatives", "99999999999999"],
             "--alternatives 99999999999999: the vocabulary has 16 tokens",
@@ -225,8 +225,7 @@ fn what_cannot_be_written_on_from_is_one_line() {
         (&["generate", "run", "--prompt", "3", "--temperature", "-1"], "--temperature -1"),
         (&["generate", "run", "--prompt", "3", "--top-p", "1.01"], "--top-p 1.01"),
         (&["generate", "run", "--prompt", "3", "--greedy", "--top-k", "3"], "--top-k"),
-        (&["generate", "run", "--prompt", "1 1 1 1 1 1 1 1 1 1 1 1 1"], "longer than the context of 12"),
-        (&["generate", "run", "--prompt-file", "bytes"], "bytes:1: is not UTF-8 at byte 1; save it"),
+        (&["generate", "run", "--prompt-file", "bytes"], "bytes:1: is not UTF-8 at byte 1; it looks like"),
         (&["generate", "nowhere", "--prompt", "3"], "no run folder `nowhere`"),
         (&["generate", "damaged", "--prompt", "3"], "damaged/model.safetensors: is no whole safetensors"),
         (&["score", "run"], "--text"),

@@ -23,6 +23,7 @@ mod seeing;
 mod tasks;
 mod tensorboard;
 mod terminal;
+mod texts;
 mod tuning;
 mod weights;
 mod workers;

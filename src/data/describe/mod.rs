@@ -39,6 +39,9 @@ pub struct Description {
     pub vocab: usize,
     /// Labels of the first tokens.
     pub tokens: Vec<String>,
+    /// The token that a tokenizer ends a text with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_of_text: Option<EndOfText>,
     /// The first samples of the training set.
     pub samples: Vec<Sample>,
     /// Sequences of validation that also stand in training.
@@ -57,6 +60,25 @@ pub struct Description {
     /// What stands between labels on a page.
     #[serde(skip)]
     separator: &'static str,
+}
+
+/// The token that ends a text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EndOfText {
+    /// Its id.
+    pub id: u32,
+    /// Its label.
+    pub token: String,
+    /// What declares it, as "tokenizer_config.json".
+    pub declared_by: String,
+}
+
+impl EndOfText {
+    /// That of a vocabulary which reads text by a tokenizer.
+    pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
+        let (id, declared_by) = (vocabulary.end()?, vocabulary.end_declared_by()?.to_string());
+        Some(EndOfText { id, token: vocabulary.token(id), declared_by })
+    }
 }
 
 /// The size of a split.
@@ -103,6 +125,7 @@ impl Description {
             samples: (0..dataset.train.len().min(SAMPLES))
                 .map(|index| sample(&dataset.train, index, vocabulary))
                 .collect(),
+            end_of_text: EndOfText::of(vocabulary),
             leaked,
             unseen: unseen.iter().map(|&id| vocabulary.token(id)).collect(),
             floor: dataset.floor,

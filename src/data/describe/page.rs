@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::{Description, Sample, Split};
+use super::{Description, EndOfText, Sample, Split};
 use crate::data::Floor;
 use crate::{
     error::excerpt,
@@ -27,6 +27,9 @@ impl Display for Description {
         line("context", &counted(self.context, "position"))?;
         let more = if self.vocab > self.tokens.len() { " …" } else { "" };
         line("vocabulary", &format_args!("{}: {}{more}", self.vocabulary, labels(&self.tokens).join(" ")))?;
+        if let Some(end) = &self.end_of_text {
+            line("end of text", end)?;
+        }
         if let Some(Floor { valid, expected }) = self.floor {
             let on = "nats per token on this validation set";
             line("floor", &format_args!("{valid:.4} {on}, {expected:.4} in expectation"))?;
@@ -44,6 +47,12 @@ impl Display for Description {
         writeln!(f, "samples{}", if is_marked { " (^ marks what the optimal predictor knows)" } else { "" })?;
         self.samples.iter().try_for_each(|sample| write_sample(f, sample, self.separator))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+impl Display for EndOfText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (id {}), by {}", self.token, self.id, self.declared_by)
     }
 }
 

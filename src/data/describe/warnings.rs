@@ -3,6 +3,7 @@
 use super::overlap;
 use crate::data::config::{Count, DataConfig, Source, Tokens};
 use crate::data::dataset::Dataset;
+use crate::data::vocabulary::Notation;
 use crate::terminal::{counted, part_of, thousands};
 
 /// A file with fewer windows than this is learned by heart before anything else is learned.
@@ -51,7 +52,19 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
         warnings
             .push(format!("training lacks {tokens} of validation: no model can learn what it never sees"));
     }
-    let vocab = dataset.vocabulary.size();
+    let vocabulary = &dataset.vocabulary;
+    if config.source() == Source::Text
+        && vocabulary.notation() == Notation::Text
+        && vocabulary.end().is_none()
+        && config.path.is_dir()
+    {
+        warnings.push(
+            "the tokenizer declares no token that ends a text, so the files run together; name it as `eos_token` in a \
+             tokenizer_config.json next to the tokenizer"
+                .into(),
+        );
+    }
+    let vocab = vocabulary.size();
     if config.source() == Source::Text
         && config.tokens == Tokens::Bpe
         && let Count::Of(asked) = config.vocab

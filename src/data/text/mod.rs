@@ -6,11 +6,13 @@
 //! it holds and once for its tokens, so that memory holds these alone.
 
 mod bpe;
+mod segments;
 
 use std::{ffi::OsStr, path::Path};
 
 use walkdir::WalkDir;
 
+use self::segments::{SEGMENT, Segment, Segments};
 use super::config::{DataConfig, Tokens};
 use super::dataset::Dataset;
 use super::ids::Ids;
@@ -23,8 +25,8 @@ use crate::files::Text;
 /// is spent on their embedding, and a token stands for two to three characters.
 const TOKENS: usize = 1024;
 
-/// Pieces that are read at once, by a tokenizer in parallel.
-const AT_ONCE: usize = 32;
+/// Bytes that are read at once, in segments that a tokenizer encodes in parallel.
+const AT_ONCE: usize = 32 * SEGMENT;
 
 /// Reads the text that `config` names, by a given vocabulary, or by the one that it asks for.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
@@ -129,18 +131,34 @@ fn encoded(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids>
     let [before, _] = vocabulary.around();
     for file in files {
         ids.extend(before);
-        let (mut pieces, mut place) = (file.pieces()?, (1, 1));
+        let (pieces, path) = (file.pieces()?, file.text.path.as_path());
+        let rest = String::new();
+        let mut segments = Segments { pieces, vocabulary, path, rest, is_continued: false };
+        let mut place = (1, 1);
         loop {
-            let texts = pieces.by_ref().take(AT_ONCE).collect::<Result<Vec<String>>>()?;
+            let (mut texts, mut bytes) = (Vec::new(), 0);
+            while bytes < AT_ONCE
+                && let Some(segment) = segments.next().transpose()?
+            {
+                bytes += segment.text.len();
+                texts.push(segment);
+            }
             if texts.is_empty() {
                 break;
             }
-            for text in &texts {
+            for Segment { text, .. } in &texts {
                 if let Some((byte, character)) = vocabulary.unknown(text) {
-                    return Err(not_in(vocabulary, &file.text.path, behind(place, &text[..byte]), character));
+                    return Err(not_in(vocabulary, path, behind(place, &text[..byte]), character));
                 }
                 place = behind(place, text);
             }
+            let texts: Vec<_> = texts
+                .iter()
+                .map(|Segment { text, is_continued }| match is_continued {
+                    true => vocabulary.continued(text),
+                    false => text,
+                })
+                .collect();
             vocabulary.encode_all(&texts)?.iter().for_each(|more| ids.extend(more));
         }
         ids.extend(end.as_slice());

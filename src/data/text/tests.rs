@@ -185,7 +185,8 @@ fn bytes_that_are_not_utf8_are_named_by_file_and_offset() {
         bytes.splice(at..at, wrong);
         let texts = Texts::new(&[("a", &bytes)]);
         let path = texts.0.path().join("a");
-        let expected = format!("{}:{line}: is not UTF-8 at byte {at}; save it", path.display());
+        let expected =
+            format!("{}:{line}: is not UTF-8 at byte {at}; it looks like UTF-8 with damage", path.display());
         let said = message(&texts.config("a"));
         assert!(said.starts_with(&expected), "{said}");
     }
@@ -320,4 +321,38 @@ proptest! {
             Err(error) => prop_assert_eq!(error.exit_code(), 2),
         }
     }
+}
+
+/// A tokenizer as Llama 2 has it: spaces become marks, one is prepended, and nothing splits before the merges.
+const LLAMA_2: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "pre_tokenizer": null, "post_processor": null, "decoder": null,
+    "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "b": 2, "\n": 3, "ab": 4, "▁ab": 5, "▁▁": 6},
+        "merges": [["a", "b"], ["▁", "ab"], ["▁", "▁"]]}}"#;
+
+#[test]
+fn a_text_of_many_segments_has_the_ids_of_the_whole() {
+    let long = "ab  b\nab a ab\n\n abab".repeat(15_000);
+    let joined = LLAMA_2.replace(r#""▁▁": 6"#, r#""b▁": 6"#).replace(r#"["▁", "▁"]"#, r#"["b", "▁"]"#);
+    for tokenizer in [LLAMA_2, &joined] {
+        let texts = Texts::new(&[("a", long.as_bytes()), ("tokenizer.json", tokenizer.as_bytes())]);
+        let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
+        let dataset = load(&config, 0).unwrap();
+        let read = [ids(&dataset.train), ids(&dataset.valid)].concat();
+        assert!(read == dataset.vocabulary.encode(&long).unwrap(), "{tokenizer}");
+    }
+}
+
+#[test]
+fn a_text_that_cannot_be_cut_is_bounded() {
+    let tokenizer = LLAMA_2.replace(r#""▁▁": 6"#, r#""b▁": 6"#).replace(r#"["▁", "▁"]"#, r#"["b", "▁"]"#);
+    let long = "ab ".repeat(3_000_000);
+    let texts = Texts::new(&[("a", long.as_bytes()), ("tokenizer.json", tokenizer.as_bytes())]);
+    let config = DataConfig { tokens: texts.tokens("tokenizer.json"), ..texts.config("a") };
+    let said = message(&config);
+    assert!(
+        said.contains("/a: cannot be cut within 9 MB") && said.contains("split it into smaller files"),
+        "{said}"
+    );
 }

@@ -1,8 +1,10 @@
 //! From text to ids and back, and the labels that pictures put on axes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::{Kind, Vocabulary};
 use crate::data::excerpt::excerpt;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 
 impl Vocabulary {
     /// The ids of a text: of its characters or tokens, or of its words where ids stand for
@@ -58,11 +60,37 @@ impl Vocabulary {
                 Ok(texts.map(|text: &str| text.chars().filter_map(id).collect()).collect())
             }
             Kind::Tokenizer(tokenizer) => {
-                let encoded = tokenizer.tokenizer.encode_batch_fast(texts.collect(), false);
-                let encoded = encoded
-                    .map_err(|error| Error::Input(format!("the tokenizer cannot read the text: {error}")))?;
+                let encode = || tokenizer.tokenizer.encode_batch_fast(texts.collect::<Vec<_>>(), false);
+                // The library unwraps where parts of a tokenizer do not fit each other.
+                let encoded = match catch_unwind(AssertUnwindSafe(encode)) {
+                    Ok(encoded) => encoded.map_err(|error| error.to_string()),
+                    Err(panic) => Err(panic_message(panic.as_ref()).to_string()),
+                };
+                let encoded = encoded.map_err(|problem| {
+                    let problem = excerpt(&problem);
+                    Error::Input(format!("the tokenizer cannot read the text: {problem}; save it anew"))
+                })?;
                 Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
             }
+        }
+    }
+
+    /// The last place in a text where it can be cut so that both parts have the ids of the whole: that behind the cut
+    /// as [`continued`](Self::continued).
+    pub(crate) fn last_cut(&self, text: &str) -> Option<usize> {
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) => tokenizer.cuts.as_ref()?.last_in(text),
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => Some(text.len()),
+        }
+    }
+
+    /// The text behind a [cut](Self::last_cut) as it must be encoded: without a space that the tokenizer puts there.
+    pub(crate) fn continued<'a>(&self, text: &'a str) -> &'a str {
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) if tokenizer.cuts.as_ref().is_some_and(|cuts| cuts.drops_space) => {
+                text.strip_prefix(' ').unwrap_or(text)
+            }
+            _ => text,
         }
     }
 
@@ -137,7 +165,13 @@ impl Vocabulary {
                 let character = |id: &u32| characters.get(*id as usize).copied();
                 ids.iter().map(|id| character(id).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
             }
-            Kind::Tokenizer(tokenizer) => tokenizer.tokenizer.decode(ids, false).unwrap_or_default(),
+            Kind::Tokenizer(tokenizer) => {
+                let decode = || tokenizer.tokenizer.decode(ids, false);
+                let decoded = catch_unwind(AssertUnwindSafe(decode)).ok().and_then(|decoded| decoded.ok());
+                // Where the decoder fails, the names of the tokens say what there is.
+                let name = |&id: &u32| tokenizer.tokenizer.id_to_token(id);
+                decoded.unwrap_or_else(|| ids.iter().filter_map(name).collect())
+            }
         }
     }
 

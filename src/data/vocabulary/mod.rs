@@ -1,19 +1,22 @@
 //! What an id stands for: an integer, a character, a symbol, or a piece of text.
 
 mod coding;
+mod cuts;
+mod end;
+mod limits;
 mod stored;
 mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
-use self::{stored::Stored, tokenizer::TextTokenizer};
+use self::stored::Stored;
+use self::tokenizer::{TextTokenizer, not_a_tokenizer};
 use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::Text;
@@ -108,33 +111,32 @@ impl Vocabulary {
         Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, end })))
     }
 
-    /// The tokens of the tokenizer in a `tokenizer.json`.
+    /// The tokens of the tokenizer in a `tokenizer.json`, and its end of a text as the files next to it declare it.
     ///
     /// # Errors
     /// When it cannot be read, or as [`tokenizer`](Self::tokenizer): names the file.
     pub(crate) fn read_tokenizer(path: &Path) -> Result<Self> {
         let text = Text::open(path)?.whole()?;
-        Self::parsed_tokenizer(|| serde_json::from_str(&text))
-            .map_err(|error| Error::file(path, error.to_string()))
+        let read = serde_json::from_str(&text).map_err(|error| not_a_tokenizer(&error.to_string()));
+        let read =
+            read.and_then(TextTokenizer::parse).map_err(|error| Error::file(path, error.to_string()))?;
+        read.declared_beside(path)
     }
 
-    /// The tokens of a tokenizer that is parsed from the contents of a `tokenizer.json`.
-    fn parsed_tokenizer(parse: impl FnOnce() -> serde_json::Result<Tokenizer> + UnwindSafe) -> Result<Self> {
-        // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
-        let problem = match catch_unwind(parse) {
-            Ok(Ok(tokenizer)) => return Self::tokenizer(tokenizer),
-            Ok(Err(error)) => error.to_string().replace("struct Tokenizer", "an object"),
-            Err(_) => "a part of it is damaged".to_string(),
-        };
-        Err(Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library")))
+    /// The tokens of a tokenizer in the form of a `tokenizer.json` that was made of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`read_tokenizer`](Self::read_tokenizer).
+    pub(crate) fn made_tokenizer(json: serde_json::Value, path: &Path) -> Result<Self> {
+        TextTokenizer::parse(json)?.declared_beside(path)
     }
 
     /// The tokens of a tokenizer.
     ///
     /// # Errors
-    /// When it has none, numbers them with large holes, or cannot be stored.
+    /// When it has none, numbers them with large holes, cannot be stored, or would make far more of a text than it is.
     pub fn tokenizer(tokenizer: Tokenizer) -> Result<Self> {
-        Ok(Vocabulary(Arc::new(Kind::Tokenizer(Box::new(TextTokenizer::new(tokenizer)?)))))
+        Ok(TextTokenizer::new(tokenizer, None)?.into())
     }
 
     /// Ids are below this number.
@@ -156,7 +158,15 @@ impl Vocabulary {
             }
             Kind::Characters { .. } => None,
             Kind::Symbols { end, .. } => *end,
-            Kind::Tokenizer(tokenizer) => tokenizer.end,
+            Kind::Tokenizer(tokenizer) => tokenizer.end.as_ref().map(|end| end.id),
+        }
+    }
+
+    /// What declares the token that ends a text, as "tokenizer_config.json"; a tokenizer alone has such.
+    pub fn end_declared_by(&self) -> Option<&str> {
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) => tokenizer.end.as_ref().map(|end| end.declared_by.as_str()),
+            _ => None,
         }
     }
 
@@ -178,6 +188,12 @@ impl Vocabulary {
             Kind::Characters { .. } => Notation::Characters,
             Kind::Tokenizer(_) => Notation::Text,
         }
+    }
+}
+
+impl From<TextTokenizer> for Vocabulary {
+    fn from(tokenizer: TextTokenizer) -> Self {
+        Vocabulary(Arc::new(Kind::Tokenizer(Box::new(tokenizer))))
     }
 }
 

@@ -7,13 +7,17 @@
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
 //! {"kind": "characters", "characters": "\n !,.abc"}
 //! {"kind": "symbols", "symbols": ["up", "down"], "end": null}
-//! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }}
+//! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
 //! ```
+//!
+//! `end` is the token that ends a text, where files next to the tokenizer declared it.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::end::TextEnd;
+use super::tokenizer::TextTokenizer;
 use super::{Kind, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::read_json;
@@ -33,10 +37,22 @@ impl Vocabulary {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Stored {
-    Integers { integers: usize, special: Vec<String> },
-    Characters { characters: String },
-    Symbols { symbols: Vec<String>, end: Option<u32> },
-    Tokenizer { tokenizer: serde_json::Value },
+    Integers {
+        integers: usize,
+        special: Vec<String>,
+    },
+    Characters {
+        characters: String,
+    },
+    Symbols {
+        symbols: Vec<String>,
+        end: Option<u32>,
+    },
+    Tokenizer {
+        tokenizer: serde_json::Value,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<u32>,
+    },
 }
 
 impl From<Vocabulary> for Stored {
@@ -49,7 +65,9 @@ impl From<Vocabulary> for Stored {
                 Stored::Characters { characters: characters.iter().collect() }
             }
             Kind::Symbols { symbols, end, .. } => Stored::Symbols { symbols: symbols.clone(), end: *end },
-            Kind::Tokenizer(tokenizer) => Stored::Tokenizer { tokenizer: tokenizer.json.clone() },
+            Kind::Tokenizer(tokenizer) => {
+                Stored::Tokenizer { tokenizer: tokenizer.json.clone(), end: tokenizer.declared_end }
+            }
         }
     }
 }
@@ -68,8 +86,10 @@ impl TryFrom<Stored> for Vocabulary {
             }
             Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
             Stored::Symbols { symbols, end } => Vocabulary::symbols(symbols, end),
-            Stored::Tokenizer { tokenizer } => {
-                Vocabulary::parsed_tokenizer(|| serde_json::from_value(tokenizer))
+            Stored::Tokenizer { tokenizer, end } => {
+                let tokenizer = TextTokenizer::parse(tokenizer)?;
+                let end = end.map(|id| TextEnd { id, declared_by: "vocabulary.json".into() });
+                Ok(tokenizer.ending_in(end)?.into())
             }
         }
     }

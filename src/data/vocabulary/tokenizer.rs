@@ -1,8 +1,12 @@
 //! A tokenizer as a vocabulary needs it: the same ids each time, dense ones, and no character of a text
 //! left out without a word.
 
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::Value;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{
@@ -10,23 +14,29 @@ use tokenizers::{
     OffsetType, PreTokenizedString, PreTokenizer, Token, Tokenizer,
 };
 
+use super::Vocabulary;
+use super::cuts::Cuts;
+use super::end::TextEnd;
+use super::limits;
 use crate::error::{Error, Result};
 use crate::terminal::counted;
 
 /// The token that GPT-2's texts end with.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Names of the token that ends a text in common tokenizers.
-const TEXT_ENDS: [&str; 5] = [END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", super::END];
-
 /// A tokenizer, and what stands in its file.
 #[derive(Debug)]
 pub(super) struct TextTokenizer {
     pub tokenizer: Tokenizer,
-    pub json: serde_json::Value,
+    pub json: Value,
     /// The number that all ids are below.
     pub size: usize,
-    pub end: Option<u32>,
+    /// The token that ends a text.
+    pub end: Option<TextEnd>,
+    /// The same where not the tokenizer itself declares it.
+    pub declared_end: Option<u32>,
+    /// Where a long text can be cut.
+    pub cuts: Option<Cuts>,
     /// The tokens that it puts before a text and behind it, as Llama's puts one that begins it.
     pub around: [Vec<u32>; 2],
     /// Whether a character, by its code point, is known to have tokens.
@@ -34,9 +44,38 @@ pub(super) struct TextTokenizer {
 }
 
 impl TextTokenizer {
+    /// A tokenizer by the contents of its file.
+    pub fn parse(json: Value) -> Result<Self> {
+        limits::check(&json)?;
+        let parse = || match serde_json::from_value::<Tokenizer>(json.clone()) {
+            Ok(tokenizer) => Self::new(tokenizer, Some(&json["model"])),
+            Err(error) => Err(not_a_tokenizer(&error.to_string())),
+        };
+        // The library unwraps where some parts of a file are damaged, as a precompiled normalizer.
+        catch_unwind(AssertUnwindSafe(parse))
+            .unwrap_or_else(|_| Err(not_a_tokenizer("a part of it is damaged")))
+    }
+
+    /// With the end of a text that files in the folder of its own at `path` declare.
+    pub fn declared_beside(self, path: &Path) -> Result<Vocabulary> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let end = TextEnd::beside(folder, &self.tokenizer.get_vocab(true))?;
+        Ok(self.ending_in(end)?.into())
+    }
+
+    /// With the token that ends a text, where it is declared.
+    pub fn ending_in(self, end: Option<TextEnd>) -> Result<Self> {
+        let Some(end) = end else { return Ok(self) };
+        if end.id as usize >= self.size {
+            let size = counted(self.size, "token");
+            return Err(Error::Input(format!("the end token {} is outside the tokenizer's {size}", end.id)));
+        }
+        Ok(Self { declared_end: Some(end.id), end: Some(end), ..self })
+    }
+
     /// Takes from a tokenizer what belongs to the training of another model: padding, truncation, and the
-    /// dropout of merges, by which a text would read differently each time.
-    pub fn new(mut tokenizer: Tokenizer) -> Result<Self> {
+    /// dropout of merges, by which a text would read differently each time. `model` is that part of its file.
+    pub fn new(mut tokenizer: Tokenizer, model: Option<&Value>) -> Result<Self> {
         // Texts are read whole; how long a sequence is, the model says.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| Error::Input(error.to_string()))?;
@@ -60,11 +99,20 @@ impl TextTokenizer {
                 counted(count, "token")
             )));
         }
-        let json = serde_json::to_value(&tokenizer)
+        let json = stored(&tokenizer, model)
             .map_err(|error| Error::Input(format!("the tokenizer cannot be stored: {error}")))?;
-        let end = TEXT_ENDS.iter().find_map(|name| tokens.get(*name).copied());
+        limits::check(&json)?;
         let around = around(&tokenizer)?;
-        Ok(Self { tokenizer, json, size, end, around, known: Mutex::default() })
+        if let Some(&id) = around.iter().flatten().find(|&&id| id as usize >= size) {
+            return Err(Error::Input(format!(
+                "the tokenizer's post_processor puts the token {id} around a text, and ids run from 0 to {largest}: \
+                 correct the ids of its special tokens"
+            )));
+        }
+        let end = TextEnd::of(&tokenizer, &around[1]);
+        let cuts = Cuts::of(&tokenizer, &json);
+        let (declared_end, known) = (None, Mutex::default());
+        Ok(Self { tokenizer, json, size, end, declared_end, cuts, around, known })
     }
 
     /// Whether an id is that of a special token, which is no part of a text.
@@ -130,6 +178,30 @@ impl TextTokenizer {
             _ => None,
         }
     }
+}
+
+/// Says of contents of a file that they are no tokenizer.
+pub(super) fn not_a_tokenizer(problem: &str) -> Error {
+    let problem = problem.replace("struct Tokenizer", "an object");
+    Error::Input(format!("is no tokenizer: {problem}; save it with the `tokenizers` library"))
+}
+
+/// A tokenizer as the contents of a file. The library prints a warning to standard output where a model has holes in
+/// its ids, so such a `model` stays as its own file says.
+fn stored(tokenizer: &Tokenizer, model: Option<&Value>) -> serde_json::Result<Value> {
+    let ids = tokenizer.get_vocab(false);
+    let has_holes = |ids: &HashMap<String, u32>| ids.values().any(|&id| id as usize >= ids.len());
+    let Some(model) = model.filter(|model| model.is_object() && has_holes(&ids)) else {
+        return serde_json::to_value(tokenizer);
+    };
+    let mut without = tokenizer.clone();
+    without.with_model(BPE::default());
+    let (mut json, mut model) = (serde_json::to_value(&without)?, model.clone());
+    if model.get("dropout").is_some() {
+        model["dropout"] = Value::Null;
+    }
+    json["model"] = model;
+    Ok(json)
 }
 
 /// What a tokenizer puts before a text and behind it, seen by what it makes of a text of one token.

@@ -1,0 +1,69 @@
+//! A text in segments, each of which a tokenizer gives the ids that it has in the whole text.
+
+use std::path::Path;
+
+use crate::data::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+use crate::terminal::Bytes;
+
+/// The bytes of a segment where a tokenizer can be cut: many enough that it does not feel the cuts, few enough that all
+/// cores get some.
+pub(super) const SEGMENT: usize = 1 << 16;
+
+/// The most bytes that are encoded at once where it cannot: a tokenizer takes some hundred times as much memory.
+const LONGEST: usize = 1 << 23;
+
+/// A part of a text.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub text: String,
+    /// Whether text stands before it.
+    pub is_continued: bool,
+}
+
+/// The pieces of a text, cut anew where the vocabulary allows it.
+pub(super) struct Segments<'a, I> {
+    pub pieces: I,
+    pub vocabulary: &'a Vocabulary,
+    pub path: &'a Path,
+    pub rest: String,
+    pub is_continued: bool,
+}
+
+impl<I: Iterator<Item = Result<String>>> Segments<'_, I> {
+    fn cut(&mut self, at: usize) -> Segment {
+        let rest = self.rest.split_off(at);
+        let text = std::mem::replace(&mut self.rest, rest);
+        Segment { text, is_continued: std::mem::replace(&mut self.is_continued, true) }
+    }
+}
+
+impl<I: Iterator<Item = Result<String>>> Iterator for Segments<'_, I> {
+    type Item = Result<Segment>;
+
+    fn next(&mut self) -> Option<Result<Segment>> {
+        let mut least = SEGMENT;
+        loop {
+            if self.rest.len() >= least {
+                if let Some(at) = self.vocabulary.last_cut(&self.rest) {
+                    return Some(Ok(self.cut(at)));
+                }
+                if self.rest.len() > LONGEST {
+                    let problem = format!(
+                        "cannot be cut within {} without other ids by this tokenizer, and is too long for memory in \
+                         one piece; split it into smaller files and give their folder as data.path",
+                        Bytes(LONGEST as f64)
+                    );
+                    return Some(Err(Error::file(self.path, problem)));
+                }
+                least = (2 * self.rest.len()).min(LONGEST + 1);
+            }
+            match self.pieces.next() {
+                Some(Ok(piece)) => self.rest.push_str(&piece),
+                Some(Err(error)) => return Some(Err(error)),
+                None if self.rest.is_empty() => return None,
+                None => return Some(Ok(self.cut(self.rest.len()))),
+            }
+        }
+    }
+}

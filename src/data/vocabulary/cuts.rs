@@ -1,0 +1,286 @@
+//! Where a long text can be cut so that its pieces have the ids of the whole.
+//!
+//! A tokenizer normalizes a text, splits it into words and gives each word tokens of its own. A cut between the end of
+//! a word and white space changes nothing if no part of the tokenizer sees both sides of it. Which parts do is known
+//! from their kind; with a part that is not known, a text is encoded whole.
+
+use std::sync::LazyLock;
+
+use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
+use serde_json::Value;
+use tokenizers::{ModelWrapper, Tokenizer};
+
+/// The longest added token that is looked for around a cut, in bytes.
+const LONGEST_ADDED: usize = 1024;
+
+/// The places where a tokenizer can be cut: before white space that follows a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cuts {
+    /// Whether a word must end in a letter there.
+    letters: bool,
+    /// Whether the white space must be a plain space.
+    spaces: bool,
+    /// Whether the tokenizer puts a space of its own before what follows, so that the text's is left out.
+    pub drops_space: bool,
+    /// The added tokens, which are found before anything is split.
+    added: Vec<String>,
+}
+
+impl Cuts {
+    /// Where a tokenizer can be cut, of whose file `json` is the contents; none where that is not known.
+    pub fn of(tokenizer: &Tokenizer, json: &Value) -> Option<Self> {
+        let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder().values();
+        let added: Vec<_> = added.map(|token| token.content.to_lowercase()).collect();
+        if added.iter().any(|token| token.len() > LONGEST_ADDED) {
+            return None;
+        }
+        let Normalized { space, prepended } = Normalized::of(parts(&json["normalizer"], "normalizers"))?;
+        let cuts = Self { letters: false, spaces: true, drops_space: false, added };
+        let pre_tokenizers = parts(&json["pre_tokenizer"], "pretokenizers");
+        if space == " " && prepended.is_none() && !pre_tokenizers.is_empty() {
+            return cuts.split_by(&pre_tokenizers, tokenizer);
+        }
+        // What is prepended must be what the space would have become.
+        if prepended.as_ref().is_some_and(|prepended| *prepended != space) {
+            return None;
+        }
+        // A splitter at spaces finds none where another character stands for them, as in Gemma.
+        let is_idle =
+            |part: &&Value| part["type"] == "Split" && part["pattern"]["String"] == " " && space != " ";
+        let splits_nothing = pre_tokenizers.iter().all(is_idle);
+        let drops_space = prepended.is_some();
+        (splits_nothing && keeps_words_apart(tokenizer, &space)).then_some(Self { drops_space, ..cuts })
+    }
+
+    /// With the pre-tokenizers of a tokenizer, where spaces are as in the text.
+    fn split_by(self, parts: &[&Value], tokenizer: &Tokenizer) -> Option<Self> {
+        let mut cuts = Self { spaces: false, ..self };
+        let mut is_split = false;
+        for part in parts {
+            let flag = |key: &str| part[key].as_bool();
+            match part["type"].as_str()? {
+                "Whitespace" | "WhitespaceSplit" | "BertPreTokenizer" => is_split = true,
+                "Digits" | "Punctuation" => {}
+                "ByteLevel" => {
+                    // A space of its own is put before what begins with another white space.
+                    cuts.spaces |= flag("add_prefix_space")?;
+                    is_split |= flag("use_regex").unwrap_or(true);
+                }
+                "CharDelimiterSplit" if part["delimiter"] == " " => (is_split, cuts.spaces) = (true, true),
+                "Metaspace" if parts.len() == 1 => {
+                    cuts.spaces = true;
+                    let mark = part["replacement"].as_str()?;
+                    is_split = flag("split").unwrap_or(true) || keeps_words_apart(tokenizer, mark);
+                }
+                "Split" if flag("invert") == Some(false) => {
+                    let pattern = part["pattern"]["Regex"].as_str()?;
+                    if !spans_no_words(pattern)? {
+                        return None;
+                    }
+                    cuts.letters = true;
+                    let is_apart = matches!(part["behavior"].as_str(), Some("Isolated" | "Removed"));
+                    is_split |= is_apart && (pattern.ends_with("|\\s+") || pattern == "\\s+");
+                }
+                _ => return None,
+            }
+        }
+        is_split.then_some(cuts)
+    }
+
+    /// The last place in a text, not its beginning or end, where it can be cut.
+    pub fn last_in(&self, text: &str) -> Option<usize> {
+        let mut after = None::<char>;
+        for (at, character) in text.char_indices().rev() {
+            let end = at + character.len_utf8();
+            if after.is_some_and(|after| self.is_between(character, after))
+                && self.is_clear_of_added(text, end)
+            {
+                return Some(end);
+            }
+            after = Some(character);
+        }
+        None
+    }
+
+    fn is_between(&self, before: char, after: char) -> bool {
+        let ends_word =
+            if self.letters { holds(&LETTERS, before) } else { !before.is_whitespace() && before != '▁' };
+        // What ASCII calls white space, all parts do.
+        ends_word && if self.spaces { after == ' ' } else { matches!(after, ' ' | '\n' | '\r' | '\t') }
+    }
+
+    /// Whether white space follows a place that a word follows, which may be seen, and no added token lies at it:
+    /// such tokens may take the white space around them along.
+    fn is_clear_of_added(&self, text: &str, at: usize) -> bool {
+        let gap = text[at..].len() - text[at..].trim_start().len();
+        let end = at + gap;
+        if end == text.len() {
+            return false;
+        }
+        let from = text.floor_char_boundary(at.saturating_sub(LONGEST_ADDED));
+        let to = text.ceil_char_boundary((end + LONGEST_ADDED).min(text.len()));
+        let [before, gap, after] = [&text[from..at], &text[at..end], &text[end..to]].map(str::to_lowercase);
+        let (at, end) = (before.len(), before.len() + gap.len());
+        let near = [before, gap, after].concat();
+        let touches = |token: &String| {
+            near.match_indices(token.as_str()).any(|(start, token)| start <= end && start + token.len() >= at)
+        };
+        !self.added.iter().any(touches)
+    }
+}
+
+/// The parts of a sequence of parts, or the one; none of null.
+fn parts<'a>(part: &'a Value, sequence: &str) -> Vec<&'a Value> {
+    match part {
+        Value::Null => Vec::new(),
+        part if part["type"] == "Sequence" => {
+            part[sequence].as_array().into_iter().flatten().flat_map(|part| parts(part, sequence)).collect()
+        }
+        part => vec![part],
+    }
+}
+
+/// What normalizers make of a space, and put before a text.
+struct Normalized {
+    space: String,
+    prepended: Option<String>,
+}
+
+impl Normalized {
+    /// None where a part could see both sides of a cut.
+    fn of(parts: Vec<&Value>) -> Option<Self> {
+        let mut made = Self { space: " ".into(), prepended: None };
+        for part in parts {
+            match part["type"].as_str()? {
+                "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "BertNormalizer" => {}
+                "Prepend" if made.prepended.is_none() => {
+                    made.prepended = Some(part["prepend"].as_str()?.into())
+                }
+                "Replace" => {
+                    let (pattern, content) = (part["pattern"]["String"].as_str()?, part["content"].as_str()?);
+                    if pattern == made.space {
+                        made.space = content.into();
+                    } else if pattern.contains(char::is_whitespace) || pattern.contains(&made.space) {
+                        return None;
+                    }
+                    made.prepended = made.prepended.map(|prepended| prepended.replace(pattern, content));
+                }
+                _ => return None,
+            }
+        }
+        (!made.space.is_empty()).then_some(made)
+    }
+}
+
+/// Whether no token of a byte pair encoding has something before a mark but the mark itself, so that no merge joins the
+/// end of a word and the mark that follows it.
+fn keeps_words_apart(tokenizer: &Tokenizer, mark: &str) -> bool {
+    let ModelWrapper::BPE(_) = tokenizer.get_model() else { return false };
+    let tokens = tokenizer.get_vocab(false);
+    let is_apart = |token: &String| !token.trim_start_matches(mark).contains(mark);
+    mark.chars().count() == 1 && tokens.contains_key(mark) && tokens.keys().all(is_apart)
+}
+
+/// Whether no match of a pattern has a letter and then white space in it, and none rests on what lies before or behind
+/// it; `None` where that is not known.
+fn spans_no_words(pattern: &str) -> Option<bool> {
+    // White space that ends a text or stands before more of it: there is no letter at such a cut. Possessive
+    // quantifiers match less than greedy ones.
+    let plain = pattern.replace("(?!\\S)", "").replace("?+", "?").replace("++", "+").replace("*+", "*");
+    let parsed = regex_syntax::parse(&plain).ok()?;
+    (parsed.properties().look_set().is_empty()).then(|| !Edges::of(&parsed).spans)
+}
+
+/// What patterns call a letter, and white space.
+static LETTERS: LazyLock<ClassUnicode> = LazyLock::new(|| class(r"\p{L}"));
+static SPACES: LazyLock<ClassUnicode> = LazyLock::new(|| class(r"\s"));
+
+fn class(pattern: &str) -> ClassUnicode {
+    match regex_syntax::parse(pattern).map(Hir::into_kind) {
+        Ok(HirKind::Class(Class::Unicode(class))) => class,
+        _ => unreachable!("`{pattern}` is a class of characters"),
+    }
+}
+
+fn holds(class: &ClassUnicode, character: char) -> bool {
+    let (start, end) = (ClassUnicodeRange::start, ClassUnicodeRange::end);
+    let ranges = class.ranges();
+    let at = ranges.partition_point(|range| end(range) < character);
+    ranges.get(at).is_some_and(|range| start(range) <= character)
+}
+
+/// What a part of a pattern can match, as far as it matters here.
+#[derive(Debug, Clone, Copy, Default)]
+struct Edges {
+    is_optional: bool,
+    begins_with_space: bool,
+    ends_with_letter: bool,
+    spans: bool,
+}
+
+impl Edges {
+    fn of(hir: &Hir) -> Self {
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => Self { is_optional: true, ..Self::default() },
+            HirKind::Literal(literal) => {
+                // Bytes that are no text count as both.
+                let text = std::str::from_utf8(&literal.0).unwrap_or("a a");
+                text.chars().map(Self::of_character).reduce(Self::then).unwrap_or_default()
+            }
+            HirKind::Class(Class::Unicode(class)) => {
+                let meets = |other: &ClassUnicode| {
+                    let mut both = class.clone();
+                    both.intersect(other);
+                    !both.ranges().is_empty()
+                };
+                Self {
+                    begins_with_space: meets(&SPACES),
+                    ends_with_letter: meets(&LETTERS),
+                    ..Self::default()
+                }
+            }
+            HirKind::Class(Class::Bytes(_)) => {
+                Self { begins_with_space: true, ends_with_letter: true, ..Self::default() }
+            }
+            HirKind::Repetition(repetition) => {
+                let once = Self::of(&repetition.sub);
+                let again = if repetition.max == Some(1) { once } else { once.then(once) };
+                Self { is_optional: once.is_optional || repetition.min == 0, ..again }
+            }
+            HirKind::Capture(capture) => Self::of(&capture.sub),
+            HirKind::Concat(parts) => {
+                let empty = Self { is_optional: true, ..Self::default() };
+                parts.iter().map(Self::of).fold(empty, Self::then)
+            }
+            HirKind::Alternation(parts) => {
+                parts.iter().map(Self::of).fold(Self::default(), |all, one| Self {
+                    is_optional: all.is_optional || one.is_optional,
+                    begins_with_space: all.begins_with_space || one.begins_with_space,
+                    ends_with_letter: all.ends_with_letter || one.ends_with_letter,
+                    spans: all.spans || one.spans,
+                })
+            }
+        }
+    }
+
+    fn of_character(character: char) -> Self {
+        Self {
+            begins_with_space: holds(&SPACES, character),
+            ends_with_letter: holds(&LETTERS, character),
+            ..Self::default()
+        }
+    }
+
+    /// A match of one part and then of another.
+    fn then(self, next: Self) -> Self {
+        Self {
+            is_optional: self.is_optional && next.is_optional,
+            begins_with_space: self.begins_with_space || self.is_optional && next.begins_with_space,
+            ends_with_letter: next.ends_with_letter || next.is_optional && self.ends_with_letter,
+            spans: self.spans || next.spans || self.ends_with_letter && next.begins_with_space,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Long texts by tokenizers of every kind: pieces have the ids of the whole.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::data::Vocabulary;
+
+/// Names of all tokens: characters of the text, then pairs, which are merged in their order.
+fn model(characters: &str, merges: &[(&str, &str)]) -> Value {
+    let single = characters.chars().map(String::from);
+    let names = single.chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
+    let mut vocab = BTreeMap::new();
+    for name in names {
+        let id = vocab.len();
+        vocab.entry(name).or_insert(id);
+    }
+    json!({"type": "BPE", "vocab": vocab, "merges": merges, "dropout": null, "unk_token": null,
+        "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false})
+}
+
+fn tokenizer(normalizer: Value, pre_tokenizer: Value, model: Value) -> Vocabulary {
+    let added = json!([{"id": 900, "content": "</s>", "single_word": false, "lstrip": true, "rstrip": true,
+        "normalized": false, "special": true}]);
+    let mut tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null,
+        "model": model});
+    let count = tokenizer["model"]["vocab"].as_object().unwrap().len();
+    tokenizer["added_tokens"][0]["id"] = json!(count);
+    serde_json::from_value(json!({"kind": "tokenizer", "tokenizer": tokenizer})).unwrap()
+}
+
+const MARKED: &str = "▁\nabcdeknow.,!</s>";
+const MERGES: [(&str, &str); 6] = [("▁", "▁"), ("▁", "k"), ("▁k", "n"), ("o", "d"), ("a", "b"), (".", "\n")];
+
+/// The letters of a byte-level tokenizer: Ġ is a space, Ċ a line break.
+const BYTES: &str = "ĠĊabcdeknow.,!</s>";
+const BYTE_MERGES: [(&str, &str); 5] = [("Ġ", "k"), ("Ġk", "n"), ("o", "d"), ("a", "b"), (".", "Ċ")];
+
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+fn bytes(use_regex: bool, add_prefix_space: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": use_regex})
+}
+
+fn split(pattern: &str) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
+}
+
+fn metaspace(scheme: &str, split: bool) -> Value {
+    json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split})
+}
+
+fn replaced(prepend: bool) -> Value {
+    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let prepend = prepend.then(|| json!({"type": "Prepend", "prepend": "▁"}));
+    json!({"type": "Sequence", "normalizers": prepend.into_iter().chain([replace]).collect::<Vec<_>>()})
+}
+
+fn both(parts: &[Value]) -> Value {
+    json!({"type": "Sequence", "pretokenizers": parts})
+}
+
+/// Tokenizers that can be cut, by the models that they are like.
+fn cut() -> Vec<(&'static str, Vocabulary)> {
+    let marked = |normalizer, pre_tokenizer| tokenizer(normalizer, pre_tokenizer, model(MARKED, &MERGES));
+    let bytes_of = |pre_tokenizer| tokenizer(Value::Null, pre_tokenizer, model(BYTES, &BYTE_MERGES));
+    let gemma = json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
+    vec![
+        ("Llama 2", marked(replaced(true), Value::Null)),
+        ("Gemma", marked(replaced(false), gemma)),
+        ("Mistral", marked(Value::Null, metaspace("first", false))),
+        ("T5", marked(Value::Null, metaspace("always", true))),
+        ("GPT-2", bytes_of(bytes(true, false))),
+        ("RoBERTa", bytes_of(bytes(true, true))),
+        ("Llama 3", bytes_of(both(&[split(LLAMA3), bytes(false, false)]))),
+        ("GPT-4o", bytes_of(both(&[split(GPT4O), bytes(false, false)]))),
+    ]
+}
+
+/// Words, sentences, paragraphs, runs of spaces and added tokens in an order that does not repeat.
+fn long_text() -> String {
+    let words = [
+        "known",
+        " ab",
+        " knob",
+        "abode",
+        ".\n",
+        " code",
+        "  oak",
+        "</s>",
+        " </s> bad",
+        "! ",
+        ",",
+        "\n\n",
+        " k",
+    ];
+    let mut state = 7_usize;
+    let mut next = || {
+        state = (state * 1_103_515_245 + 12_345) % (1 << 31);
+        words[(state >> 16) % words.len()]
+    };
+    (0..4000).map(|_| next()).collect()
+}
+
+#[test]
+fn pieces_have_the_ids_of_the_whole() {
+    let text = long_text();
+    for (name, vocabulary) in cut() {
+        let whole = vocabulary.encode(&text).unwrap();
+        let (mut ids, mut rest, mut cuts) = (Vec::new(), text.as_str(), 0);
+        while let Some(at) = rest.get(..300).and_then(|piece| vocabulary.last_cut(piece)) {
+            let text = if cuts > 0 { vocabulary.continued(&rest[..at]) } else { &rest[..at] };
+            ids.extend(vocabulary.encode(text).unwrap());
+            (rest, cuts) = (&rest[at..], cuts + 1);
+        }
+        ids.extend(vocabulary.encode(vocabulary.continued(rest)).unwrap());
+        assert!(cuts > 30, "{name}: {cuts}");
+        assert!(ids == whole, "{name}: other ids");
+    }
+}
+
+#[test]
+fn what_sees_both_sides_of_a_cut_forbids_it() {
+    let joined = [("n", "▁"), ("n▁", "k")];
+    let replace = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
+    let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    let none = [
+        tokenizer(replaced(true), Value::Null, model(MARKED, &joined)),
+        tokenizer(replace, Value::Null, model(MARKED, &MERGES)),
+        tokenizer(strip, bytes(true, false), model(BYTES, &BYTE_MERGES)),
+        tokenizer(Value::Null, bytes(false, false), model(BYTES, &BYTE_MERGES)),
+        tokenizer(Value::Null, both(&[split(r".+\n|\s+"), bytes(false, false)]), model(BYTES, &BYTE_MERGES)),
+        tokenizer(Value::Null, both(&[split(r"\w+\b|\s+"), bytes(false, false)]), model(BYTES, &BYTE_MERGES)),
+        tokenizer(Value::Null, Value::Null, model("n k", &[("n", " "), ("n ", "k")])),
+    ];
+    for (index, vocabulary) in none.iter().enumerate() {
+        assert_eq!(vocabulary.last_cut("known knob code"), None, "{index}");
+    }
+}
+
+#[test]
+fn a_cut_keeps_clear_of_added_tokens_and_sentences() {
+    let cut = cut();
+    let last = |name: &str, text| cut.iter().find(|(other, _)| *other == name).unwrap().1.last_cut(text);
+    assert_eq!(last("GPT-2", "ab.\nab </s> ab"), Some(3), "the token takes the space along");
+    assert_eq!(last("Llama 3", "ab code.\nab"), Some(2), "a line break belongs to the full stop");
+    assert_eq!(last("Llama 2", "ab code.\nab"), Some(2), "only a space is prepended");
+    assert_eq!(last("GPT-2", "known  "), None, "what follows the space is not known");
+}

@@ -1,0 +1,166 @@
+//! Which token ends a text, by what a tokenizer and the files next to it declare.
+//!
+//! A name alone does not say: in Gemma 3 `</s>` is an HTML tag, and `<eos>` ends a text.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tokenizers::Tokenizer;
+
+use super::END;
+use super::tokenizer::END_OF_TEXT;
+use crate::error::Result;
+use crate::files::read_json;
+
+/// Names of the token that ends a text in common tokenizers, where they are special tokens.
+const KNOWN: [&str; 10] = [
+    END_OF_TEXT,
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+    "</s>",
+    "<eos>",
+    "<EOS>",
+    "[EOS]",
+    "<EOT>",
+    "[SEP]",
+    END,
+];
+
+/// The token that ends a text, and what says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TextEnd {
+    pub id: u32,
+    /// As "tokenizer_config.json".
+    pub declared_by: String,
+}
+
+impl TextEnd {
+    fn new(id: u32, declared_by: &str) -> Self {
+        Self { id, declared_by: declared_by.into() }
+    }
+
+    /// The end that the tokenizer itself declares: what it puts behind a text, or a special token of a known name.
+    pub fn of(tokenizer: &Tokenizer, behind: &[u32]) -> Option<Self> {
+        if let Some(&id) = behind.first() {
+            return Some(Self::new(id, "the tokenizer's post_processor"));
+        }
+        let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let is_text = |id: &u32| added.get(id).is_some_and(|token| !token.special);
+        let ids = KNOWN.iter().filter_map(|name| tokenizer.token_to_id(name));
+        ids.filter(|id| !is_text(id)).map(|id| Self::new(id, "the tokenizer's special tokens")).next()
+    }
+
+    /// The end that transformers' files in the folder of a tokenizer declare: a token of `tokens`.
+    ///
+    /// # Errors
+    /// If a file that belongs to the tokenizer cannot be read.
+    pub fn beside(folder: &Path, tokens: &HashMap<String, u32>) -> Result<Option<Self>> {
+        let size = tokens.values().max().map_or(0, |&largest| u64::from(largest) + 1);
+        let by_name = |file: &Map<String, Value>| {
+            let token = file.get("eos_token")?;
+            let name = token.as_str().or_else(|| token.get("content")?.as_str())?;
+            tokens.get(name).copied()
+        };
+        let by_id = |file: &Map<String, Value>| {
+            let ids = file.get("eos_token_id")?;
+            let id = ids.as_u64().or_else(|| ids.get(0)?.as_u64())?;
+            (id < size).then_some(id as u32)
+        };
+        let files: [(&str, &dyn Fn(&Map<String, Value>) -> Option<u32>); 4] = [
+            ("tokenizer_config.json", &by_name),
+            ("generation_config.json", &by_id),
+            ("config.json", &by_id),
+            ("special_tokens_map.json", &by_name),
+        ];
+        for (name, declared) in files {
+            let path = folder.join(name);
+            if !path.is_file() {
+                continue;
+            }
+            let read = read_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
+            let contents = match read {
+                // A folder of other data may have a config of its own.
+                Err(_) if name == "config.json" => continue,
+                read => read?,
+            };
+            if let Some(id) = declared(&contents) {
+                return Ok(Some(Self::new(id, name)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use crate::data::Vocabulary;
+
+    /// A `tokenizer.json` of single letters and these added tokens, each special or not, with its files next to it.
+    fn read(added: &[(&str, bool)], processor: Value, files: &[(&str, Value)]) -> Vocabulary {
+        let folder = tempfile::tempdir().unwrap();
+        let token = |(&(content, special), id): (&(&str, bool), usize)| {
+            json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": special})
+        };
+        let added: Vec<_> = added.iter().zip(2..).map(token).collect();
+        let json = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": added,
+            "pre_tokenizer": null, "post_processor": processor, "decoder": null,
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+        });
+        fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+        for (name, contents) in files {
+            fs::write(folder.path().join(name), contents.to_string()).unwrap();
+        }
+        Vocabulary::read_tokenizer(&folder.path().join("tokenizer.json")).unwrap()
+    }
+
+    use serde_json::Value;
+
+    fn end(added: &[(&str, bool)], files: &[(&str, Value)]) -> Option<(String, String)> {
+        let vocabulary = read(added, Value::Null, files);
+        // A run keeps it.
+        let again: Vocabulary = serde_json::from_value(json!(vocabulary)).unwrap();
+        assert_eq!(again.end(), vocabulary.end());
+        vocabulary.end().map(|id| (vocabulary.token(id), vocabulary.end_declared_by().unwrap().to_string()))
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_what_files_declare() {
+        let gemma = [("<eos>", true), ("</s>", false)];
+        let said = |token: &str, by: &str| Some((token.to_string(), by.to_string()));
+        let special = "the tokenizer's special tokens";
+        assert_eq!(end(&gemma, &[]), said("<eos>", special), "a tag of HTML is text");
+        assert_eq!(end(&[("</s>", false)], &[]), None);
+        for name in ["<｜end▁of▁sentence｜>", "<EOT>", "[SEP]"] {
+            assert_eq!(end(&[("<pad>", true), (name, true)], &[]), said(name, special));
+        }
+        let two = [("</s>", true), ("<|im_end|>", true)];
+        let (config, map) = ("tokenizer_config.json", "special_tokens_map.json");
+        let named = json!({"eos_token": "<|im_end|>"});
+        let object = json!({"eos_token": {"content": "<|im_end|>", "special": true}});
+        assert_eq!(end(&two, &[(config, named.clone())]), said("<|im_end|>", config));
+        assert_eq!(end(&two, &[(config, object)]), said("<|im_end|>", config));
+        assert_eq!(end(&two, &[(map, named)]), said("<|im_end|>", map));
+        let ids = json!({"eos_token_id": [3, 2]});
+        assert_eq!(
+            end(&two, &[("generation_config.json", ids)]),
+            said("<|im_end|>", "generation_config.json")
+        );
+        let unknown = json!({"eos_token": "<other>", "eos_token_id": 77});
+        assert_eq!(end(&two, &[(config, unknown.clone()), ("config.json", unknown)]), said("</s>", special));
+    }
+
+    #[test]
+    fn what_a_tokenizer_puts_behind_a_text_ends_it() {
+        let bert = json!({"type": "BertProcessing", "sep": ["[X]", 3], "cls": ["[CLS]", 2]});
+        let vocabulary = read(&[("[CLS]", true), ("[X]", true), ("</s>", true)], bert, &[]);
+        assert_eq!(vocabulary.end(), Some(3));
+        assert_eq!(vocabulary.end_declared_by(), Some("the tokenizer's post_processor"));
+    }
+}

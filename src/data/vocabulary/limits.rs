@@ -1,0 +1,114 @@
+//! Parts of a tokenizer's file that its library would fail at, or fill memory with.
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// How many times as long as a text its normalized form may be: Unicode's own forms reach 18 times.
+const MOST_GROWTH: usize = 64;
+
+/// The longest text that a tokenizer may put before another, in bytes.
+const LONGEST_PREPENDED: usize = 1024;
+
+/// Refuses a tokenizer's file that replaces nothing by something, or makes far more of a text than it is.
+pub(super) fn check(json: &Value) -> Result<()> {
+    for part in ["normalizer", "pre_tokenizer", "decoder"] {
+        let mut replacements = Vec::new();
+        collect(&json[part], part, &mut replacements)?;
+        check_growth(part, &replacements)?;
+    }
+    Ok(())
+}
+
+/// A pattern that is no regular expression, and what replaces it.
+type Replacement<'a> = (&'a str, &'a str);
+
+fn collect<'a>(value: &'a Value, part: &str, found: &mut Vec<Replacement<'a>>) -> Result<()> {
+    match value {
+        Value::Array(values) => return values.iter().try_for_each(|value| collect(value, part, found)),
+        Value::Object(_) => {}
+        _ => return Ok(()),
+    }
+    let content = value["content"].as_str().unwrap_or_default();
+    if let Some(pattern) = value["pattern"]["String"].as_str() {
+        if pattern.is_empty() {
+            return Err(refused(part, "has an empty pattern, which is everywhere"));
+        }
+        found.push((pattern, content));
+    }
+    if let Some(pattern) = value["pattern"]["Regex"].as_str() {
+        // Of a pattern that looks around, the library says more.
+        let least = regex_syntax::parse(pattern).ok().map(|parsed| parsed.properties().minimum_len());
+        let least = least.map(Option::unwrap_or_default);
+        if least == Some(0) && value["type"] == "Replace" {
+            return Err(refused(part, &format!("has the pattern `{pattern}`, which also matches nothing")));
+        }
+        if content.len() > MOST_GROWTH * least.unwrap_or(1) {
+            return Err(grows(part));
+        }
+    }
+    if value["prepend"].as_str().is_some_and(|text| text.len() > LONGEST_PREPENDED) {
+        return Err(grows(part));
+    }
+    value.as_object().into_iter().flatten().try_for_each(|(_, value)| collect(value, part, found))
+}
+
+/// What becomes of each pattern by its replacement and those after it.
+fn check_growth(part: &str, replacements: &[Replacement<'_>]) -> Result<()> {
+    for (index, (pattern, _)) in replacements.iter().enumerate() {
+        let mut text = pattern.to_string();
+        for (pattern, content) in &replacements[index..] {
+            let grown = text.len() + text.matches(pattern).count() * content.len();
+            if grown > (MOST_GROWTH + 1) * replacements[index].0.len() {
+                return Err(grows(part));
+            }
+            text = text.replace(pattern, content);
+        }
+    }
+    Ok(())
+}
+
+fn grows(part: &str) -> Error {
+    refused(part, &format!("makes more than {MOST_GROWTH} times as much of a text as there is"))
+}
+
+fn refused(part: &str, problem: &str) -> Error {
+    Error::Input(format!("cannot be used: its {part} {problem}; correct that part of the file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(normalizers: &[Value]) -> String {
+        let json = json!({"normalizer": {"type": "Sequence", "normalizers": normalizers}});
+        check(&json).map_or_else(|error| error.to_string(), |()| "nothing".into())
+    }
+
+    fn replace(pattern: &str, content: &str) -> Value {
+        json!({"type": "Replace", "pattern": {"String": pattern}, "content": content})
+    }
+
+    #[test]
+    fn a_normalizer_that_multiplies_its_input_is_refused() {
+        let regex = |pattern: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": " "});
+        let llama = [json!({"type": "Prepend", "prepend": "▁"}), replace(" ", "▁")];
+        for fine in [&llama[..], &[regex(" {2,}"), replace("``", "\""), replace("a", &"b".repeat(64))]] {
+            assert_eq!(said(fine), "nothing");
+        }
+        let doubling = vec![replace("a", "aa"); 7];
+        let doubled_in_turn = (0..7).map(|turn| replace(["a", "b"][turn % 2], ["bb", "aa"][turn % 2]));
+        let grown = [doubling, doubled_in_turn.collect(), vec![replace("a", &"b".repeat(66))]];
+        for normalizers in grown {
+            assert!(
+                said(&normalizers).contains("its normalizer makes more than 64 times"),
+                "{normalizers:?}"
+            );
+        }
+        assert!(said(&[json!({"type": "Prepend", "prepend": "x".repeat(1025)})]).contains("makes more than"));
+        assert!(said(&[replace("", "x")]).contains("has an empty pattern"));
+        assert!(said(&[regex("x*")]).contains("the pattern `x*`, which also matches nothing"));
+    }
+}

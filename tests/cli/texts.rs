@@ -1,0 +1,265 @@
+//! Text, tokenizers and prompts as users have them, and the advice where they cannot be read.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::generate::{json as printed, run};
+use crate::{program, small_run, text, train};
+
+const LINE: &str = "Dès Noël, un zéphyr haï me vêt de glaçons würmiens.\r\n";
+
+fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(order).collect()
+}
+
+/// What `data` says on standard error of a file that it refuses.
+fn refused(folder: &Path, file: &str, more: &[&str]) -> String {
+    let path = format!("data.path={file}");
+    let output = run(folder, &[&["data", "--set", &path], more].concat());
+    assert_eq!(output.status.code(), Some(2), "{file}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[cfg(unix)]
+#[test]
+fn advice_for_unreadable_files_succeeds_on_them() {
+    let place = TempDir::new().unwrap();
+    let long = LINE.repeat(60);
+    let latin1 = long.chars().map(|character| character as u8).collect::<Vec<_>>();
+    let ids = (0..4000_u32).flat_map(|i| ((i * i % 65) as u16).to_le_bytes()).collect::<Vec<_>>();
+    let mut damaged = long.clone().into_bytes();
+    damaged.insert(1000, 0xff);
+    let cases = [
+        (
+            "little.txt",
+            utf16(&long, u16::to_le_bytes),
+            "UTF-16 (little endian, without a byte order mark)",
+            long.as_str(),
+        ),
+        ("big.txt", utf16(&long, u16::to_be_bytes), "UTF-16 (big endian, without a byte order mark)", &long),
+        ("marked.txt", utf16(&format!("\u{feff}{long}"), u16::to_le_bytes), "UTF-16 (little endian)", &long),
+        ("latin1.txt", latin1, "windows-1252", &long),
+        ("it's damaged.txt", damaged, "UTF-8 with damage", &long),
+        ("train.bin", ids, "token ids (uint16, as nanoGPT writes them)", ""),
+        ("nul.txt", format!("{long}\0").into_bytes(), "a NUL byte", &long),
+    ];
+    for (file, bytes, name, expected) in cases {
+        fs::write(place.path().join(file), bytes).unwrap();
+        let said = refused(place.path(), file, &[]);
+        assert!(said.contains(name) && said.lines().count() == 1, "{file}: {said}");
+        let command = said.split('`').nth(1).unwrap();
+        let status = Command::new("sh").args(["-c", command]).current_dir(place.path()).status().unwrap();
+        assert!(status.success(), "{command}");
+        let new = command.rsplit_once("> ").unwrap().1.trim_matches('\'').replace(r"'\''", "'");
+        if !expected.is_empty() {
+            let read = fs::read_to_string(place.path().join(&new)).unwrap();
+            assert_eq!(read.trim_start_matches('\u{feff}'), expected, "{file}");
+        }
+        let column = if file == "train.bin" { "data.column=1" } else { "data.length=32" };
+        let data =
+            printed(place.path(), &["data", "--json", "--set", &format!("data.path={new}"), "--set", column]);
+        assert!(data["train"]["targets"].as_u64().unwrap() > 1000, "{file}: {data}");
+    }
+}
+
+/// A tokenizer of bytes that stand for themselves; `change` alters its file.
+fn tokenizer(change: impl Fn(&mut Value)) -> String {
+    let mut tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [
+            {"id": 4, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": false},
+            {"id": 5, "content": "<eos>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": {"a": 0, "b": 1, "\u{120}": 2, "\u{10a}": 3, "</s>": 4, "<eos>": 5}, "merges": []},
+    });
+    change(&mut tokenizer);
+    tokenizer.to_string()
+}
+
+const TOKENIZED: [&str; 4] = ["--set", "data.path=ab.txt", "--set", "data.tokens=tokenizer.json"];
+
+#[test]
+fn holes_in_ids_leave_json_alone_on_standard_output() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
+    let holes = tokenizer(|tokenizer| tokenizer["model"]["vocab"]["ab"] = json!(8));
+    fs::write(place.path().join("tokenizer.json"), holes).unwrap();
+    let output = run(place.path(), &[&["data", "--json"], &TOKENIZED[..]].concat());
+    assert_eq!(text(&output.stderr), "");
+    let data: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&data["vocab"], &data["end_of_text"]["token"]), (&json!(9), &json!("<eos>")));
+}
+
+#[test]
+fn hostile_tokenizers_are_refused_by_name() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("ab.txt"), "ab ba\n".repeat(200)).unwrap();
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+    let frame = json!({"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [77], "tokens": ["<s>"]}}});
+    let cases = [
+        ("normalizer", replace("", "x"), "normalizer has an empty pattern"),
+        ("normalizer", replace("a", &"a".repeat(100_000)), "normalizer makes more than 64 times"),
+        ("post_processor", frame, "post_processor puts the token 77 around a text, and ids run from 0 to 5"),
+    ];
+    for (part, value, expected) in cases {
+        let changed = tokenizer(|tokenizer| tokenizer[part] = value.clone());
+        fs::write(place.path().join("tokenizer.json"), changed).unwrap();
+        let said = refused(place.path(), "ab.txt", &TOKENIZED[2..]);
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn files_without_an_end_token_are_warned_of() {
+    let place = TempDir::new().unwrap();
+    fs::create_dir(place.path().join("texts")).unwrap();
+    for name in ["a.txt", "b.txt"] {
+        fs::write(place.path().join("texts").join(name), "ab ba\n".repeat(200)).unwrap();
+    }
+    let arguments = ["data", "--set", "data.path=texts", "--set", "data.tokens=tokenizer.json"];
+    let shown = |change: fn(&mut Value)| {
+        fs::write(place.path().join("tokenizer.json"), tokenizer(change)).unwrap();
+        text(&run(place.path(), &arguments).stdout)
+    };
+    let tag = shown(|tokenizer| tokenizer["added_tokens"][1]["special"] = json!(false));
+    assert!(tag.contains("warning: the tokenizer declares no token that ends a text"), "{tag}");
+    let special = shown(|_| {});
+    assert!(special.contains("end of text <eos> (id 5), by the tokenizer's special tokens"), "{special}");
+    assert!(!special.contains("declares no token"), "{special}");
+    fs::write(place.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
+    assert!(shown(|_| {}).contains("end of text </s> (id 4), by tokenizer_config.json"));
+}
+
+#[test]
+fn an_import_keeps_template_and_end_for_its_export() {
+    let place = TempDir::new().unwrap();
+    let (model, llama) = (place.path().join("model"), Path::new("tests/peers/families/llama"));
+    fs::create_dir(&model).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(llama).join(file);
+        fs::copy(from, model.join(file)).unwrap();
+    }
+    let template = "{% for message in messages %}\n  {{ message.content }}é{% endfor %}\n";
+    fs::write(model.join("chat_template.jinja"), template).unwrap();
+    fs::write(model.join("tokenizer.json"), tokenizer(|_| {})).unwrap();
+    fs::write(model.join("tokenizer_config.json"), r#"{"eos_token": {"content": "b", "special": true}}"#)
+        .unwrap();
+    let imported = run(place.path(), &["import", "model", "--run", "run"]);
+    assert!(
+        text(&imported.stdout).contains("end of text: b (id 1), by tokenizer_config.json"),
+        "{imported:?}"
+    );
+    for (run_name, format, out) in [("run", "safetensors", "native"), ("native-again", "transformers", "out")]
+    {
+        let output = run(place.path(), &["export", run_name, "--format", format, "--out", out]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(fs::read_to_string(place.path().join(out).join("chat_template.jinja")).unwrap(), template);
+        if out == "native" {
+            assert!(run(place.path(), &["import", out, "--run", "native-again"]).status.success());
+        }
+    }
+    let config: Value =
+        serde_json::from_slice(&fs::read(place.path().join("out/config.json")).unwrap()).unwrap();
+    assert_eq!(config["eos_token_id"], 1);
+}
+
+#[test]
+fn gguf_is_named_with_what_to_import() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("model.gguf"), b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
+    let output = run(place.path(), &["import", "model.gguf"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said.contains("model.gguf: is GGUF") && said.contains("import the model's safetensors files"),
+        "{said}"
+    );
+}
+
+#[test]
+fn text_keeps_its_last_line_break_and_prompts_slide() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("ab.txt"), "abba ab\n".repeat(60)).unwrap();
+    small_run(
+        place.path(),
+        &["training.steps=3", "data.path=ab.txt", "data.vocab=auto", "analysis.samples=1"],
+        "run",
+    );
+    fs::write(place.path().join("line.txt"), "ab\n").unwrap();
+    let scored = printed(place.path(), &["score", "run", "--text-file", "line.txt", "--json"]);
+    assert_eq!(scored["tokens"].as_array().unwrap().len(), 3);
+
+    let sample = |arguments: &[&str]| {
+        let all = [&["generate", "run", "--greedy", "--max-new", "5", "--json"], arguments].concat();
+        let output = run(place.path(), &all);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (json["samples"][0].clone(), text(&output.stderr))
+    };
+    // Without a prompt the text starts after a line break.
+    let (written, said) = sample(&[]);
+    assert_eq!(written["tokens"], sample(&["--prompt", "\n"]).0["tokens"]);
+    assert!(said.contains("notice: without a prompt the text starts after a line break"), "{said}");
+    // Of a prompt beyond the context of 12 its last 12 are read.
+    let (written, said) = sample(&["--prompt", "abbbbbba ab\nab"]);
+    assert!(
+        said.contains("the prompt of 14 tokens is longer than the context of 12: only its last 12"),
+        "{said}"
+    );
+    assert_eq!(written["prompt"].as_array().unwrap().len(), 14);
+    let end = sample(&["--prompt", "bbbbba ab\nab"]).0;
+    assert_eq!(written["tokens"], end["tokens"]);
+    let slow = sample(&["--prompt", "abbbbbba ab\nab", "--no-cache"]).0;
+    assert_eq!(written["tokens"], slow["tokens"]);
+}
+
+#[test]
+fn a_prompt_without_bounds_is_refused() {
+    let place = TempDir::new().unwrap();
+    let sets = ["training.steps=3", "data.vocab=16", "data.train_samples=32", "data.valid_samples=16"];
+    let output = train(place.path(), &sets, &["--run", "run"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut child = program(place.path())
+        .args(["generate", "run", "--prompt-file", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&b"3 ".repeat(10_000_000)).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("the prompt of 10,000,000 tokens is longer than 1,048,576, the most that are read"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_path_with_backslashes_asks_for_single_quotes() {
+    let place = TempDir::new().unwrap();
+    for path in [r"C:\Users\x.txt", r"C:\data\x.txt", r"D:\x\y.txt", r"C:\temp\new.txt"] {
+        fs::write(place.path().join("config.toml"), format!("[data]\npath = \"{path}\"\n")).unwrap();
+        let output = run(place.path(), &["data"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said.contains(" path in single quotes") && said.contains("forward slashes"), "{said}");
+        assert!(said.contains("config.toml:2:"), "{said}");
+        fs::write(place.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
+        assert!(!text(&run(place.path(), &["data"]).stderr).contains("quotes"));
+    }
+}
