@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use serde_json::json;
 
 use super::{backend::BackendArgs, evaluate::DRAWN, explain, input::ConfigArgs, plot::run_data, signals};
+use crate::analysis::circuit::Explanation;
 use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
@@ -134,7 +135,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             && let Some(folder) = kept.parent()
             && workers.is_first()
         {
-            draw_or_warn(&RunFolder::at(folder), &config, &device);
+            draw_or_warn(&RunFolder::at(folder), &config, &device, false);
         }
     })?;
     let ended = outcome.summary.ended;
@@ -148,7 +149,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     // A run that only pauses is drawn when it ends.
     let (circuit, plots) = match ended {
         Ended::Paused => Default::default(),
-        _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &config, &device)),
+        _ => draw_or_warn(&outcome.folder, &config, &device, config.analysis.circuit),
     };
     print(&outcome, &circuit, &plots, args.json);
     Ok(exit_code)
@@ -166,32 +167,40 @@ fn new_config(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// What the best weights compute in two sentences, which the run keeps with all others; none where that is not asked
-/// for, of a model that cannot be explained, or of one that has learned too little.
-fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Vec<String> {
-    if !config.analysis.circuit {
-        let _ = std::fs::remove_file(folder.circuit());
-        return Vec::new();
+/// What the best weights compute, which the run keeps; none of a model that cannot be explained. A failure is a warning.
+fn explained(folder: &RunFolder, config: &Config, device: &Device) -> Option<Explanation> {
+    if !explain::takes(config) {
+        return None;
     }
     let found = explain::of_run(folder, config, device).and_then(|found| {
         explain::keep(folder, &found)?;
-        Ok(found.sentences.into_iter().take(2).collect())
+        Ok(found)
     });
-    found.unwrap_or_else(|error| {
-        // What an earlier part of the run left is of other weights.
-        let _ = std::fs::remove_file(folder.circuit());
-        if !matches!(error, Error::Input(_)) {
-            let run = folder.path().display();
-            warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
-        }
-        Vec::new()
-    })
+    let warned = |error: &Error| {
+        let run = folder.path().display();
+        warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
+    };
+    found.inspect_err(warned).ok()
 }
 
-/// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
-fn draw_or_warn(folder: &RunFolder, config: &Config, device: &Device) -> Vec<PathBuf> {
-    let drawn = run_data(folder, device).and_then(|run| {
-        let plots = run.draw(&folder.plots(), &Style::default())?;
+/// Draws what the run shows, and writes its page; where it `explains` the run, after all other pictures, which are then
+/// there whatever becomes of the explanation. Returns the first sentences of the explanation, and the pictures. The run
+/// is saved: whatever becomes of its pictures, it ended as it did.
+fn draw_or_warn(
+    folder: &RunFolder,
+    config: &Config,
+    device: &Device,
+    explains: bool,
+) -> (Vec<String>, Vec<PathBuf>) {
+    // An earlier part of the run explained other weights.
+    let _ = std::fs::remove_file(folder.circuit());
+    let mut sentences = Vec::new();
+    let drawn = run_data(folder, device).and_then(|mut run| {
+        let mut plots = run.draw(&folder.plots(), &Style::default())?;
+        if let Some(found) = explains.then(|| explained(folder, config, device)).flatten() {
+            sentences.extend(found.sentences.iter().take(2).cloned());
+            plots.extend(run.add_circuit(found, &folder.plots(), &Style::default())?);
+        }
         // Before the page, with which the run is done: a kill in between is mended by --resume.
         if config.training.tensorboard {
             write_events(folder, folder.events())?;
@@ -199,13 +208,14 @@ fn draw_or_warn(folder: &RunFolder, config: &Config, device: &Device) -> Vec<Pat
         write_atomically(&folder.report(), run.page.html().as_bytes())?;
         Ok(plots)
     });
-    drawn.unwrap_or_else(|error| {
+    let plots = drawn.unwrap_or_else(|error| {
         let run = folder.path().display();
         warn(&format!(
             "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
         ));
         Vec::new()
-    })
+    });
+    (sentences, plots)
 }
 
 /// What a run would take.

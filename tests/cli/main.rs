@@ -2,6 +2,7 @@
 
 mod backends;
 mod bad_input;
+mod circuits;
 mod comparing;
 mod conveniences;
 mod documented;
