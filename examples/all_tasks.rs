@@ -108,7 +108,8 @@ fn all() -> Result<()> {
 /// What makes the predictions of a run, as a row of a table; of a task without anything to learn nothing.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
-    let Ok(found) = found else { return format!("| `{task}` | - | - | - |") };
+    let named = found.ok().filter(|found| found.no_circuit.is_none());
+    let Some(found) = named else { return format!("| `{task}` | - | - | - |") };
     let part = |part: &Component| match part.head {
         Some(head) => {
             let kinds: Vec<&str> = part.kinds.iter().map(|kind| kind.name()).collect();

@@ -41,7 +41,7 @@ function number(text) {
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
-const state = { chosen: 0, sort: null, x: "step", score: data.scores.some((score) => score.key === "ablation") ? "ablation" : data.scores[0].key };
+const state = { chosen: 0, sort: null, x: "step", score: data.scores.some((score) => score.key === "zero_ablation") ? "zero_ablation" : data.scores[0].key };
 const views = [
   [["theme", "size", "chosen", "x"], drawCurves],
   [["theme", "size", "chosen"], drawEnds],
@@ -175,7 +175,7 @@ function start() {
   at("score").append(...scores.map((score) => option(score.key, score.name)));
   at("heads-section").hidden = scores.length === 0;
   if (scores.length > 0) {
-    state.score = scores.some((score) => score.key === "ablation") ? "ablation" : scores[0].key;
+    state.score = scores.some((score) => score.key === "zero_ablation") ? "zero_ablation" : scores[0].key;
     at("score").value = state.score;
     at("score").addEventListener("change", (event) => update({ score: event.target.value }));
   } else {

@@ -188,7 +188,7 @@ function drawSummary() {
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
-  at("circuit").querySelector("summary").append(`The circuit: ${line}`);
+  at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `The circuit: ${line}`);
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
   // The page of an input alone has neither.
   at("summary-title").closest("section").hidden = data.summary.length === 0;

@@ -53,10 +53,10 @@ impl Score {
                 ("duplicate", "duplicate token", "weight", "weight on the same token earlier", 2)
             }
             Score::Ablation => (
-                "ablation",
-                "ablation",
+                "zero_ablation",
+                "zero ablation",
                 "nats of loss",
-                "rise of the validation loss without the head, in nats",
+                "rise of the validation loss when the head is zero-ablated, in nats",
                 3,
             ),
         };
@@ -108,7 +108,12 @@ impl Index<Score> for HeadScores {
 
 impl From<HashMap<String, Option<f64>>> for HeadScores {
     fn from(values: HashMap<String, Option<f64>>) -> Self {
-        Self::new(|score| values.get(score.about().key).copied().flatten())
+        // Files of earlier versions do not name the kind of ablation.
+        let value = |score: Score| match score {
+            Score::Ablation => values.get(score.about().key).or_else(|| values.get("ablation")),
+            _ => values.get(score.about().key),
+        };
+        Self::new(|score| value(score).copied().flatten())
     }
 }
 
@@ -137,10 +142,12 @@ mod tests {
         for (place, score) in Score::ALL.into_iter().enumerate() {
             assert_eq!(score as usize, place);
         }
-        let json = r#"{"entropy":0.5,"distance":2.0,"self":0.25,"previous":null,"first":0.1,"induction":0.75,"duplicate":null,"ablation":-0.01}"#;
+        let json = r#"{"entropy":0.5,"distance":2.0,"self":0.25,"previous":null,"first":0.1,"induction":0.75,"duplicate":null,"zero_ablation":-0.01}"#;
         let scores: HeadScores = serde_json::from_str(json).unwrap();
         assert_eq!((scores[Score::Itself], scores[Score::Previous]), (Some(0.25), None));
         assert_eq!(serde_json::to_string(&scores).unwrap(), json);
+        let earlier: HeadScores = serde_json::from_str(&json.replace("zero_ablation", "ablation")).unwrap();
+        assert_eq!(earlier, scores);
         let fewer: HeadScores = serde_json::from_str(r#"{"induction":0.75,"another":1.0}"#).unwrap();
         assert_eq!(fewer, HeadScores::new(|score| (score == Score::Induction).then_some(0.75)));
         assert_eq!(Score::Ablation.text(-0.0215), "−0.021");

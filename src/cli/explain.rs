@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
-use crate::analysis::circuit::{Explanation, Origin, affordable, explain, explained, unigram};
+use crate::analysis::circuit::{Explanation, Origin, affordable, check_memory, explain, explained, unigram};
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
-use crate::files::{check_output, write_atomically, write_output};
-use crate::model::Architecture;
+use crate::files::{check_output, hash, write_atomically, write_output};
+use crate::model::{Architecture, NormPlacement};
 use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
-use crate::terminal::{print_json, say};
-use crate::training::{RunFolder, dataset_of};
+use crate::terminal::{print_json, say, warn};
+use crate::training::{Hashes, RunFolder, dataset_of};
 
-/// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, what kind they
-/// are, and who feeds whom, each confirmed by leaving it out. Writes circuit.json and pictures into the run folder, of
-/// an input of yours into explain/ there.
+/// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
+/// connections between them, each confirmed by ablation. Writes circuit.json and pictures into the run folder, or for
+/// an input of yours into explain/ there. Exits with 2 where the model predicts no better than chance.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
 pub struct Args {
@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Result<()> {
     if is_given && !args.json {
         check_output(&out, "explain")?;
     }
-    let explanation = match is_given {
+    let found = match is_given {
         true if config.model.architecture == Architecture::EncoderDecoder => {
             let problem = "an encoder-decoder is explained on its validation set: give no text or tokens";
             return Err(Error::Input(problem.into()));
@@ -63,25 +63,40 @@ pub fn run(args: Args) -> Result<()> {
         false => of_run(&folder, &config, &device)?,
     };
     if args.json {
-        print_json(&explanation);
-        return Ok(());
+        print_json(&found);
+        return named(&found);
     }
-    let pictures = circuit_pictures(&folder.name(), &explanation, &vocabulary);
+    let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
     let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
     let made = match is_given {
         // The run's own circuit is that of its validation set.
         true => write_output(&out, "explain", |folder| {
-            write_atomically(&folder.join("circuit.json"), &json_of(&explanation))?;
+            write_atomically(&folder.join("circuit.json"), &json_of(&found))?;
             draw(folder)
         })?,
         false => {
-            keep(&folder, &explanation)?;
+            keep(&folder, &found)?;
             draw(&folder.plots())?
         }
     };
-    explanation.sentences.iter().for_each(|sentence| say(sentence));
+    if found.no_circuit.is_none() {
+        found.sentences.iter().for_each(|sentence| say(sentence));
+    }
     made.iter().for_each(|path| say(&path.display().to_string()));
-    Ok(())
+    named(&found)
+}
+
+/// Fails where no circuit is named; the logit lens, the attribution and the weights are there all the same.
+fn named(found: &Explanation) -> Result<()> {
+    match &found.no_circuit {
+        Some(reason) => Err(Error::Input(format!("no circuit is named: {reason}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a model of `config` can be explained at all.
+pub(super) fn takes(config: &Config) -> bool {
+    config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
 /// What a run's best weights do with sequences of its validation set.
@@ -143,12 +158,19 @@ impl Job for Explain<'_> {
         let (samples, origin) = match subject {
             Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
             Subject::Validation(Dataset { train, valid, .. }) => {
-                let samples = affordable(decoder, valid);
+                let (samples, left_out) = affordable(decoder, valid, backend::free());
+                left_out.iter().for_each(|it| warn(&format!("warning: {it}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
-                (samples, Origin { unigram, train: Some(train), task: task.as_deref() })
+                (samples, Origin { unigram, train: Some(train), task: task.as_deref(), left_out })
             }
         };
         input::check_length(&description, samples[0].inputs.len(), 0)?;
-        explain(&model, &samples, origin, &device)
+        check_memory(decoder, &samples, backend::free())?;
+        let mut found = explain(&model, &samples, origin, &device)?;
+        found.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
+            Some(written) => Some(written),
+            None => Some(hash(&folder.unverified_weights()?)),
+        };
+        Ok(found)
     }
 }

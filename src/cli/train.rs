@@ -12,6 +12,7 @@ use super::{
     plot::run_data,
     signals,
 };
+use crate::analysis::circuit::Explanation;
 use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
@@ -141,7 +142,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             && let Some(folder) = kept.parent()
             && workers.is_first()
         {
-            draw_or_warn(&RunFolder::at(folder), &config, &device);
+            draw_or_warn(&RunFolder::at(folder), &config, &device, None);
         }
     })?;
     let exit_code = match outcome.signal {
@@ -161,14 +162,14 @@ fn show(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, 
     let (folder, device) = (&outcome.folder, &control.device);
     match (outcome.summary.ended, outcome.signal) {
         (Ended::Paused, 0) => Default::default(),
-        (_, 0) => (explained(outcome, config, control), draw_or_warn(folder, config, device)),
+        (_, 0) => draw_or_warn(folder, config, device, Some((outcome, control))),
         (ended, _) => {
             // What an earlier part of the run left is of other weights.
             let _ = std::fs::remove_file(folder.circuit());
             let run = folder.path().display();
             let tokens = config.analysis.samples * config.data.length;
             if outcome.summary.parameters.saturating_mul(tokens) <= CHEAP && ended != Ended::Completed {
-                return (Vec::new(), draw_or_warn(folder, config, device));
+                return draw_or_warn(folder, config, device, None);
             }
             let remedy = match ended {
                 Ended::Completed => "`train --resume` makes the analysis and the pictures of",
@@ -198,36 +199,31 @@ fn new_config(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// What the best weights compute in two sentences, which the run keeps with all others; none where that is not asked
-/// for, of a model that cannot be explained, or of one that has learned too little.
-fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Vec<String> {
-    let (folder, device, run) = (&outcome.folder, &control.device, outcome.folder.path().display());
+/// What the best weights compute, which the run keeps; none of a model that cannot be explained, or where the search
+/// would take longer than the training. A failure is a warning.
+fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Explanation> {
+    if !config.analysis.circuit || !explain::takes(config) {
+        return None;
+    }
+    let (folder, run) = (&outcome.folder, outcome.folder.path().display());
     let seconds = seconds_to_explain(&outcome.summary, config);
-    let is_affordable = seconds <= outcome.summary.seconds.max(LEAST_BUDGET);
-    if !config.analysis.circuit || !is_affordable {
-        let _ = std::fs::remove_file(folder.circuit());
-        if config.analysis.circuit {
-            warn(&format!(
-                "notice: the circuit is left out, for it takes about {}, longer than the training: `explain {run}` finds it",
-                clock(seconds)
-            ));
-        }
-        return Vec::new();
+    if seconds > outcome.summary.seconds.max(LEAST_BUDGET) {
+        warn(&format!(
+            "notice: the circuit is left out, for it takes about {}, longer than the training: `explain {run}` finds it",
+            clock(seconds)
+        ));
+        return None;
     }
     let what = "finding the circuit; the run is saved, and Ctrl-C leaves this out";
     let _waiting = Waiting::new(control.progress, what);
-    let found = explain::of_run(folder, config, device).and_then(|found| {
+    let found = explain::of_run(folder, config, &control.device).and_then(|found| {
         explain::keep(folder, &found)?;
-        Ok(found.sentences.into_iter().take(2).collect())
+        Ok(found)
     });
-    found.unwrap_or_else(|error| {
-        // What an earlier part of the run left is of other weights.
-        let _ = std::fs::remove_file(folder.circuit());
-        if !matches!(error, Error::Input(_)) {
-            warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
-        }
-        Vec::new()
-    })
+    let warned = |error: &Error| {
+        warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
+    };
+    found.inspect_err(warned).ok()
 }
 
 /// Returns the seconds that the circuit takes at least, at the speed of training: two sequences are read four times
@@ -238,10 +234,24 @@ fn seconds_to_explain(summary: &Summary, config: &Config) -> f64 {
     if summary.tokens_per_second > 0.0 { tokens as f64 / (3.0 * summary.tokens_per_second) } else { 0.0 }
 }
 
-/// Draws what the run shows, and writes its page. It is saved: whatever becomes of its pictures, it ended as it did.
-fn draw_or_warn(folder: &RunFolder, config: &Config, device: &Device) -> Vec<PathBuf> {
-    let drawn = run_data(folder, device).and_then(|run| {
-        let plots = run.draw(&folder.plots(), &Style::default())?;
+/// Draws what the run shows, and writes its page; a run that is to be `explained` after all other pictures, which are
+/// then there whatever becomes of the explanation. Returns the first sentences of the explanation, and the pictures. The
+/// run is saved: whatever becomes of its pictures, it ended as it did.
+fn draw_or_warn(
+    folder: &RunFolder,
+    config: &Config,
+    device: &Device,
+    explaining: Option<(&Outcome, &Control)>,
+) -> (Vec<String>, Vec<PathBuf>) {
+    // An earlier part of the run explained other weights.
+    let _ = std::fs::remove_file(folder.circuit());
+    let mut sentences = Vec::new();
+    let drawn = run_data(folder, device).and_then(|mut run| {
+        let mut plots = run.draw(&folder.plots(), &Style::default())?;
+        if let Some(found) = explaining.and_then(|(outcome, control)| explained(outcome, config, control)) {
+            sentences.extend(found.sentences.iter().take(2).cloned());
+            plots.extend(run.add_circuit(found, &folder.plots(), &Style::default())?);
+        }
         // Before the page, with which the run is done: a kill in between is mended by --resume.
         if config.training.tensorboard {
             write_events(folder, folder.events())?;
@@ -249,13 +259,14 @@ fn draw_or_warn(folder: &RunFolder, config: &Config, device: &Device) -> Vec<Pat
         write_atomically(&folder.report(), run.page.html().as_bytes())?;
         Ok(plots)
     });
-    drawn.unwrap_or_else(|error| {
+    let plots = drawn.unwrap_or_else(|error| {
         let run = folder.path().display();
         warn(&format!(
             "warning: the run is saved, but not all of its pictures: {error}; draw them by `plot {run}`"
         ));
         Vec::new()
-    })
+    });
+    (sentences, plots)
 }
 
 /// What a run would take.

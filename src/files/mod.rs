@@ -3,12 +3,16 @@
 
 mod folder;
 mod input;
+#[cfg(test)]
+mod mutations;
 mod unreadable;
 
 pub use folder::{
     HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,
 };
 pub use input::{Input, Pieces, Text, open, open_own, read_own};
+#[cfg(test)]
+pub(crate) use mutations::mutations;
 
 use std::{fs::File, io::Write, path::Path};
 

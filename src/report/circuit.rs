@@ -70,7 +70,8 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
     let title = format!("{run}: logit attribution");
     let attribution = attribution.picture("attribution", &title, note, "logit", range);
     let patching = found.patching.as_ref().map(|found| patching::picture(run, found, vocabulary));
-    [circuit(run, found), lens, attribution].into_iter().chain(patching).collect()
+    let circuit = found.no_circuit.is_none().then(|| circuit(run, found));
+    circuit.into_iter().chain([lens, attribution]).chain(patching).collect()
 }
 
 /// Blue above the middle of a scale, red below it.
@@ -134,11 +135,12 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     let height =
         top + 24.0 + (0..levels.len()).map(|level| tall(level) + BETWEEN).sum::<f64>() - BETWEEN + MARGIN;
     let note = format!(
-        "{} of {} are enough for {:.0} % of the gain; in each how much the loss rises without it; lines say who feeds \
-         whom, the thicker the more is lost without the path",
-        counted(found.components.len(), "part"),
-        found.parts(),
-        found.gain_kept * 100.0
+        "{} of {} recover {:.0} % of the gain over {}; each shows the change of the loss when it alone is mean-ablated; \
+         lines are connections, the thicker the more the loss changes when the path is ablated",
+        found.components.len(),
+        counted(found.parts(), "component"),
+        found.gain_kept * 100.0,
+        found.baseline_of.name()
     );
     let mut picture = Picture::new("circuit", height, &format!("{run}: circuit"), &note);
     let gain = found.baseline - found.loss;
@@ -170,7 +172,7 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
             let beside = (place as f64 - 1.0) * width / 4.0;
             let start: Place = (from.center().0 + beside, from.top);
             let end: Place = (to.center().0 + beside, to.bottom());
-            let share = ((edge.loss_without - found.loss) / gain).clamp(0.0, 1.0);
+            let share = ((edge.path_ablated_loss - found.loss).abs() / gain).clamp(0.0, 1.0);
             picture.line(&[start, end], color, 1.0 + 4.0 * share);
             picture.dot(end, 3.0 + 2.0 * share, color);
         }
@@ -178,16 +180,18 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     for &at in &levels {
         for (place, part) in row(at).into_iter().enumerate() {
             let area = area(at, place);
-            let share = ((part.loss_without - found.loss) / gain).clamp(0.0, 1.0);
-            picture.rect(area, mix(BACKGROUND, pale(BLUE), 0.2 + 0.8 * share));
+            let share = ((part.mean_ablated_loss - found.loss).abs() / gain).clamp(0.0, 1.0);
+            // What makes the model worse has the other colour.
+            let hue = if part.mean_ablated_loss < found.loss { VERMILION } else { BLUE };
+            picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * share));
             picture.frame(area, MUTED, 1.0);
             let of = if part.cross { "cross " } else { "" };
             let name = part.head.map_or("feed-forward".to_string(), |head| format!("{of}head {head}"));
             let kinds: Vec<String> = part.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect();
             let looks = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
             // The note says what it is.
-            let rise = signed(part.loss_without - found.loss, 2);
-            let rise = [format!("{rise} nats without it"), format!("{rise} nats")];
+            let rise = signed(part.mean_ablated_loss - found.loss, 2);
+            let rise = [format!("{rise} nats mean-ablated"), format!("{rise} nats")];
             let rise = rise.into_iter().find(|rise| looks[2].width(rise) <= width - 8.0).unwrap_or_default();
             for (line, (text, look)) in [name, kinds.join(", "), rise].iter().zip(looks).enumerate() {
                 let place = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
@@ -207,3 +211,6 @@ fn circuit(run: &str, found: &Explanation) -> Picture {
     }
     picture
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,10 +85,8 @@ impl RunData {
         let readings = readings.map(|((name, sample), view)| Reading::new(name, sample, view, &vocabulary));
         let readings: Vec<Reading> = readings.collect();
         let shown = shown.min(readings.len().saturating_sub(1));
-        let path = folder.circuit();
-        let what = "the circuit of a run; `explain` makes it anew where it is removed";
-        let circuit: Option<Explanation> =
-            path.exists().then(|| files::read_json(&path, what)).transpose()?;
+        let circuit = Explanation::read(&folder.circuit())?;
+        circuit.iter().try_for_each(|it| it.check_tokens(vocabulary.size(), &folder.circuit()))?;
         let film = film(&Snapshots::open(&folder.snapshots(), usize::MAX)?, &readings[shown], &vocabulary);
         let heads = analysis.heads.clone();
         let page = Page {
@@ -112,6 +110,17 @@ impl RunData {
         };
         let page = page.with_model(&folder.weights()?, &vocabulary, &starts)?;
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
+    }
+
+    /// Adds an explanation to the page, and draws it into `folder`; says where the pictures are.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+        let pictures = circuit::pictures(&self.page.run, &found, &self.vocabulary);
+        self.page.circuit = Some(page::circuit(&found));
+        self.circuit = Some(found);
+        save_all(&pictures, folder, style)
     }
 
     /// Draws every picture that there is something to show of into `folder`, and says where they

@@ -242,9 +242,10 @@ pub fn table(sides: &str, names: &[&str], rows: &[impl AsRef<[String]>]) {
     let width = |column: usize| rows().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..names.len()).map(width).collect();
     for row in rows() {
-        let cells = row.iter().zip(&widths).zip(sides.chars()).map(|((cell, &width), side)| match side {
-            'l' => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        // A format string pads to no more than 65,535 characters.
+        let cells = row.iter().zip(&widths).zip(sides.chars()).map(|((cell, &width), side)| {
+            let filler = " ".repeat(width - cell.chars().count());
+            if side == 'l' { format!("{cell}{filler}") } else { format!("{filler}{cell}") }
         });
         say(cells.collect::<Vec<_>>().join("  ").trim_end());
     }

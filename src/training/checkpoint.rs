@@ -29,6 +29,9 @@ const MANIFEST: &str = "manifest.json";
 /// What the names of unfinished files and folders begin with, which are never read.
 const WRITING: &str = ".writing-";
 const REMOVING: &str = ".removing-";
+/// The most steps, updates or tokens that a run can have counted, and the longest time in seconds.
+const MAX_COUNT: usize = 1 << 53;
+const MAX_SECONDS: f64 = 1e12;
 /// The newest checkpoints that are kept beside the best: one more than is needed, should it be damaged.
 const KEPT: usize = 2;
 
@@ -198,8 +201,23 @@ fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>>
     read_json(&place(folder, step).join(MANIFEST), "the hashes of a checkpoint")
 }
 
+/// The state of the checkpoint of `step`, in numbers that a run can have.
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
-    read_json(&place(folder, step).join(STATE), "the state of a run")
+    let path = place(folder, step).join(STATE);
+    let state: State = read_json(&path, "the state of a run")?;
+    let State { step: own, updates, tokens, seconds, elapsed, checkpoint_seconds, best, .. } = &state;
+    let is_time = |seconds: &f64| (0.0..=MAX_SECONDS).contains(seconds);
+    let fits = *own == step
+        && *own <= MAX_COUNT
+        && *updates <= MAX_COUNT
+        && *tokens <= MAX_COUNT as u64
+        && best.as_ref().is_none_or(|best| best.step <= step)
+        && [seconds, elapsed, checkpoint_seconds].into_iter().all(is_time);
+    if !fits {
+        let problem = "is damaged: it is not the state of the step that its folder is named for";
+        return Err(Error::file(&path, problem));
+    }
+    Ok(state)
 }
 
 /// What the data of the run in `folder` amounts to; none where no checkpoint says it.

@@ -12,6 +12,7 @@ use super::{
     stopping::Ended,
     summary::{Hashes, Summary},
 };
+use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
@@ -150,6 +151,7 @@ impl RunFolder {
         let source = config.map_or_else(Source::default, |config| config.data.source());
         let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
         let analysis = Analysis::read(&self.analysis()).ok().flatten();
+        let circuit = Explanation::read(&self.circuit()).ok().flatten();
         let history = HeadHistory::open(&self.head_scores(), usize::MAX);
         let mut scored = history.iter().flat_map(|history| &history.all);
         let summary = Summary::read(self).ok();
@@ -186,6 +188,13 @@ impl RunFolder {
             () if analysis.is_some_and(|analysis| !is_own(&analysis)) => {
                 (self.analysis(), SCORES.into(), ", or remove it: they are scored anew")
             }
+            () if circuit.is_some_and(|circuit| {
+                !is_circuit_of(&circuit, &model, hashes.weights_sha256.as_deref())
+            }) =>
+            {
+                let problem = "explains other weights than those beside it: it is another run's";
+                (self.circuit(), problem.into(), ", or remove it, and `explain` writes it again")
+            }
             () if scored.any(|scored| !are_heads_of(&scored.heads, &model)) => {
                 (self.head_scores(), SCORES.into(), ", or remove it")
             }
@@ -211,6 +220,12 @@ fn is_read(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
     sample.source.is_some() == reads_source
         && is_short
         && tokens.into_iter().all(|&token| (token as usize) < sizes.vocab)
+}
+
+/// Whether an explanation is of this model, and of the weights of this hash where that is known.
+fn is_circuit_of(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
+    let is_of_weights = |explained: &str| written.is_none_or(|written| written == explained);
+    are_heads_of(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)
 }
 
 /// Whether scores `[layer][head]` are of this model's heads. An encoder's may stand beside a decoder's.

@@ -135,7 +135,7 @@ impl<B: ops::AutodiffBackend> Run<B> {
             checkpoint::remove_half_written(&folder);
             checkpoint::remove_newer(&folder, state.step)?;
             // How the run ended before, and how it looked then, says nothing of how it will end.
-            let ended = [folder.summary(), folder.analysis(), folder.report()];
+            let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.report()];
             for path in ended.into_iter().filter(|path| path.exists()) {
                 fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
             }

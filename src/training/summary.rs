@@ -8,6 +8,9 @@ use super::{run_folder::RunFolder, stopping::Ended};
 use crate::error::{Error, Result};
 use crate::files::{read_json, sha256, write_atomically};
 
+/// The largest number in a summary: any loss, count or time is below it.
+const MAX_NUMBER: f64 = 1e18;
+
 /// How a run ended. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -136,10 +139,38 @@ impl Summary {
         write(self, folder)
     }
 
+    /// The first number that no run can have.
+    fn problem(&self) -> Option<String> {
+        let losses = [self.best_valid_loss, self.last_valid_loss, self.last_train_loss, self.floor];
+        let shares = [self.accuracy, self.determined_accuracy, Some(self.clip_rate)];
+        let spans = [self.seconds, self.checkpoint_seconds, self.tokens_per_second];
+        let counts =
+            [self.steps, self.best_step.unwrap_or(0), self.parameters, self.workers, self.tokens as usize];
+        let checks = [
+            ("`steps_per_epoch`", (1.0..=MAX_NUMBER).contains(&self.steps_per_epoch)),
+            ("a loss", losses.iter().flatten().all(|loss| loss.abs() <= MAX_NUMBER)),
+            ("a share", shares.iter().flatten().all(|share| (0.0..=1.0).contains(share))),
+            ("a time", spans.iter().all(|span| (0.0..=MAX_NUMBER).contains(span))),
+            ("a count", counts.iter().all(|&count| count as f64 <= MAX_NUMBER)),
+            ("`best_step`", self.best_step.is_none_or(|best| best <= self.steps)),
+        ];
+        checks.into_iter().find(|(_, holds)| !holds).map(|(what, _)| format!("{what} is out of range"))
+    }
+
     /// Reads the summary of a run.
+    ///
+    /// # Errors
+    /// If it has none, it cannot be read, or a number in it is none that a run can have.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         if folder.summary().exists() {
-            return read_json(&folder.summary(), "how a run ended");
+            let summary: Self = read_json(&folder.summary(), "how a run ended")?;
+            return match summary.problem() {
+                Some(problem) => Err(Error::file(
+                    folder.summary(),
+                    format!("{problem}: it is not the file that the run wrote. Copy this run's back"),
+                )),
+                None => Ok(summary),
+            };
         }
         let run = folder.path().display();
         Err(Error::Input(format!(
@@ -152,10 +183,37 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::mutations;
 
     #[test]
     fn a_frozen_clock_leaves_a_finite_speed() {
         assert_eq!((speed(700, 2.0), speed(700, 0.0), speed(0, 0.0)), (350.0, 0.0, 0.0));
         assert_eq!([f64::MIN_POSITIVE, -1.0, f64::NAN].map(|seconds| speed(u64::MAX, seconds)), [0.0; 3]);
+    }
+
+    #[test]
+    fn numbers_that_no_run_has_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        let whole = serde_json::json!({
+            "best_valid_loss": 1.5, "best_step": 7, "last_valid_loss": 1.6, "last_train_loss": 1.4, "floor": 0.5,
+            "accuracy": 0.5, "determined_accuracy": 0.75, "parameters": 11, "steps": 13, "steps_per_epoch": 3.0,
+            "tokens": 17, "seconds": 1.5, "checkpoint_seconds": 0.5, "tokens_per_second": 19.0, "clip_rate": 0.25,
+            "backend": "flex", "seed": 0, "ended": "completed", "weights_sha256": "23",
+        });
+        let read = |value: &serde_json::Value| {
+            std::fs::write(folder.summary(), value.to_string()).unwrap();
+            Summary::read(&folder)
+        };
+        read(&whole).unwrap();
+        let refused = mutations(&whole).iter().filter(|(_, damaged)| read(damaged).is_err()).count();
+        assert!(refused > 40, "{refused}");
+        let mut empty = whole.clone();
+        empty["steps_per_epoch"] = 0.into();
+        let told = read(&empty).unwrap_err().to_string();
+        assert!(
+            told.contains("summary.json") && told.contains("`steps_per_epoch` is out of range"),
+            "{told}"
+        );
     }
 }

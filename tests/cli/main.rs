@@ -2,6 +2,7 @@
 
 mod backends;
 mod bad_input;
+mod circuits;
 mod comparing;
 mod completions;
 mod conveniences;

@@ -45,7 +45,7 @@ async function exploreCharts() {
 }
 
 async function exploreHeads() {
-  for (const score of ["induction", "ablation"]) {
+  for (const score of ["induction", "zero_ablation"]) {
     await choose("score", score);
     const shown = await cells("#heads tbody tr:first-child td");
     const heads = runs[0].heads.flat().map((head) => head[score]);

@@ -95,7 +95,7 @@ for part in said["components"]:
     if not part.get("feed_forward"):
         name = f"blocks.{part['layer']}.attn.hook_z"
         found = model.run_with_hooks(tokens, fwd_hooks=[(name, averaged(part["head"]))])
-        check(f"ablation {part}", loss(found), part["loss_without"])
+        check(f"ablation {part}", loss(found), part["mean_ablated_loss"])
 
 
 def as_in(cache, head=None):
@@ -114,7 +114,7 @@ for edge in said["edges"]:
         _, other = model.run_with_cache(tokens)
     name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
     found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
-    check(f"path {edge}", loss(found), edge["loss_without"])
+    check(f"path {edge}", loss(found), edge["path_ablated_loss"])
 patching = said["patching"]
 clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))
 of_clean = model.run_with_cache(clean)[1]

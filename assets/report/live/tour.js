@@ -19,7 +19,7 @@ const LEAST_RISE = 0.01;
 
 /** The head that the tour is about: an induction head where there is one, else of a known kind, else in the last layer. */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, cross, loss_without: without }) => Number.isInteger(head) && !cross && without - data.circuit.loss >= LEAST_RISE);
+  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= LEAST_RISE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(does) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
@@ -61,10 +61,11 @@ function tourSteps(part, start, place) {
   const feeder = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
   const other = data.circuit.components.find((other) => other !== part && !other.cross);
   const nats = (value) => fixed(value, 2);
+  const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)}`;
   const stranger = tokenElement(live.tokenizer.token(place.stranger));
   // What looks at its own place is exchanged itself.
   const asked = place.key === place.query ? stranger.cloneNode(true) : token(place.query);
-  const all = `Over the validation sequences of the analysis the loss rises from ${nats(data.circuit.loss)} to ${nats(part.loss_without)} nats without it.`;
+  const all = `Over the validation sequences of the analysis mean-ablating it ${effect(part.mean_ablated_loss)} nats.`;
   return [
     { input: plain, show: look, target: "chips", say: isInduction
       ? [token(place.query), ` at ${place.query} comes again: it stood at ${place.key - 1}, and `, token(place.key), ` followed it. The model expects `, token(place.query + 1), ` to follow again: probability ${fixed(place.now, 2)}.`]
@@ -72,8 +73,8 @@ function tourSteps(part, start, place) {
     { input: plain, show: look, target: "explorer", say: [`Look where ${name} looks: ${does(part) ? `it ${does(part)}` : "it is of no known kind"}. In the row of `, token(place.query), ` at ${place.query} it puts a weight of ${fixed(place.weight, 2)} on `, token(place.key), ` at ${place.key}, the marked cell.`] },
     { input: { ...plain, heads: [off(part)] }, show: { ...look }, target: "try", say: [`Now ${name} is switched off. The probability of `, token(place.query + 1), ` after position ${place.query} goes from ${fixed(place.now, 3)} to ${fixed(place.then, 3)}, and the loss on this input from ${nats(place.loss)} to ${nats(place.without)}. ${all}`] },
     edge
-      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Without this path the loss rises from ${nats(data.circuit.loss)} to ${nats(edge.loss_without)}.`] }
-      : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: without it the loss rises to ${nats(other.loss_without)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
+      ? { input: plain, show: { ...look, layer: edge.from[0], head: edge.from[1] }, target: "explorer", say: [`It is on again. It does not work alone: by its ${SIDES[edge.input]} it reads ${layerHead(...edge.from)}${feeder && does(feeder) ? `, which ${does(feeder)}` : ""}. Ablating this path ${effect(edge.path_ablated_loss)}.`] }
+      : { input: plain, show: look, target: "explorer", say: [other ? `It is on again. The next part of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "It is on again. No other part is needed for nearly all of the gain."] },
     { input: { ...plain, tokens: tokens.with(place.key, place.stranger), before: tokens }, show: look, target: "try", say: ["Your turn. ", token(place.key), ` at ${place.key}, at which it looked, is exchanged for `, stranger, ". After ", asked, ` at ${place.query} the model ${place.expected === place.target ? "still" : "now"} expects `, tokenElement(live.tokenizer.token(place.expected)), ` (${fixed(place.sure, 2)}). Exchange another token, switch off other heads, or draw another sequence.`] },
   ];
 }

@@ -87,35 +87,67 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
         Ok(loss_of(self.run(interventions)?.logits, &self.batch))
     }
 
-    /// The loss with the means of these parts in their places.
-    pub fn loss_without(&self, parts: &[Site]) -> Result<f64> {
-        let left_out =
+    fn ablations(&self, parts: &[Site]) -> Interventions<B> {
+        let ablated =
             |interventions: Interventions<B>, &site: &Site| interventions.replace(site, self.mean_of(site));
-        self.loss(&parts.iter().fold(Interventions::default(), left_out))
+        parts.iter().fold(Interventions::default(), ablated)
     }
 
-    /// The parts in the order of what the loss is without them and all that is `left_out`, the least first.
-    pub fn ranked(&self, parts: &[Site], left_out: &[Site]) -> Result<Vec<(f64, Site)>> {
-        let loss = |&site: &Site| Ok((self.loss_without(&[left_out, &[site]].concat())?, site));
+    /// The loss with these parts mean-ablated.
+    pub fn mean_ablated_loss(&self, parts: &[Site]) -> Result<f64> {
+        self.loss(&self.ablations(parts))
+    }
+
+    /// The logits with all parts mean-ablated.
+    pub fn all_ablated(&self) -> Result<Tensor<B, 3>> {
+        let all: Vec<Site> = self.means.iter().map(|(site, _)| *site).collect();
+        Ok(self.run(&self.ablations(&all))?.logits)
+    }
+
+    /// The loss on each target that counts, in the order of `samples`, which the bench was made of.
+    pub fn losses(&self, logits: Tensor<B, 3>, samples: &[Sample]) -> Vec<f64> {
+        let [_, time] = self.batch.targets.dims();
+        let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
+        let losses = floats(scores.losses);
+        let of_sample = |(sample, losses): (&Sample, &[f32])| {
+            let counted =
+                sample.roles.iter().zip(losses.to_vec()).filter(|(role, _)| **role != Role::Padding);
+            counted.map(|(_, loss)| f64::from(loss)).collect::<Vec<_>>()
+        };
+        samples.iter().zip(losses.chunks(time)).flat_map(of_sample).collect()
+    }
+
+    /// The parts with the loss where each is mean-ablated besides all that are `ablated`, in the order of the distance
+    /// from the `whole` model's loss, the least first.
+    pub fn ranked(&self, parts: &[Site], ablated: &[Site], whole: f64) -> Result<Vec<(f64, Site)>> {
+        let loss = |&site: &Site| Ok((self.mean_ablated_loss(&[ablated, &[site]].concat())?, site));
         let mut ranked = parts.iter().map(loss).collect::<Result<Vec<_>>>()?;
-        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ranked.sort_by(|a, b| (a.0 - whole).abs().total_cmp(&(b.0 - whole).abs()));
         Ok(ranked)
     }
 
-    /// The parts that are left where none can be left out any more without a higher loss than `highest`, from all
-    /// parts as they were `ranked`; and the loss of what is left.
-    pub fn smallest(&self, mut ranked: Vec<(f64, Site)>, highest: f64) -> Result<(Vec<Site>, f64)> {
+    /// The parts that remain where ablating any further one moves the loss from that of the `whole` model by more than
+    /// `tolerance`, up or down, from all parts as they were `ranked`; and the loss of what remains.
+    ///
+    /// A lower loss is no better: a circuit that does without a harmful part is not what the model computes.
+    pub fn smallest(
+        &self,
+        mut ranked: Vec<(f64, Site)>,
+        whole: f64,
+        tolerance: f64,
+    ) -> Result<(Vec<Site>, f64)> {
         let (mut left_out, mut loss) = (Vec::new(), None);
+        let is_near = |loss: f64| (loss - whole).abs() <= tolerance;
         loop {
-            let mut count = ranked.iter().take_while(|(loss, _)| *loss <= highest).count();
+            let mut count = ranked.iter().take_while(|(loss, _)| is_near(*loss)).count();
             if ranked.len() <= ONE_BY_ONE {
                 count = count.min(1);
             }
             while count > 0 {
                 let sites = ranked[..count].iter().map(|(_, site)| *site);
                 let more: Vec<Site> = left_out.iter().copied().chain(sites).collect();
-                let without = self.loss_without(&more)?;
-                if without <= highest {
+                let without = self.mean_ablated_loss(&more)?;
+                if is_near(without) {
                     (left_out, loss) = (more, Some(without));
                     break;
                 }
@@ -123,9 +155,9 @@ impl<'a, B: ops::Backend> Bench<'a, B> {
             }
             let kept: Vec<Site> = ranked[count..].iter().map(|(_, site)| *site).collect();
             if count == 0 || kept.is_empty() {
-                return Ok((kept, loss.map_or_else(|| self.loss_without(&[]), Ok)?));
+                return Ok((kept, loss.unwrap_or(whole)));
             }
-            ranked = self.ranked(&kept, &left_out)?;
+            ranked = self.ranked(&kept, &left_out, whole)?;
         }
     }
 

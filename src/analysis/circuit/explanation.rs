@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gain::Baseline;
 use super::kind::Kind;
 use super::lens::{Attribution, Lens};
 use super::patching::Patching;
@@ -24,8 +25,8 @@ pub struct Component {
     pub feed_forward: bool,
     /// What it does, as far as that is known.
     pub kinds: Vec<Kind>,
-    /// The loss with its mean in its place.
-    pub loss_without: f64,
+    /// The loss of the whole model with this component alone mean-ablated.
+    pub mean_ablated_loss: f64,
 }
 
 /// A path from one head into another.
@@ -47,29 +48,41 @@ pub struct Edge {
     pub composition: f64,
     /// The same of random weights of these shapes.
     pub random: f64,
-    /// The loss with the mean of what is written on this path alone.
-    pub loss_without: f64,
+    /// The loss of the whole model with this path alone ablated: its reader gets what the sender's mean makes of it.
+    pub path_ablated_loss: f64,
 }
 
-/// What a decoder computes: `circuit.json`. Losses are in nats per token.
+/// What a decoder computes: `circuit.json`. Losses are in nats per token. One that is read from a file is checked: its
+/// lists fit each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Explanation {
+    /// The SHA-256 of the weights that are explained.
+    #[serde(default)]
+    pub weights_sha256: Option<String>,
+    /// What the memory or the time did not suffice for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
     /// How many sequences it was found on, and their targets.
     pub sequences: usize,
     /// Targets in them.
     pub targets: usize,
     /// The model's loss on them.
     pub loss: f64,
-    /// The loss that the gain is counted from: of the unigram of the training set, or where that is not known of the
-    /// model with all heads and feed-forward layers at their means.
+    /// The loss of the best baseline, from which the gain is counted.
     pub baseline: f64,
-    /// Whether the baseline is the unigram.
-    pub is_unigram: bool,
-    /// The loss with all but the components at their means.
+    /// The best baseline.
+    pub baseline_of: Baseline,
+    /// The loss with all but the components mean-ablated.
     pub loss_of_circuit: f64,
-    /// The share of the gain over the baseline that the components keep.
+    /// The share of the gain over the baseline that the components recover: 1 is the loss of the whole model, more is a
+    /// lower loss.
     pub gain_kept: f64,
-    /// The smallest set of parts that was found.
+    /// The reason why no circuit is named, where there is none: components, edges and patching are empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_circuit: Option<String>,
+    /// The smallest set of parts that was found, from the most important on: by how far the loss moves when each is
+    /// mean-ablated.
     pub components: Vec<Component>,
     /// Who feeds whom among their heads.
     pub edges: Vec<Edge>,

@@ -12,7 +12,9 @@
 //! Zhang & Nanda (2024, arXiv 2309.16042) compare ways to do so: exchanged tokens that keep the model among sequences
 //! that it knows and logit differences mislead least.
 
-use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
+use std::ops::Range;
+
+use burn::tensor::{Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::bench::streams;
@@ -21,7 +23,6 @@ use crate::Result;
 use crate::analysis::view::floats;
 use crate::analysis::{MOST_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
-use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
 use crate::ops;
 
@@ -37,27 +38,40 @@ pub struct Pair {
     pub clean: Vec<u32>,
     /// The same with the tokens exchanged from which the answer follows.
     pub corrupted: Vec<u32>,
-    /// What follows the clean one, and what follows the corrupted one.
+    /// The model's most likely next token after the clean one and after the corrupted one, which differ.
     pub answers: [u32; 2],
 }
 
+/// Two sequences, and the positions at which their answers may be compared.
+struct Candidate {
+    clean: Vec<u32>,
+    corrupted: Vec<u32>,
+    positions: Range<usize>,
+}
+
 impl Pair {
-    /// The pairs of a task's samples, corrupted by what the task knows to break its rule.
-    pub fn of_task(task: &dyn SequenceTask, samples: &[Sample]) -> Vec<Self> {
-        let pair = |sample: &Sample| {
+    /// The pairs of a task's samples, corrupted by what the task knows to break its rule, as far as that changes the
+    /// model's answer.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn of_task<B: ops::Backend>(
+        model: &Decoder<B>,
+        task: &dyn SequenceTask,
+        samples: &[Sample],
+        device: &B::Device,
+    ) -> Result<Vec<Self>> {
+        let candidate = |sample: &Sample| {
             let clean: Vec<u32> = sample.inputs.iter().chain(sample.targets.last()).copied().collect();
             let mut corrupted = clean.clone();
             let target = (clean.len() == task.tokens()).then(|| task.corrupt(&mut corrupted))??;
-            let answers = [clean[target + 1], corrupted[target + 1]];
             let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
-            Some(Self { clean, corrupted, answers })
+            Some(Candidate { clean, corrupted, positions: target..target + 1 })
         };
-        samples.iter().filter_map(pair).collect()
+        Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
     }
 
-    /// The pairs of sequences without a rule: the token in the middle of each is exchanged for the next other one. The
-    /// answer is the token behind it whose probability falls most, against the likeliest other one of the corrupted
-    /// sequence.
+    /// The pairs of sequences without a rule: the token in the middle of each is exchanged for the next other one.
     ///
     /// # Errors
     /// As [`run`].
@@ -66,44 +80,60 @@ impl Pair {
         samples: &[Sample],
         device: &B::Device,
     ) -> Result<Vec<Self>> {
-        let exchanged = |sample: &Sample| {
+        let candidate = |sample: &Sample| {
             let middle = sample.inputs.len().checked_sub(1)? / 2;
             let mut others = sample.inputs[middle..].iter().chain(&sample.inputs).copied();
             let other = others.find(|&token| token != sample.inputs[middle])?;
-            let mut corrupted = sample.clone();
-            corrupted.inputs[middle] = other;
-            (middle + 1 < sample.inputs.len()).then(|| (sample.clone(), (corrupted, middle)))
+            let (clean, mut corrupted) = (sample.inputs.clone(), sample.inputs.clone());
+            corrupted[middle] = other;
+            let positions = middle + 1..clean.len();
+            Some(Candidate { clean, corrupted, positions })
         };
-        let (clean, exchanged): (Vec<_>, Vec<_>) = samples.iter().filter_map(exchanged).unzip();
-        if clean.is_empty() {
+        Self::answered(model, samples.iter().filter_map(candidate).collect(), device)
+    }
+
+    /// The candidates for which the model's own answers differ, its most likely tokens: each at the position where the
+    /// exchange moves the difference of both answers' logits most.
+    fn answered<B: ops::Backend>(
+        model: &Decoder<B>,
+        candidates: Vec<Candidate>,
+        device: &B::Device,
+    ) -> Result<Vec<Self>> {
+        if candidates.is_empty() {
             return Ok(Vec::new());
         }
-        let (corrupted, places): (Vec<_>, Vec<_>) = exchanged.into_iter().unzip();
-        let scores = |samples: &[Sample]| {
-            let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
-            let scores =
-                log_softmax(run(model, batch.inputs.tokens, &[], &Interventions::default())?.logits, 2);
-            let [_, time, vocab] = scores.dims();
-            Ok((floats(scores), time, vocab))
+        let logits = |of: fn(&Candidate) -> &Vec<u32>| -> Result<Tensor<B, 3>> {
+            let tokens = padded(&candidates.iter().map(of).collect::<Vec<_>>(), device);
+            Ok(run(model, tokens, &[], &Interventions::default())?.logits)
         };
-        let ((before, time, vocab), (after, ..)) = (scores(&clean)?, scores(&corrupted)?);
-        let pair = |row: usize| {
-            let (clean, corrupted) = (&clean[row], &corrupted[row]);
-            let at = |place: usize| (row * time + place) * vocab..(row * time + place + 1) * vocab;
-            let fall = |place: &usize| {
-                let token = clean.targets[*place] as usize;
-                before[at(*place)][token] - after[at(*place)][token]
-            };
-            let behind = places[row] + 1..clean.inputs.len();
-            let target = behind.max_by(|a, b| fall(a).total_cmp(&fall(b)))?;
-            let (answer, scores) = (clean.targets[target], &after[at(target)]);
-            let others = (0..vocab as u32).filter(|&token| token != answer);
-            let other = others.max_by(|&a, &b| scores[a as usize].total_cmp(&scores[b as usize]))?;
-            let [clean, corrupted] = [clean, corrupted].map(|sample| sample.inputs[..=target].to_vec());
-            Some(Self { clean, corrupted, answers: [answer, other] })
+        let (clean, corrupted) = (logits(|it| &it.clean)?, logits(|it| &it.corrupted)?);
+        let answers = Tensor::cat(vec![clean.clone().argmax(2), corrupted.clone().argmax(2)], 2); // [batch, time, 2]
+        let falls = floats(clean.gather(2, answers.clone()) - corrupted.gather(2, answers.clone()));
+        let [_, time, _] = answers.dims();
+        let answers: Vec<i64> = answers.into_data().iter().collect();
+        let at = |row: usize, position: usize| 2 * (row * time + position);
+        let fall = |place: usize| falls[place] - falls[place + 1];
+        let pair = |(row, Candidate { clean, corrupted, positions }): (usize, Candidate)| {
+            let differ = |&position: &usize| answers[at(row, position)] != answers[at(row, position) + 1];
+            let by_fall = |a: &usize, b: &usize| fall(at(row, *a)).total_cmp(&fall(at(row, *b)));
+            let target = positions.filter(differ).max_by(by_fall)?;
+            let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
+            let answers = [0, 1].map(|which| answers[at(row, target) + which] as u32);
+            Some(Self { clean, corrupted, answers })
         };
-        Ok((0..clean.len()).filter_map(pair).collect())
+        Ok(candidates.into_iter().enumerate().filter_map(pair).collect())
     }
+}
+
+/// Sequences as a tensor `[batch, time]`, the shorter ones padded behind their end, where nothing before it reads.
+fn padded<B: ops::Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
+    let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
+    let row = |tokens: &&Vec<u32>| {
+        let ids: Vec<i64> = tokens.iter().map(|&id| i64::from(id)).collect();
+        ids.into_iter().chain(std::iter::repeat(0)).take(time)
+    };
+    let ids: Vec<i64> = sequences.iter().flat_map(row).collect();
+    Tensor::from_data(TensorData::new(ids, [sequences.len(), time]), device)
 }
 
 /// What comes back of the logit difference where one activation of a corrupted sequence is as on the clean one: 0 is
@@ -192,13 +222,7 @@ struct Bench<'a, B: ops::Backend> {
 
 impl<'a, B: ops::Backend> Bench<'a, B> {
     fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
-        let time = pairs.iter().map(|pair| pair.clean.len()).max().unwrap_or(0);
-        let ids = |of: fn(&Pair) -> &Vec<u32>| {
-            let padded =
-                |pair| of(pair).iter().map(|&id| i64::from(id)).chain(std::iter::repeat(0)).take(time);
-            let ids: Vec<i64> = pairs.iter().flat_map(padded).collect();
-            Tensor::<B, 2, Int>::from_data(TensorData::new(ids, [pairs.len(), time]), device)
-        };
+        let ids = |of: fn(&Pair) -> &Vec<u32>| padded(&pairs.iter().map(of).collect::<Vec<_>>(), device);
         let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &[], &Interventions::default());
         let [clean, tokens] = [ids(|pair| &pair.clean), ids(|pair| &pair.corrupted)];
         Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
@@ -335,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_one_token_exchanged_and_is_asked_behind_it() {
+    fn pairs_are_taken_where_the_own_answer_changes() {
         let sample = |inputs: &[u32]| Sample {
             inputs: inputs.to_vec(),
             targets: inputs[1..].iter().copied().chain([4]).collect(),
@@ -344,15 +368,36 @@ mod tests {
         };
         let model = model();
         let model = explained(&model).unwrap();
-        let samples = [sample(&[3, 1, 4, 1, 5, 9, 2]), sample(&[5]), sample(&[6, 6, 6]), sample(&[1, 2])];
-        let pairs = Pair::by_exchange(model, &samples, &Default::default()).unwrap();
-        let [long, short] = pairs.as_slice() else { panic!("{pairs:?}") };
-        let differ = |pair: &Pair| -> Vec<usize> {
-            (0..pair.clean.len()).filter(|&place| pair.clean[place] != pair.corrupted[place]).collect()
+        let answer = |tokens: &[u32]| {
+            let tokens = padded::<B>(&[&tokens.to_vec()], &Default::default());
+            let logits = run(model, tokens, &[], &Interventions::default()).unwrap().logits;
+            let [_, time, _] = logits.dims();
+            logits.narrow(1, time - 1, 1).argmax(2).into_data().iter::<i64>().next().unwrap() as u32
         };
-        assert_eq!((differ(long), differ(short)), (vec![3], vec![0]));
-        assert!(long.clean.len() > 4 && long.corrupted[3] == 5, "{long:?}");
-        assert_eq!((&short.clean, &short.corrupted, short.answers[0]), (&vec![1, 2], &vec![2, 2], 4));
-        assert_ne!(short.answers[0], short.answers[1]);
+        let samples = [
+            &[3, 1, 4, 1, 5, 9, 2][..],
+            &[5],
+            &[6, 6, 6],
+            &[1, 2],
+            &[2, 7, 1, 8, 2, 8, 1],
+            &[0, 11, 3, 5, 12, 9, 7],
+        ]
+        .map(sample);
+        let pairs = Pair::by_exchange(model, &samples, &Default::default()).unwrap();
+        assert!(!pairs.is_empty(), "some answer changes");
+        for pair in &pairs {
+            let differ = (0..pair.clean.len()).filter(|&at| pair.clean[at] != pair.corrupted[at]);
+            assert_eq!(differ.count(), 1, "{pair:?}");
+            assert_eq!(pair.answers, [&pair.clean, &pair.corrupted].map(|tokens| answer(tokens)), "{pair:?}");
+            assert_ne!(pair.answers[0], pair.answers[1]);
+        }
+    }
+
+    #[test]
+    fn an_exchange_that_changes_no_answer_is_no_pair() {
+        let model = model();
+        let model = explained(&model).unwrap();
+        let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
+        assert!(Pair::answered(model, vec![same], &Default::default()).unwrap().is_empty());
     }
 }

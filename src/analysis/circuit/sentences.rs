@@ -1,104 +1,145 @@
 //! An explanation in words.
 
-use super::explanation::{Component, Explanation};
+use super::explanation::{Component, Edge, Explanation};
 use super::kind::Kind;
+use super::patching::Patching;
 use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
 use crate::terminal::{counted, fixed};
 
-/// The explanation in words: first the circuit, then its parts from the one worth most on, each with the paths into it.
+/// The explanation in words: first the circuit, then its components from the most important on, each with the paths into
+/// it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
-    let Explanation { loss, baseline, components, edges, .. } = explanation;
-    let heads = components.iter().filter(|part| part.head.is_some()).count();
-    let (layers, nats) = (components.len() - heads, |loss: f64| fixed(loss, 2));
-    let from = if explanation.is_unigram { "the unigram" } else { "the model without any of them" };
-    let rises = |without: f64| format!("the loss rises from {} to {}", nats(*loss), nats(without));
-    let mut sentences = vec![format!(
-        "{} and {} of {} such parts keep {:.0} % of the gain over {from}: with all others at their means the loss is {} \
-         instead of {}, where {from} has {}.",
-        counted(heads, "head"),
-        counted(layers, "feed-forward layer"),
-        explanation.parts(),
-        explanation.gain_kept * 100.0,
-        nats(explanation.loss_of_circuit),
-        nats(*loss),
-        nats(*baseline),
-    )];
-    let paths = |part: &Component| {
-        let at = (part.layer, part.head, part.cross);
-        let into = edges.iter().filter(move |edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at);
-        into.map(|edge| {
-            let (by, letter) = match edge.input {
-                Input::Query => ("queries", "Q"),
-                Input::Key => ("keys", "K"),
-                Input::Value => ("values", "V"),
-            };
-            format!(
-                "It reads layer {} {}head {} by its {by} ({letter}-composition {}, random weights {}): without this path \
-                 {}.",
-                edge.from[0],
-                if edge.from_cross { "cross-attention " } else { "" },
-                edge.from[1],
-                fixed(edge.composition, 2),
-                fixed(edge.random, 2),
-                rises(edge.loss_without),
-            )
-        })
-        .collect::<Vec<_>>()
-    };
-    for part in components {
-        let (layer, rise) = (part.layer, rises(part.loss_without));
-        let Some(head) = part.head else {
-            sentences.push(format!("Without the feed-forward layer of layer {layer} {rise}."));
-            continue;
-        };
-        let scores = &scores[layer][head];
-        let weight = |score: Score| score.text(scores[score].unwrap_or_default());
-        let does = part.kinds.iter().map(|kind| match kind {
-            Kind::NextToken => "looks in the source at the token that comes next".to_string(),
-            Kind::FirstToken if part.cross => "rests on the first token of the source".to_string(),
-            Kind::Positional if part.cross => "looks in the source by position alone".to_string(),
-            Kind::PreviousToken => format!("looks at the token before (weight {})", weight(Score::Previous)),
-            Kind::Induction => {
-                format!("looks at what followed the same token earlier (weight {})", weight(Score::Induction))
-            }
-            Kind::Duplicate => {
-                format!("looks at the same token earlier (weight {})", weight(Score::Duplicate))
-            }
-            Kind::Itself => format!("looks at its own token (weight {})", weight(Score::Itself)),
-            Kind::FirstToken => format!("rests on the first token (weight {})", weight(Score::First)),
-            Kind::Separator => "looks at one token wherever it stands".to_string(),
-            Kind::Positional => {
-                format!("looks by position alone, {} tokens back in the mean", weight(Score::Distance))
-            }
-            Kind::Copying => {
-                let heads = [&explanation.weights[layer][head], &explanation.random_weights];
-                let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
-                format!("copies (copying score {copying}, random weights {random})")
-            }
-        });
-        let does = does.collect::<Vec<_>>();
-        let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
-        let of = if part.cross { "cross-attention " } else { "" };
-        sentences.push(format!("Layer {layer} {of}head {head} {does}; without it {rise}."));
-        sentences.extend(paths(part));
+    if let Some(reason) = &explanation.no_circuit {
+        return vec![format!("No circuit is named: {reason}.")];
     }
-    if let Some(patching) = &explanation.patching {
-        let heads = patching.heads.iter().enumerate().flat_map(|(layer, heads)| {
-            heads.iter().enumerate().map(move |(head, share)| (format!("head {head}"), layer, share))
-        });
-        let layers = patching.feed_forward.iter().enumerate();
-        let parts =
-            heads.chain(layers.map(|(layer, share)| ("feed-forward layer".to_string(), layer, share)));
-        if let Some((part, layer, share)) = parts.max_by(|a, b| a.2.total_cmp(b.2)) {
-            sentences.push(format!(
-                "Where the tokens that the answer follows from are exchanged the difference of both answers' logits \
-                 falls from {} to {}; the {part} of layer {layer}, as it was, brings {:.0} % of that back.",
-                nats(patching.clean),
-                nats(patching.corrupted),
-                share * 100.0
-            ));
-        }
+    let mut sentences = vec![summary(explanation)];
+    for component in &explanation.components {
+        sentences.push(of_component(explanation, component, scores));
+        let at = (component.layer, component.head, component.cross);
+        let into = |edge: &&Edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at;
+        sentences.extend(explanation.edges.iter().filter(into).map(|edge| of_edge(edge, explanation.loss)));
     }
+    sentences.extend(explanation.patching.as_ref().and_then(of_patching));
     sentences
+}
+
+fn nats(loss: f64) -> String {
+    fixed(loss, 2)
+}
+
+/// The effect of an ablation on the loss, as "raises the loss from 1.20 to 1.94".
+fn effect(loss: f64, ablated: f64) -> String {
+    let [before, after] = [loss, ablated].map(nats);
+    match before == after {
+        true => format!("leaves the loss at {before}"),
+        false if ablated > loss => format!("raises the loss from {before} to {after}"),
+        false => format!("lowers the loss from {before} to {after}"),
+    }
+}
+
+fn summary(explanation: &Explanation) -> String {
+    let Explanation { components, baseline_of, .. } = explanation;
+    let heads = components.iter().filter(|component| component.head.is_some()).count();
+    format!(
+        "{} of {} ({}, {}) recover {:.0} % of the gain over {}: loss {} with all others mean-ablated, {} for the full \
+         model, {} for the baseline.",
+        components.len(),
+        counted(explanation.parts(), "component"),
+        counted(heads, "head"),
+        counted(components.len() - heads, "feed-forward layer"),
+        explanation.gain_kept * 100.0,
+        baseline_of.name(),
+        nats(explanation.loss_of_circuit),
+        nats(explanation.loss),
+        nats(explanation.baseline),
+    )
+}
+
+fn of_component(explanation: &Explanation, component: &Component, scores: &[Vec<HeadScores>]) -> String {
+    let Component { layer, head, cross, mean_ablated_loss, .. } = component;
+    let mut effect = effect(explanation.loss, *mean_ablated_loss);
+    if effect.starts_with("lowers") {
+        effect += ", so that it makes the model worse on these sequences";
+    }
+    let Some(head) = *head else {
+        return format!("Mean-ablating the feed-forward layer of layer {layer} {effect}.");
+    };
+    let scores = &scores[*layer][head];
+    let weight = |score: Score| score.text(scores[score].unwrap_or_default());
+    let does = component.kinds.iter().map(|kind| match kind {
+        Kind::NextToken => "attends in the source to the token that comes next".to_string(),
+        Kind::FirstToken if *cross => "attends to the first token of the source".to_string(),
+        Kind::Positional if *cross => "attends in the source by position alone".to_string(),
+        Kind::PreviousToken => format!("attends to the previous token (weight {})", weight(Score::Previous)),
+        Kind::Induction => {
+            format!("attends to what followed the same token earlier (weight {})", weight(Score::Induction))
+        }
+        Kind::Duplicate => format!("attends to the same token earlier (weight {})", weight(Score::Duplicate)),
+        Kind::Itself => format!("attends to its own token (weight {})", weight(Score::Itself)),
+        Kind::FirstToken => {
+            format!("attends to the first token, an attention sink (weight {})", weight(Score::First))
+        }
+        Kind::Separator => "attends to one token wherever it occurs".to_string(),
+        Kind::Positional => {
+            format!("attends by position alone, {} tokens back on average", weight(Score::Distance))
+        }
+        Kind::Copying => {
+            let heads = [&explanation.weights[*layer][head], &explanation.random_weights];
+            let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
+            format!("copies (copying score {copying}, random weights {random})")
+        }
+    });
+    let does = does.collect::<Vec<_>>();
+    let does = if does.is_empty() { "is of no known kind".to_string() } else { does.join(" and ") };
+    let of = if *cross { "cross-attention " } else { "" };
+    format!("Layer {layer} {of}head {head} {does}; mean-ablating it {effect}.")
+}
+
+fn of_edge(edge: &Edge, loss: f64) -> String {
+    let (by, letter) = match edge.input {
+        Input::Query => ("queries", "Q"),
+        Input::Key => ("keys", "K"),
+        Input::Value => ("values", "V"),
+    };
+    format!(
+        "It reads layer {} {}head {} through its {by} ({letter}-composition {}, random weights {}): ablating this path \
+         {}.",
+        edge.from[0],
+        if edge.from_cross { "cross-attention " } else { "" },
+        edge.from[1],
+        fixed(edge.composition, 2),
+        fixed(edge.random, 2),
+        effect(loss, edge.path_ablated_loss),
+    )
+}
+
+fn of_patching(patching: &Patching) -> Option<String> {
+    let heads = patching.heads.iter().enumerate().flat_map(|(layer, heads)| {
+        heads.iter().enumerate().map(move |(head, share)| (format!("head {head}"), layer, share))
+    });
+    let layers = patching.feed_forward.iter().enumerate();
+    let all = heads.chain(layers.map(|(layer, share)| ("the feed-forward layer".to_string(), layer, share)));
+    let (component, layer, share) = all.max_by(|a, b| a.2.total_cmp(b.2))?;
+    let moves = if patching.corrupted < patching.clean { "lowers" } else { "raises" };
+    Some(format!(
+        "Exchanging the tokens that the answer follows from {moves} the logit difference from {} to {} ({}); restoring \
+         {component} of layer {layer} recovers {:.0} % of it.",
+        nats(patching.clean),
+        nats(patching.corrupted),
+        counted(patching.pairs, "pair"),
+        share * 100.0
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_follow_the_sign_of_a_change() {
+        assert_eq!(effect(1.94, 1.53), "lowers the loss from 1.94 to 1.53");
+        assert_eq!(effect(1.53, 1.94), "raises the loss from 1.53 to 1.94");
+        assert_eq!(effect(1.531, 1.534), "leaves the loss at 1.53");
+    }
 }

@@ -170,8 +170,15 @@ impl Page {
 }
 
 /// What the page tells of a run's circuit, and leads its reader along. Losses are in nats per token.
-pub(super) fn circuit(Explanation { loss, components, edges, sentences, .. }: &Explanation) -> Value {
-    json!({"loss": loss, "components": components, "edges": edges, "sentences": sentences})
+pub(super) fn circuit(found: &Explanation) -> Value {
+    let Explanation { loss, no_circuit, components, edges, sentences, .. } = found;
+    json!({
+        "loss": loss,
+        "no_circuit": no_circuit,
+        "components": components,
+        "edges": edges,
+        "sentences": sentences,
+    })
 }
 
 /// How a run ended, in words.

@@ -1,0 +1,93 @@
+//! The memory of an explanation, estimated before it is asked for: an allocator that finds none ends the process.
+
+use super::bench::parts;
+use super::pass::Site;
+use crate::analysis::Sample;
+use crate::data::Sequences;
+use crate::model::Decoder;
+use crate::ops;
+use crate::terminal::{Bytes, counted, thousands};
+use crate::{Error, Result};
+
+/// Floating-point operations that an explanation may take, and the most tokens that it looks at.
+const OPERATIONS: usize = 600_000_000_000;
+const MAX_TOKENS: usize = 2_048;
+/// Passes whose activations are held at once: the whole one, that with a path ablated, the one in progress, and as much
+/// again for its intermediate results.
+const PASSES: f64 = 4.0;
+
+/// The bytes that explaining a decoder on `rows` sequences of `time` tokens, with sources of `source` tokens, takes.
+fn estimate<B: ops::Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
+    let [vocab, d_model] = model.embedding.token.weight.dims();
+    let (time, source) = (time as f64, source as f64);
+    let of_part = |part: Site| {
+        let d_head = |layer: usize| model.blocks[layer].attention.d_head as f64;
+        match part {
+            // Attention weights, queries, keys and values, and the output.
+            Site::Head(layer, _) => time * (time + 3.0 * d_head(layer) + d_model as f64),
+            Site::Cross(layer, _) => time * (source + d_head(layer) + d_model as f64),
+            _ => 2.0 * time * d_model as f64,
+        }
+    };
+    let activations = parts(model).map(of_part).sum::<f64>() + 2.0 * time * vocab as f64;
+    4.0 * PASSES * rows as f64 * activations
+}
+
+/// Refuses to explain a decoder on sequences that `free` bytes of memory do not hold.
+///
+/// # Errors
+/// [`Error::Input`] naming both sizes.
+pub fn check_memory<B: ops::Backend>(model: &Decoder<B>, samples: &[Sample], free: f64) -> Result<()> {
+    let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
+    let source = samples.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
+    let taken = estimate(model, samples.len(), time, source);
+    if taken <= free {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "explaining {} of {} takes about {}, and {} are free here: shorten the input",
+        counted(samples.len(), "sequence"),
+        counted(time, "token"),
+        Bytes(taken),
+        Bytes(free)
+    )))
+}
+
+/// The sequences of a set that a model is explained on: as many as time allows, at least two where there are, each as
+/// far as `free` bytes of memory allow; and what is left out of them.
+pub fn affordable<B: ops::Backend>(
+    model: &Decoder<B>,
+    set: &Sequences,
+    free: f64,
+) -> (Vec<Sample>, Option<String>) {
+    use burn::module::Module;
+    let count = parts(model).count();
+    // A component is ablated four times, and a weight multiplied and added once a token.
+    let tokens = OPERATIONS / (8 * count * model.num_params()).max(1);
+    let first = Sample::first(set, 2);
+    let source = first.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
+    let mut longest = Sample::longest(count).min(set.time());
+    while longest > 1 && estimate(model, 2, longest, source) > free {
+        longest /= 2;
+    }
+    let is_cut = longest < set.time();
+    let mut rows = (tokens.min(MAX_TOKENS) / longest.max(1)).max(2);
+    while rows > 2 && estimate(model, rows, longest, source) > free {
+        rows /= 2;
+    }
+    let samples = Sample::first(set, rows).into_iter().map(|sample| sample.beginning(longest)).collect();
+    let told = || {
+        format!(
+            "only the first {} of {} of each sequence are explained, without activation patching by the task's rule: \
+             the attention weights of all heads over whole sequences take too much memory",
+            thousands(longest as f64),
+            counted(set.time(), "token")
+        )
+    };
+    (samples, is_cut.then(told))
+}
+
+/// Whether the streams of whole sequences of a set can be recorded.
+pub(super) fn holds_streams<B: ops::Backend>(model: &Decoder<B>, set: &Sequences) -> bool {
+    set.time() <= Sample::longest(parts(model).count())
+}

@@ -1,0 +1,51 @@
+//! Damaged copies of JSON, with which tests ask whether whoever reads a file believes its numbers.
+
+use serde_json::{Value, json};
+
+/// Copies of `value` in which one list is shorter or longer, or one number or text is another. Of long lists the first
+/// and the last element are changed.
+pub(crate) fn mutations(value: &Value) -> Vec<(String, Value)> {
+    let mut places = Vec::new();
+    collect(value, String::new(), &mut places);
+    let changed = |place: String| {
+        let old = value.pointer(&place).expect("it was collected here").clone();
+        replacements(&old).into_iter().map(move |new| {
+            let mut copy = value.clone();
+            let told = format!("{place} = {}", new.to_string().chars().take(60).collect::<String>());
+            *copy.pointer_mut(&place).expect("it was collected here") = new;
+            (told, copy)
+        })
+    };
+    places.into_iter().flat_map(changed).collect()
+}
+
+fn collect(value: &Value, place: String, places: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => {
+            let ends = [0, values.len().saturating_sub(1)];
+            let ends = if ends[1] == 0 { &ends[..1] } else { &ends[..] };
+            for &at in ends.iter().filter(|&&at| at < values.len()) {
+                collect(&values[at], format!("{place}/{at}"), places);
+            }
+        }
+        Value::Object(values) => {
+            values.iter().for_each(|(name, value)| collect(value, format!("{place}/{name}"), places));
+        }
+        _ => {}
+    }
+    places.push(place);
+}
+
+fn replacements(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => {
+            let shorter = values[..values.len().saturating_sub(1)].to_vec();
+            let longer = values.iter().chain(values.last()).cloned().collect::<Vec<_>>();
+            vec![json!([]), json!(shorter), json!(longer)]
+        }
+        Value::Number(_) => vec![json!(0), json!(-1), json!(1u64 << 62), json!(1e300), Value::Null],
+        Value::String(_) => vec![json!(""), json!("x".repeat(65_536))],
+        Value::Bool(is) => vec![json!(!is)],
+        Value::Null | Value::Object(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,39 @@
+//! What is drawn of damaged explanations.
+
+use super::*;
+use crate::analysis::circuit::tests::explained_induction;
+use crate::files::mutations;
+use crate::report::draw::render;
+
+#[test]
+fn damaged_explanations_are_refused_or_drawn() {
+    let vocabulary = Vocabulary::integers(7, &[]);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("circuit.json");
+    let whole = serde_json::to_value(explained_induction()).unwrap();
+    let read = |value: &serde_json::Value| {
+        std::fs::write(&path, value.to_string()).unwrap();
+        let found = Explanation::read(&path)?.expect("there is a file");
+        found.check_tokens(vocabulary.size(), &path).map(|()| found)
+    };
+    let draw = |found: &Explanation| {
+        for picture in pictures("run", found, &vocabulary) {
+            render::vector(&picture).unwrap();
+        }
+    };
+    draw(&read(&whole).unwrap());
+    let (mut drawn, mut refused) = (0, 0);
+    for (told, damaged) in mutations(&whole) {
+        match read(&damaged) {
+            Ok(found) => {
+                draw(&found);
+                drawn += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, crate::Error::File { .. }), "{told}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(drawn > 20 && refused > 100, "{drawn} drawn, {refused} refused");
+}
