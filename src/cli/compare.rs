@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
-use crate::error::Result;
+use crate::comparison::{ComparedRun, Comparison, MAX_NAME, Measure, Setting};
+use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
 use crate::terminal::{counted, fixed, print_json, say, table, thousands, warn};
@@ -65,7 +65,7 @@ fn print(comparison: &Comparison) {
         let interval = setting.measured(*measure).and_then(|mean| mean.interval);
         [
             number.to_string(),
-            setting.name(),
+            excerpt(&setting.name(), MAX_NAME),
             setting.runs.to_string(),
             nats(setting.loss.map(|mean| mean.mean)),
             nats(setting.above_floor.map(|mean| mean.mean)),

@@ -4,7 +4,9 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
-use super::{backend::BackendArgs, evaluate::DRAWN, explain, input::ConfigArgs, plot::run_data, signals};
+use super::{
+    backend::BackendArgs, evaluate::DRAWN, explain, input::ConfigArgs, plot::run_data, shown, signals,
+};
 use crate::backend::{Device, of_worker};
 use crate::config::Config;
 use crate::data::Source;
@@ -17,6 +19,7 @@ use crate::terminal::{
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
 };
+use crate::weights::families::fit_in_words;
 use crate::workers::Workers;
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -116,6 +119,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         let config = workers.agree(shared_by(&config, workers))?;
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
+        say(&format!("  export      {}", fit_in_words(&config.model)));
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
@@ -151,6 +155,9 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         _ => (explained(&outcome.folder, &config, &device), draw_or_warn(&outcome.folder, &config, &device)),
     };
     print(&outcome, &circuit, &plots, args.json);
+    if !args.json {
+        say(&format!("  export    {}", fit_in_words(&config.model)));
+    }
     Ok(exit_code)
 }
 
@@ -246,8 +253,8 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     let summary = &outcome.summary;
     if json {
         let mut report = json!(summary);
-        report["run"] = json!(outcome.folder.path());
-        report["pictures"] = json!(plots);
+        report["run"] = json!(outcome.folder.path().display().to_string());
+        report["pictures"] = shown(plots);
         report["circuit"] = json!(circuit);
         return print_json(&report);
     }
