@@ -168,6 +168,19 @@ pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> 
     if holds { Ok(()) } else { Err(kind(problem())) }
 }
 
+/// What is wrong and what to do where the system gives no more memory.
+pub const OUT_OF_MEMORY: &str = "there is not enough memory: free some, raise the limit (`ulimit -v`), or use a smaller \
+                                 model, training.batch_size or data.length";
+
+/// What is wrong and what to do where the system starts no more threads.
+pub const OUT_OF_THREADS: &str = "the system starts no more threads: raise the limits (`ulimit -u`, `ulimit -v`), or use \
+                                  fewer by RAYON_NUM_THREADS=N";
+
+/// Whether a panic says that a thread could not be started, which the standard library and rayon return no error for.
+pub fn is_out_of_threads(panic: &str) -> bool {
+    panic.contains("failed to spawn thread") || panic.contains("ThreadPoolBuildError")
+}
+
 /// What the system answered, with what to do where a user can do something about it.
 fn plain(source: &io::Error) -> String {
     let problem = match source.kind() {
@@ -176,6 +189,13 @@ fn plain(source: &io::Error) -> String {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "no space is left on the disk: free some and try again"
         }
+        ErrorKind::FileTooLarge => {
+            "the file would be larger than the system allows: raise the limit (`ulimit -f`) or write elsewhere"
+        }
+        ErrorKind::PermissionDenied => {
+            "permission denied: change the permissions of the file or its folder, or name another path"
+        }
+        ErrorKind::OutOfMemory => OUT_OF_MEMORY,
         ErrorKind::NotFound => "there is none of this name: check the path",
         ErrorKind::IsADirectory => {
             "a folder stands in the place of the file: move it away, or name another file"

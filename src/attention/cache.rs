@@ -13,6 +13,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::error::{Error, Result, ensure};
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
 
 /// The capacity of a new cache in places; it doubles when it is full.
@@ -37,10 +38,23 @@ impl<B: Backend> KeyValueCache<B> {
     /// # Shapes
     /// `[batch, time, width]` to `[batch, all_time, width]`.
     ///
-    /// # Panics
-    /// Where batch or width differ from those of earlier places: a programmer's error.
-    pub fn append(&mut self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> [Tensor<B, 3>; 2] {
+    /// # Errors
+    /// [`Error::Shape`] where keys and values differ in shape, or in batch or width from those of earlier positions.
+    /// The cache stays as it is.
+    pub fn append(&mut self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Result<[Tensor<B, 3>; 2]> {
         let [batch, time, width] = key.dims();
+        ensure(value.dims() == key.dims(), Error::Shape, || {
+            format!("keys are {:?} and values {:?}: give both the same shape", key.dims(), value.dims())
+        })?;
+        if let Some([filled, _]) = &self.filled {
+            let [filled_batch, _, filled_width] = filled.dims();
+            ensure((batch, width) == (filled_batch, filled_width), Error::Shape, || {
+                format!(
+                    "the cache holds [batch, width] = [{filled_batch}, {filled_width}], and [{batch}, {width}] is \
+                     appended: start a new cache"
+                )
+            })?;
+        }
         let (start, end) = (self.time, self.time + time);
         // Taken out, so that the tensors have one owner and are written in place.
         let [keys, values] = match self.filled.take() {
@@ -59,18 +73,21 @@ impl<B: Backend> KeyValueCache<B> {
             values.slice_assign([0..batch, start..end, 0..width], value),
         ];
         self.time = end;
-        self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end))
+        Ok(self.filled.insert(filled).clone().map(|filled| filled.narrow(1, 0, end)))
     }
 }
 
 impl<B: ops::Backend> KeyValueCache<B> {
     /// Appends the keys and values of some places, and returns their queries with the keys and values of
     /// all places. What a rotation does is done then: `options` ask for no other.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
     pub(super) fn extend(
         &mut self,
         projections: Projections<B>,
         options: &mut AttentionOptions<B>,
-    ) -> Projections<B> {
+    ) -> Result<Projections<B>> {
         let [mut query, mut key, value] = projections.split(options);
         let [_, time, _] = query.dims();
         if let ScorePosition::Rotation { cosine, sine } = &options.position {
@@ -81,8 +98,8 @@ impl<B: ops::Backend> KeyValueCache<B> {
         }
         // A single place is the last one: nothing lies ahead of it.
         options.mask.causal &= time > 1;
-        let [keys, values] = self.append(key, value); // [batch, all_time, key_value_heads * d_head]
-        Projections::Separate([query, keys, values])
+        let [keys, values] = self.append(key, value)?; // [batch, all_time, key_value_heads * d_head]
+        Ok(Projections::Separate([query, keys, values]))
     }
 }
 
@@ -102,13 +119,29 @@ mod tests {
         let mut start = 0;
         for time in [1, 5, 61, 1, 2, 150, 81] {
             let part = |all: &Tensor<NdArray, 3>| all.clone().narrow(1, start, time);
-            let [all_keys, all_values] = cache.append(part(&keys), part(&values));
+            let [all_keys, all_values] = cache.append(part(&keys), part(&values)).unwrap();
             start += time;
             assert_eq!(cache.time(), start);
             assert_eq!(all_keys.into_data(), keys.clone().narrow(1, 0, start).into_data());
             assert_eq!(all_values.into_data(), values.clone().narrow(1, 0, start).into_data());
         }
         assert_eq!(start, 301);
+    }
+
+    #[test]
+    fn another_batch_size_is_refused_and_changes_nothing() {
+        let device = Default::default();
+        let zeros = |shape: [usize; 3]| Tensor::<NdArray, 3>::zeros(shape, &device);
+        let mut cache = KeyValueCache::default();
+        cache.append(zeros([2, 5, 3]), zeros([2, 5, 3])).unwrap();
+        for shape in [[1, 1, 3], [7, 1, 3], [2, 1, 11]] {
+            let error = cache.append(zeros(shape), zeros(shape)).unwrap_err().to_string();
+            let [batch, _, width] = shape;
+            assert!(error.contains("[2, 3]") && error.contains(&format!("[{batch}, {width}]")), "{error}");
+            assert_eq!(cache.time(), 5);
+        }
+        assert!(cache.append(zeros([2, 1, 3]), zeros([2, 7, 3])).is_err());
+        assert_eq!(cache.append(zeros([2, 1, 3]), zeros([2, 1, 3])).unwrap()[0].dims(), [2, 6, 3]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use super::input::run_path;
-use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
+use crate::comparison::{ComparedRun, Comparison, MAX_NAME, Measure, Setting};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::report::{Along, PictureFormat, Style, comparison_page, comparison_pictures, save_all};
@@ -55,8 +55,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The most characters of a setting's name in the table, and of a value in the table of keys.
-const MAX_NAME: usize = 60;
+/// The most characters of a value in the table of keys.
 const MAX_VALUE: usize = 24;
 
 /// The most keys that the first line names, and settings that the table of keys has columns for.

@@ -1,12 +1,15 @@
-//! `evaluate`: exact loss, perplexity and accuracy of a run's best weights over a whole split.
+//! `evaluate`: exact loss, perplexity and accuracy of a run's best weights over a whole split, or over a file that was
+//! held out of training.
 
 mod lengths;
+mod scored;
 
 use std::f64::consts::LN_2;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use self::scored::{Scored, Selected};
 use super::backend::is_set;
 use super::input::{self, Run, RunArgs};
 use crate::backend::{Job, MemoryEstimate};
@@ -16,16 +19,19 @@ use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
 use crate::ops;
-use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, warn};
-use crate::training::{RunFolder, Split, check_precision, data_fingerprint, dataset_of};
+use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, thousands, warn};
+use crate::training::{RunFolder, Split, check_precision, data_fingerprint};
 use crate::weights::{file::WeightsFile, native};
 
-/// Evaluate a run's best weights on a whole split: loss, perplexity, accuracy, beside the floor.
+/// Evaluate a run's best weights on a whole split or file: loss, perplexity, accuracy, compared with the floor.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The split.
-    #[arg(long, value_enum, default_value = "valid")]
-    split: Split,
+    /// The part of the data to score. [default: valid for the run's own data, whole for any other file]
+    #[arg(long, value_enum)]
+    split: Option<Scored>,
+    /// Scores this file, read as the run read its own; the same as --set data.path=FILE.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
     /// Overrides a key of the run's config, as --set data.path=book.txt; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -50,7 +56,9 @@ pub struct Args {
 /// What is printed. Losses are in nats unless the key says bits.
 #[derive(Debug, Serialize)]
 struct Report {
-    split: Split,
+    split: Scored,
+    /// All targets of the file; none of sequences that are drawn.
+    targets_in_file: Option<usize>,
     #[serde(flatten)]
     evaluation: Evaluation,
     bits: f64,
@@ -65,7 +73,10 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
+    if let Some(file) = &args.data {
+        args.set.insert(0, scored::as_key(file)?);
+    }
     let run = args.run.open(&args.set)?;
     run.given.placed(evaluate_run(&args, &run))
 }
@@ -77,13 +88,13 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }
-    let dataset = dataset_of(config, folder)?;
+    let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
-    let at_lengths = lengths::Sets::load(&args.length, args.split, run, &dataset, &weights)?;
-    if config.data == made_with.data {
+    let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
+    if config.data == made_with.data && scored != Scored::Whole {
         warn_of_change(folder, &dataset);
     }
-    let (set, floor, floor_by_position) = match args.split {
+    let (set, floor, floor_by_position) = match scored.split() {
         Split::Valid => {
             (&dataset.valid, dataset.floor.map(|floor| floor.valid), dataset.floor_by_position.clone())
         }
@@ -95,7 +106,8 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     let trained = at_lengths.trained;
     let (evaluation, lengths) = run.compute(Evaluate(args, run, weights, &dataset, set, at_lengths))?;
     let report = Report {
-        split: args.split,
+        split: scored,
+        targets_in_file,
         bits: evaluation.loss / LN_2,
         perplexity: evaluation.loss.exp(),
         floor,
@@ -106,7 +118,7 @@ fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     };
     match args.json {
         true => print_json(&report),
-        false => print(folder, &report, trained),
+        false => print(folder, config, &report, trained),
     }
     args.out.iter().try_for_each(|out| lengths::draw(folder, &report.lengths, trained, out, args.json))
 }
@@ -155,13 +167,18 @@ impl Job for Evaluate<'_> {
     }
 }
 
-fn print(folder: &RunFolder, report: &Report, trained: usize) {
-    let Report { evaluation, .. } = report;
-    let split = match report.split {
-        Split::Valid => "validation",
-        Split::Train => "training",
-    };
-    say(&format!("{}: {} of the {split} set", folder.name(), counted(evaluation.tokens as usize, "target")));
+fn print(folder: &RunFolder, config: &Config, report: &Report, trained: usize) {
+    let Report { evaluation, split, .. } = report;
+    let targets = counted(evaluation.tokens as usize, "target");
+    say(&match report.targets_in_file {
+        None => format!("{}: {targets} of {split}", folder.name()),
+        Some(all) => format!(
+            "{}: {targets} of {} in `{}` ({split})",
+            folder.name(),
+            thousands(all as f64),
+            config.data.path.display()
+        ),
+    });
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));
     if let Some(floor) = report.floor {
         say(&format!(

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::Architecture;
 use crate::terminal::{say, thousands, warn};
-use crate::training::{Hashes, RunFolder, RunPath};
+use crate::training::{Hashes, ImportSummary, RunFolder, RunPath};
 use crate::weights::checkpoint::has_usual_name;
 use crate::weights::import::{ImportFormat, Imported, import};
 use crate::weights::native;
@@ -47,6 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     args.backend.choose_for_run(&mut config.training, &args.set)?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
+    let sizes = description.sizes;
     let vocabulary =
         serde_json::to_vec_pretty(&imported.vocabulary).expect("a vocabulary holds plain values");
     let (folder, _lock) = RunFolder::create(&target, |folder| {
@@ -56,9 +57,13 @@ pub fn run(args: Args) -> Result<()> {
             write_atomically(&folder.transformers(), &companions)?;
         }
         native::write(&folder.model(), &imported.tensors, native::entry(&description))?;
-        Hashes::of(folder).write(folder)
+        let summary = ImportSummary {
+            imported_from: args.files[0].display().to_string(),
+            parameters: config.model.parameters(sizes),
+            hashes: Hashes::of(folder),
+        };
+        summary.write(folder)
     })?;
-    let sizes = description.sizes;
     say(&format!(
         "{}: {} parameters, a context of {}, a vocabulary of {}",
         folder.path().display(),

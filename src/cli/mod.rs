@@ -14,6 +14,7 @@ mod import;
 mod input;
 mod inspect;
 mod key_options;
+mod limits;
 mod man;
 mod plot;
 mod report;
@@ -35,7 +36,7 @@ use causal_attention_kernels::asked_instruction_set;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use serde_json::json;
 
-use crate::error::{Error, Result, panic_message};
+use crate::error::{Error, OUT_OF_THREADS, Result, is_out_of_threads, panic_message};
 use crate::terminal::{
     be_quiet, check_written, hold_standard_output, print_json, print_text, say, warn_error,
 };
@@ -115,13 +116,20 @@ pub fn main() -> ExitCode {
     if is_another_worker && !shares {
         return ExitCode::SUCCESS;
     }
-    let work = || match asked_instruction_set().map_err(Error::Input).and_then(|_| run(cli.command))? {
-        ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
-        code => Ok(code),
+    let work = || {
+        limits::prepare()?;
+        asked_instruction_set().map_err(Error::Input)?;
+        match run(cli.command)? {
+            ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
+            code => Ok(code),
+        }
     };
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let place = PANICKED_AT.lock().map(|place| place.clone()).unwrap_or_default();
         let message = panic_message(panic.as_ref());
+        if is_out_of_threads(message) {
+            return Err(Error::Failed(OUT_OF_THREADS.into()));
+        }
         Err(Error::Failed(format!(
             "internal error{place}: {message}: please report this line and the command"
         )))
@@ -171,10 +179,15 @@ fn takes(error: &clap::Error) -> Option<(String, &'static str)> {
     Some((source.to_string(), takes))
 }
 
+/// Paths in JSON, as [`serialize_path`](crate::files::serialize_path) writes each.
+fn shown(paths: &[PathBuf]) -> serde_json::Value {
+    paths.iter().map(|path| path.display().to_string()).collect()
+}
+
 /// Says what was made: a path a line, or as JSON under a key.
 fn print_paths(json: bool, key: &str, paths: &[PathBuf]) {
     match json {
-        true => print_json(&json!({ key: paths })),
+        true => print_json(&json!({ key: shown(paths) })),
         false => paths.iter().for_each(|path| say(&path.display().to_string())),
     }
 }

@@ -1,6 +1,6 @@
 //! `runs`: the runs of a folder beside each other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::input::run_path;
@@ -106,9 +106,14 @@ fn cells(run: &Listed) -> [String; 9] {
         Some(trials) => format!("study of {}", counted(trials, "trial")),
         None => run.ended.replace('_', " "),
     };
+    // The file and its folder, which has the name of the model.
+    let origin = |path: &String| {
+        let parts: Vec<_> = Path::new(path).iter().map(|part| part.to_string_lossy()).collect();
+        format!("from {}", parts[parts.len().saturating_sub(2)..].join("/"))
+    };
     [
         run.name.clone(),
-        text(&run.data),
+        run.imported_from.as_ref().map(origin).unwrap_or_else(|| text(&run.data)),
         text(&run.model),
         count(run.parameters.map(|count| count as f64)),
         nats(run.best_valid_loss),

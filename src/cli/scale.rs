@@ -4,11 +4,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
-use super::{backend::BackendArgs, input::ConfigArgs};
+use super::{backend::BackendArgs, input::ConfigArgs, shown};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::report::{PictureFormat, Style, save_all, scaling_picture};
-use crate::scaling::{LinkSpeed, Scaled, ScaledStep, cuts, predict};
+use crate::scaling::{LinkSpeed, NOISE, Scaled, ScaledStep, cuts, highest_efficiency, predict, settled};
 use crate::terminal::{counted, fixed, print_json, say, table, thousands};
 use crate::training::{StepParts, dataset, time_parts};
 use crate::workers::{Identity, Workers};
@@ -94,17 +94,14 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     workers.agree(Identity::new(&config, dataset.fingerprint(), &device))?.check(workers)?;
     let (training, Powers(asked)) = (&config.training, &args.workers);
     let cuts = cuts(training.shards, training.batch_size, asked.last().copied().unwrap_or(1));
-    let parts = time_parts(&config, &dataset, &device, &cuts, workers)?;
+    let predicted =
+        |parts: &StepParts| predict(parts, training.shards, link(args, parts), asked.iter().copied());
+    // All workers have the same parts, so all time as often.
+    let parts = settled(|| time_parts(&config, &dataset, &device, &cuts, workers), predicted)?;
     if !workers.is_first() {
         return Ok(ExitCode::SUCCESS);
     }
-    let measured = LinkSpeed::measured(&parts);
-    let speed = |given: Option<f64>, measured: Option<f64>| given.or(measured).unwrap_or_default();
-    let link = LinkSpeed {
-        bandwidth: speed(args.bandwidth.map(|gbit| gbit * 1e9 / 8.0), measured.map(|link| link.bandwidth)),
-        latency: speed(args.latency.map(|micro| micro * 1e-6), measured.map(|link| link.latency)),
-    };
-    let scaled = predict(&parts, training.shards, link, asked.iter().copied());
+    let (link, scaled) = (link(args, &parts), predicted(&parts));
     let words = in_words(link);
     let draw = |out: &PathBuf| {
         let style = Style { format: args.format, ..Style::default() };
@@ -114,7 +111,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();
     if args.json {
         print_json(&json!({
-            "timed_by": workers.count(), "parts": parts, "link": link, "predicted": scaled, "pictures": pictures,
+            "timed_by": workers.count(), "parts": parts, "link": link, "predicted": scaled, "pictures": shown(&pictures),
         }));
         return Ok(ExitCode::SUCCESS);
     }
@@ -126,6 +123,16 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     print_scaled(&scaled);
     pictures.iter().for_each(|path| say(&path.display().to_string()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The link as it is given, or else as it was measured.
+fn link(args: &Args, parts: &StepParts) -> LinkSpeed {
+    let measured = LinkSpeed::measured(parts);
+    let speed = |given: Option<f64>, measured: Option<f64>| given.or(measured).unwrap_or_default();
+    LinkSpeed {
+        bandwidth: speed(args.bandwidth.map(|gbit| gbit * 1e9 / 8.0), measured.map(|link| link.bandwidth)),
+        latency: speed(args.latency.map(|micro| micro * 1e-6), measured.map(|link| link.latency)),
+    }
 }
 
 fn in_words(link: LinkSpeed) -> String {
@@ -172,4 +179,12 @@ fn print_scaled(scaled: &[Scaled]) {
     let names =
         ["workers", "exchange (ms)", "batch shared (ms)", "efficiency", "batch each (ms)", "efficiency"];
     table("rrrrrr", &names, &rows.collect::<Vec<_>>());
+    let highest = highest_efficiency(scaled);
+    if highest > NOISE {
+        say(
+            "above 100 %: shards run faster here than the batch as a whole, as where only they fit the cache",
+        );
+    } else if highest > 1.0005 {
+        say(&format!("efficiencies up to {:.0} % are within the noise of the times", NOISE * 100.0));
+    }
 }

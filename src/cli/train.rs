@@ -10,7 +10,7 @@ use super::{
     explain,
     input::{ConfigArgs, run_path},
     plot::run_data,
-    signals,
+    shown, signals,
 };
 use crate::analysis::circuit::Explanation;
 use crate::backend::{Device, of_worker};
@@ -26,6 +26,7 @@ use crate::terminal::{
 use crate::training::{
     Control, Ended, Mode, Outcome, Plan, RunFolder, RunPath, Summary, launch, shared_by, write_events,
 };
+use crate::weights::families::fit_in_words;
 use crate::workers::Workers;
 
 /// Train a model: writes a run folder with weights, curves and pictures.
@@ -124,6 +125,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
         let config = workers.agree(shared_by(&config, workers))?;
         let plan = Plan::new(&config, &device)?;
         print_plan(&config.name(), &device, &plan);
+        say(&format!("  export      {}", fit_in_words(&config.model)));
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
     }
@@ -152,6 +154,9 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     if workers.is_first() {
         let (circuit, plots) = show(&outcome, &config, &control);
         print(&outcome, &circuit, &plots, args.json);
+        if !args.json {
+            say(&format!("  export    {}", fit_in_words(&config.model)));
+        }
     }
     Ok(exit_code)
 }
@@ -307,8 +312,8 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
     let summary = &outcome.summary;
     if json {
         let mut report = json!(summary);
-        report["run"] = json!(outcome.folder.path());
-        report["pictures"] = json!(plots);
+        report["run"] = json!(outcome.folder.path().display().to_string());
+        report["pictures"] = shown(plots);
         report["circuit"] = json!(circuit);
         return print_json(&report);
     }

@@ -8,6 +8,7 @@ use super::listing::{data, model};
 use crate::analysis::{Analysis, HeadScores};
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::files::serialize_path;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, read_metrics};
 
 /// A run among others. Losses are in nats per token; what is not known is none.
@@ -16,6 +17,7 @@ pub struct ComparedRun {
     /// The name of its folder, or its path where two have the same name.
     pub name: String,
     /// The folder.
+    #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
     /// The number of its setting.
     pub setting: usize,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::files::{Text, read_json};
+use crate::files::{Text, read_json, serialize_path};
 use crate::training::RunFolder;
 
 /// A run, or a study with its best run. Losses are in nats per token; what is not known is none.
@@ -22,11 +22,14 @@ pub struct Listed {
     /// The name of its folder.
     pub name: String,
     /// The folder.
+    #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
     /// Whether it is a study of several runs, and of how many.
     pub trials: Option<usize>,
-    /// What it learned: a task, or the name of a file.
+    /// What it learned: a task, or the name of a file; none of a model that was imported.
     pub data: Option<String>,
+    /// The file or folder that it was imported from.
+    pub imported_from: Option<String>,
     /// The architecture, the number of its layers and their width.
     pub model: Option<String>,
     /// Number of trained parameters.
@@ -168,7 +171,9 @@ impl Listed {
             name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
             path: path.to_path_buf(),
             trials: count,
-            data: data(&config),
+            // The data of an imported model is what it may be trained on further.
+            data: if ended == "imported" { None } else { data(&config) },
+            imported_from: text("imported_from"),
             model: model(&config),
             parameters: summary["parameters"].as_u64(),
             best_valid_loss: best,
@@ -204,8 +209,10 @@ impl Listed {
 pub(super) fn data(config: &toml::Table) -> Option<String> {
     let section = config.get("data")?;
     let path = section.get("path").and_then(toml::Value::as_str).filter(|path| !path.is_empty());
+    let source = section.get("source").and_then(toml::Value::as_str);
     match path {
         Some(path) => Some(Path::new(path).file_name()?.to_string_lossy().into_owned()),
+        None if source.is_some_and(|source| source != "sequences") => None,
         None => section.get("task")?.as_str().map(str::to_string),
     }
 }

@@ -13,5 +13,5 @@ mod statistics;
 
 pub use compared::ComparedRun;
 pub use listing::{Listed, list};
-pub use settings::{Comparison, Measure, Setting};
+pub use settings::{Comparison, MAX_NAME, Measure, Setting};
 pub use statistics::{Mean, WelchTest, corrected};

@@ -13,6 +13,9 @@ use crate::terminal::{counted, fixed};
 
 /// No more runs than this are compared.
 const MOST: usize = 50;
+
+/// The longest name of a setting in a table or a sentence, in characters. JSON has all of it.
+pub const MAX_NAME: usize = 60;
 /// Differences with a larger probability than this come about by chance too often.
 const SIGNIFICANT: f64 = 0.05;
 /// The seed, in which runs of one setting may differ, and keys and sections that change nothing of what a run learns.
@@ -85,6 +88,12 @@ impl Setting {
     pub fn name(&self) -> String {
         let values: Vec<_> = self.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
         if values.is_empty() { "the one setting".to_string() } else { values.join(", ") }
+    }
+
+    /// Its [name](Self::name), or its number in a list where that is long.
+    fn short_name(&self, number: usize) -> String {
+        let name = self.name();
+        if name.chars().count() <= MAX_NAME { name } else { format!("setting {number}") }
     }
 
     /// What settings are compared by.
@@ -199,12 +208,14 @@ impl Comparison {
                 listed(&others)
             ));
         }
-        for setting in &self.settings {
+        for (number, setting) in (1..).zip(&self.settings) {
             let lost = setting.runs - setting.loss.map_or(0, |mean| mean.count);
             if lost > 0 {
                 let of = counted(setting.runs, "run");
-                sentences
-                    .push(format!("{}: {lost} of {of} has no finite loss and is left out", setting.name()));
+                sentences.push(format!(
+                    "{}: {lost} of {of} has no finite loss and is left out",
+                    setting.short_name(number)
+                ));
             }
         }
         let Some((best, rest)) = self.settings.split_first().filter(|(_, rest)| !rest.is_empty()) else {
@@ -230,7 +241,7 @@ impl Comparison {
         } else {
             "what runs differ by otherwise"
         };
-        sentences.extend(rest.iter().filter_map(|setting| beside(best, setting, noise)));
+        sentences.extend((2..).zip(rest).filter_map(|setting| beside(best, setting, noise)));
         if rest.iter().filter(|setting| setting.beside_best.is_some()).count() > 1 {
             sentences.push("p is corrected for the number of comparisons (Holm)".to_string());
         }
@@ -239,7 +250,7 @@ impl Comparison {
 }
 
 /// A setting beside the best one, and whether the difference is more than `noise`.
-fn beside(best: &Setting, setting: &Setting, noise: &str) -> Option<String> {
+fn beside(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> Option<String> {
     let (test, p) = (setting.beside_best?, setting.p_corrected?);
     let [low, high] = test.interval.map(|end| fixed(end, 4));
     let p_shown = if p < 1e-4 { "p < 0.0001".to_string() } else { format!("p = {p:.4}") };
@@ -249,8 +260,8 @@ fn beside(best: &Setting, setting: &Setting, noise: &str) -> Option<String> {
     };
     Some(format!(
         "{} beside {}: {} nats higher (95 % interval {low} to {high}; Welch's t-test, {p_shown}): {verdict}",
-        setting.name(),
-        best.name(),
+        setting.short_name(number),
+        best.short_name(1),
         fixed(test.difference, 4),
     ))
 }

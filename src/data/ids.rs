@@ -2,6 +2,8 @@
 
 use std::{collections::TryReserveError, ops::Range};
 
+use crate::kernels::allocator::fallible;
+
 /// Token ids in two bytes each, and in four from the first that needs them: half the memory for all but the
 /// largest vocabularies.
 #[derive(Debug, Default)]
@@ -14,7 +16,7 @@ pub(crate) struct Ids {
 impl Ids {
     /// Makes room for `more` ids of two bytes.
     pub(crate) fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
-        self.low.try_reserve_exact(more)
+        fallible(|| self.low.try_reserve_exact(more))
     }
 
     /// Adds ids.

@@ -40,7 +40,7 @@ pub use loader::Loader;
 pub use sequences::Sequences;
 pub use vocabulary::{Notation, Vocabulary};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 
 /// Checks what can be known of a config without reading a file.
 ///
@@ -70,17 +70,42 @@ pub fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
 /// As [`load`], and where the data does not fit the vocabulary.
 pub fn load_with(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
     let dataset = read_or_draw(config, seed, Some(vocabulary))?;
-    if dataset.vocabulary == *vocabulary {
-        return Ok(dataset);
+    check_vocabulary(&dataset, vocabulary)?;
+    Ok(dataset)
+}
+
+fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
+    ensure(dataset.vocabulary == *vocabulary, Error::Input, || {
+        format!(
+            "the section [data] makes {}, and the weights were trained on {vocabulary}; give the config of the run",
+            dataset.vocabulary
+        )
+    })
+}
+
+/// Reads a file as one split by the vocabulary of a run: both sets are the whole file, which may hold less than a
+/// window. For a file that was held out of training.
+///
+/// # Errors
+/// As [`load_with`], and where `config` names no file.
+pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
+    if config.source == Source::Sequences {
+        let problem = "draws sequences, which have no whole: give a file by `data.path`";
+        return Err(Error::key("data.source", config.source, problem));
     }
-    Err(Error::Input(format!(
-        "the section [data] makes {}, and the weights were trained on {vocabulary}; give the config of the run",
-        dataset.vocabulary
-    )))
+    check(config)?;
+    let whole = DataConfig { valid_fraction: config::WHOLE, ..config.clone() };
+    let dataset = read(&whole, seed, Some(vocabulary))?;
+    check_vocabulary(&dataset, vocabulary)?;
+    Ok(dataset)
 }
 
 fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     check(config)?;
+    read(config, seed, given)
+}
+
+fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     // Weights that were imported do not say what they learned from, and serve without it.
     if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
         let problem = "names no file: give the path of your data, as --set data.path=book.txt";

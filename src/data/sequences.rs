@@ -90,6 +90,15 @@ impl Sequences {
     /// When either part is too short.
     pub(crate) fn cut(config: &DataConfig, ids: Ids) -> Result<(Self, Self)> {
         let (all, length) = (ids.len(), config.length);
+        if config.is_one_split() && all > 1 {
+            let whole = Self::windows(Arc::new(Rows { ids, ..Rows::default() }), 0..all, length);
+            return Ok((whole.clone(), whole));
+        }
+        if config.is_one_split() {
+            let problem =
+                format!("has {}, so nothing can be predicted; give more data", counted(all, "token"));
+            return Err(Error::file(&config.path, problem));
+        }
         let train = config.train_part(all);
         let (key, longest) = match config.lengths {
             Some([_, longest]) if longest > length => ("data.lengths", longest),

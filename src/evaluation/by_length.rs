@@ -18,8 +18,9 @@ pub enum Protocol {
     /// Windows side by side: all.
     Windows,
     /// Windows that start an eighth of the length apart: the last eighth, so that each target is predicted
-    /// from seven eighths of the length at least. Sequences that a task draws stand by themselves: of each the last
-    /// eighth counts.
+    /// from seven eighths of the length at least. A last window ends with the stream and counts the targets that
+    /// are left, so that only those before the first seven eighths count in no window. Sequences that a task draws
+    /// stand by themselves: of each the last eighth counts.
     Sliding,
 }
 
@@ -76,26 +77,32 @@ pub fn at_length<B: ops::Backend>(
     let rows = (most_tokens / length).max(1);
     let side_by_side: Vec<usize> = (0..set.len()).map(|sample| set.place(sample)).collect();
     let mut tallies = [Tally::default(), Tally::default()];
-    let mut read = |places: &[usize], protocols: &[Protocol]| {
+    // Each protocol with how many of the last targets of a row it counts, the one that counts most first.
+    let mut read = |places: &[usize], counted: &[(Protocol, usize)]| {
         for places in places.chunks(rows) {
             let mut batch = set.batch(places.iter().copied());
             let (losses, likeliest) = scores(model, &batch, device);
-            for &protocol in protocols {
-                let first = length - protocol.stride(length);
+            for &(protocol, last) in counted {
                 for row in batch.roles.chunks_mut(length) {
-                    let early = first.min(row.len());
+                    let early = (length - last).min(row.len());
                     row[..early].fill(Role::Padding);
                 }
                 tallies[protocol as usize].add(&batch, &losses, &likeliest);
             }
         }
     };
+    let stride = Protocol::Sliding.stride(length);
+    let windows = (Protocol::Windows, length);
     match set.window_starts() {
-        None => read(&side_by_side, &Protocol::ALL),
+        None => read(&side_by_side, &[windows, (Protocol::Sliding, stride)]),
         Some(starts) => {
-            read(&side_by_side, &[Protocol::Windows]);
-            let overlapping: Vec<usize> = starts.step_by(Protocol::Sliding.stride(length)).collect();
-            read(&overlapping, &[Protocol::Sliding]);
+            read(&side_by_side, &[windows]);
+            let last = starts.end - 1;
+            let overlapping: Vec<usize> = starts.step_by(stride).collect();
+            read(&overlapping, &[(Protocol::Sliding, stride)]);
+            if !last.is_multiple_of(stride) {
+                read(&[last], &[(Protocol::Sliding, last % stride)]);
+            }
         }
     }
     Protocol::ALL.map(|protocol| {
@@ -177,16 +184,16 @@ mod tests {
         let set = Sequences::windows(rows.clone(), 0..60, 16);
         let [windows, sliding] = at_length(&model, &set, &[], 64, &device);
         assert_eq!((windows.tokens, windows.floor), (59, None));
-        // Windows start at 0, 2, ... 42; each adds two targets, and those before the fifteenth are never counted.
-        assert_eq!((sliding.stride, sliding.tokens), (2, 2 * 22));
-        let by_hand: f64 = (0..=42)
-            .step_by(2)
-            .map(|start| {
-                let window = Sequences::windows(rows.clone(), start..start + 17, 16);
-                let of_window = evaluate(&model, window.batches(1), &device).loss_by_position;
-                of_window[14].unwrap() + of_window[15].unwrap()
-            })
-            .sum();
-        assert!((sliding.loss - by_hand / 44.0).abs() < 1e-6, "{} {}", sliding.loss, by_hand / 44.0);
+        // Windows start at 0, 2, ... 42, of which each adds two targets, and at 43, which adds the last one; those
+        // before the fifteenth are never counted.
+        assert_eq!((sliding.stride, sliding.tokens), (2, 2 * 22 + 1));
+        let of_window = |start: usize| {
+            let window = Sequences::windows(rows.clone(), start..start + 17, 16);
+            let losses = evaluate(&model, window.batches(1), &device).loss_by_position;
+            [14, 15].map(|position| losses[position].unwrap())
+        };
+        let full: f64 = (0..=42).step_by(2).flat_map(of_window).sum();
+        let by_hand = (full + of_window(43)[1]) / 45.0;
+        assert!((sliding.loss - by_hand).abs() < 1e-6, "{} {by_hand}", sliding.loss);
     }
 }

@@ -3,6 +3,7 @@
 
 mod folder;
 mod input;
+mod mapped;
 #[cfg(test)]
 mod mutations;
 mod unreadable;
@@ -11,16 +12,33 @@ pub use folder::{
     HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,
 };
 pub use input::{Input, Pieces, Text, open, open_own, read_own};
+pub use mapped::Mapped;
 #[cfg(test)]
 pub(crate) use mutations::mutations;
 
 use std::{fs::File, io::Write, path::Path};
 
-use serde::de::DeserializeOwned;
+use serde::{Serializer, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use tempfile::{NamedTempFile, PersistError};
 
 use crate::error::{Error, Result, expected};
+
+/// Writes a path into JSON: bytes that are not UTF-8 become `\u{fffd}`, as on the terminal.
+///
+/// # Errors
+/// None but the serializer's own.
+pub fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
+/// Whether something is at `path`.
+///
+/// # Errors
+/// If the system does not tell, as where the permission for a folder on the way is missing.
+pub fn exists(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|error| Error::io("open", path, error))
+}
 
 /// Reads what a JSON file of this program's holds: `what`, which may go on with the remedy, as "the scores of a run's
 /// heads; without the file they are scored anew".
@@ -28,7 +46,7 @@ use crate::error::{Error, Result, expected};
 /// # Errors
 /// If it is missing, cannot be read or understood: names the place.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
-    if !path.exists() {
+    if !exists(path)? {
         return Err(Error::file(path, format!("is missing: it must hold {what}")));
     }
     parse_json(&read_own(path)?, path, what)

@@ -8,6 +8,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 /// Lets threads that start later share the store of those that run. Kernels take their buffers from the
 /// [pool](super::pool) and ask the allocator seldom, so nobody waits for another.
@@ -33,6 +34,36 @@ pub fn keep_freed_memory() {
 fn set(parameter: i32, value: i32) {
     // SAFETY: `mallopt` takes two numbers and a lock of its own; a value that it does not know it refuses.
     unsafe { libc::mallopt(parameter, value) };
+}
+
+/// What is called where the system gives no more memory.
+static EXHAUSTED: OnceLock<fn()> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread can do without the memory that it asks for.
+    static IS_FALLIBLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `end` where the system gives [`WholeLines`] no more memory. It may end the program, which the standard library
+/// would abort, and must not allocate. The first one counts.
+pub fn on_exhaustion(end: fn()) {
+    let _ = EXHAUSTED.set(end);
+}
+
+/// Does work that can do without the memory that it asks for: what [`on_exhaustion`] set is not called.
+pub fn fallible<T>(work: impl FnOnce() -> T) -> T {
+    let before = IS_FALLIBLE.replace(true);
+    let done = work();
+    IS_FALLIBLE.set(before);
+    done
+}
+
+/// A piece that the system gave, or null once that was told.
+fn told(piece: *mut u8) -> *mut u8 {
+    if piece.is_null() && !IS_FALLIBLE.try_with(Cell::get).unwrap_or(true) {
+        EXHAUSTED.get().inspect(|end| end());
+    }
+    piece
 }
 
 /// The system's allocator, of which what fills a page begins at a cache line: registers that are as wide then
@@ -118,13 +149,13 @@ unsafe impl GlobalAlloc for WholeLines {
         if let Some((class, layout)) = class(layout) {
             let kept = KEPT.try_with(|kept| kept.0[class].replace(null_mut())).unwrap_or(null_mut());
             // SAFETY: a class has bytes.
-            return if kept.is_null() { unsafe { System.alloc(layout) } } else { kept };
+            return if kept.is_null() { told(unsafe { System.alloc(layout) }) } else { kept };
         }
         // SAFETY: as the caller promises, and with room.
         unsafe {
             match with_room(layout) {
-                Some(layout) => first_line(System.alloc(layout)),
-                None => System.alloc(layout),
+                Some(layout) => first_line(told(System.alloc(layout))),
+                None => told(System.alloc(layout)),
             }
         }
     }
@@ -143,8 +174,8 @@ unsafe impl GlobalAlloc for WholeLines {
         // SAFETY: as above.
         unsafe {
             match with_room(layout) {
-                Some(layout) => first_line(System.alloc_zeroed(layout)),
-                None => System.alloc_zeroed(layout),
+                Some(layout) => first_line(told(System.alloc_zeroed(layout))),
+                None => told(System.alloc_zeroed(layout)),
             }
         }
     }
@@ -176,11 +207,11 @@ unsafe impl GlobalAlloc for WholeLines {
         unsafe {
             match [with_room(layout), with_room(new_layout)] {
                 [None, None] if class(layout).or(class(new_layout)).is_none() => {
-                    System.realloc(place, layout, size)
+                    told(System.realloc(place, layout, size))
                 }
                 [Some(layout), Some(new_layout)] => {
                     let old_distance = distance(place);
-                    let piece = System.realloc(place.sub(old_distance), layout, new_layout.size());
+                    let piece = told(System.realloc(place.sub(old_distance), layout, new_layout.size()));
                     let new_distance = LINE - piece.addr() % LINE;
                     if !piece.is_null() && new_distance != old_distance {
                         let length = (layout.size() - LINE).min(size);

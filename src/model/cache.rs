@@ -50,7 +50,8 @@ impl<B: ops::Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] where there is nothing to read, or the positions end before the tokens do.
+    /// [`crate::Error::Shape`] where there is nothing to read, the positions end before the tokens do, or the batch is
+    /// another than before.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
@@ -181,6 +182,23 @@ mod tests {
         assert_ne!(model.read(tokens(), &mut cache).unwrap().into_data(), first);
         cache.clear();
         assert_eq!(model.read(tokens(), &mut cache).unwrap().into_data(), first);
+    }
+
+    #[test]
+    fn another_batch_size_is_an_error() {
+        let device = Default::default();
+        for config in configs() {
+            let model = config.init::<NdArray>(SIZES, &device).unwrap();
+            let mut cache = model.start(source(&config)).unwrap();
+            let tokens = || Tensor::from_ints(TOKENS, &device).narrow(1, 0, 3);
+            model.read(tokens(), &mut cache).unwrap();
+            for rows in [1, 7] {
+                let error = model.read(Tensor::zeros([rows, 1], &device), &mut cache).unwrap_err();
+                assert!(matches!(error, crate::Error::Shape(_)), "{error}");
+                assert_eq!(cache.time(), 3);
+            }
+            model.read(tokens(), &mut cache).unwrap();
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 use serde::Serialize;
 
+use crate::error::{Error, Result};
 use crate::training::StepParts;
 
 /// How fast workers reach each other.
@@ -66,6 +67,48 @@ pub fn cuts(shards: Option<usize>, batch_size: usize, most: usize) -> Vec<usize>
     let one_a_worker =
         || (0..).map(|power| 1 << power).take_while(|&cut| cut <= most && batch_size.is_multiple_of(cut));
     shards.map_or_else(|| one_a_worker().collect(), |shards| vec![shards])
+}
+
+/// What workers share a step with beyond their number is noise up to this efficiency.
+pub const NOISE: f64 = 1.05;
+
+/// The most times that parts are timed again because their times contradict each other.
+const MAX_REPEATS: usize = 4;
+
+/// The highest efficiency of any number of workers.
+pub fn highest_efficiency(scaled: &[Scaled]) -> f64 {
+    scaled.iter().filter_map(|scaled| Some(scaled.shared?.efficiency)).fold(1.0, f64::max)
+}
+
+/// Parts whose times agree with each other, as far as the machine lets them. Where some workers would be more than
+/// [`NOISE`] faster than their number, all is timed again, and the shortest time of each part counts: what else runs on a
+/// machine only makes a part slower. An efficiency that stays above 1 in each repetition belongs to the machine, as where
+/// a shard fits a cache and the batch does not.
+///
+/// # Errors
+/// If timing fails, and where repetitions differ by more than noise.
+pub fn settled(
+    mut time: impl FnMut() -> Result<StepParts>,
+    predict: impl Fn(&StepParts) -> Vec<Scaled>,
+) -> Result<StepParts> {
+    let highest = |parts: &StepParts| highest_efficiency(&predict(parts));
+    let mut parts = time()?;
+    let mut seen = vec![highest(&parts)];
+    while highest(&parts) > NOISE && seen.len() <= MAX_REPEATS {
+        let again = time()?;
+        seen.push(highest(&again));
+        parts = parts.fastest(again);
+    }
+    let [low, high] = [f64::min, f64::max].map(|pick| seen.iter().copied().reduce(pick).unwrap_or(1.0));
+    if highest(&parts) <= NOISE || high - low <= 0.1 * low {
+        return Ok(parts);
+    }
+    Err(Error::Failed(format!(
+        "the parts of a step cannot be timed here: repetitions give efficiencies from {:.1} % to {:.1} %, as where other \
+         programs use the machine; stop them and try again",
+        low * 100.0,
+        high * 100.0
+    )))
 }
 
 /// What one worker takes, and each number of `workers`. `shards` is what the config says.
@@ -175,6 +218,32 @@ mod tests {
         let seconds = scaled.iter().map(|scaled| scaled.shared.map(|step| step.seconds)).collect::<Vec<_>>();
         assert_eq!(seconds, [Some(2.25), Some(1.5), None]);
         assert!(scaled.iter().all(|scaled| scaled.growing.seconds == 2.25));
+    }
+
+    /// A step of one shard and of two, each of so many seconds.
+    fn timed(whole: f64, half: f64) -> StepParts {
+        parts(&[(1, whole), (2, half)], 0.0, 0.0)
+    }
+
+    #[test]
+    fn times_that_contradict_each_other_are_taken_again() {
+        let predicted = |parts: &StepParts| predict(parts, None, PERFECT, [2]);
+        let mut times = vec![timed(2.0, 1.25), timed(9.0, 1.0)];
+        let settled_parts = settled(|| Ok(times.pop().unwrap()), predicted).unwrap();
+        assert_eq!((settled_parts, times.len()), (timed(2.0, 1.0), 0), "the shortest times count");
+
+        // A shard that fits the cache is faster each time.
+        let parts = settled(|| Ok(timed(2.0, 0.5)), predicted).unwrap();
+        assert!(highest_efficiency(&predicted(&parts)) > NOISE);
+
+        let mut whole = 2.0;
+        let wild = || {
+            whole *= 2.0;
+            Ok(timed(whole, 0.5))
+        };
+        let error = settled(wild, predicted).unwrap_err();
+        assert!(error.to_string().contains("stop them and try again"), "{error}");
+        assert_eq!(error.exit_code(), 1);
     }
 
     #[test]

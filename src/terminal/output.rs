@@ -95,9 +95,16 @@ pub(super) fn is_mute() -> bool {
 
 /// Writes an error to standard error; a program that was asked for JSON is told so in JSON.
 pub fn warn_error(message: &str) {
+    if !is_mute() {
+        let _ = writeln!(io::stderr(), "{}", error_line(message));
+    }
+}
+
+/// The line of an error on standard error: JSON where the program was asked for it.
+pub fn error_line(message: &str) -> String {
     match std::env::args_os().any(|argument| argument == "--json") {
-        true => warn_json(message),
-        false => warn(&format!("error: {message}")),
+        true => json_line(message),
+        false => bounded(&format!("error: {message}"), LONGEST, |character| shown(character, &[])),
     }
 }
 
@@ -110,18 +117,14 @@ pub fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "{}", bounded(line, LONGEST, |character| shown(character, &[])));
 }
 
-/// Writes an error for programs to standard error, as one line of JSON of 500 bytes at most.
-pub fn warn_json(error: &str) {
-    if is_mute() {
-        return;
-    }
+/// An error for programs, as one line of JSON of 500 bytes at most.
+fn json_line(error: &str) -> String {
     let written = |character: char| {
         let json = serde_json::to_string(&character).expect("a character is a plain value");
         escape_json(json[1..json.len() - 1].to_string())
     };
     let [before, after] = ["{\"error\":\"", "\"}"];
-    let error = bounded(error, LONGEST - before.len() - after.len(), written);
-    let _ = writeln!(io::stderr(), "{before}{error}{after}");
+    format!("{before}{}{after}", bounded(error, LONGEST - before.len() - after.len(), written))
 }
 
 /// A text with each character `written` as it must be, in at most `longest` bytes. A longer one loses its middle:

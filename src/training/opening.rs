@@ -17,7 +17,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, hash, sha256};
+use crate::files::{FOREIGN, exists, hash, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
@@ -36,6 +36,9 @@ impl RunFolder {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let folder = Self::at(path);
         let shown = folder.path().display();
+        if exists(folder.path())? {
+            exists(&folder.config())?;
+        }
         let has_config = folder.config().is_file();
         let problem = match () {
             () if folder.path().is_file() => format!("`{shown}` is a file: name the folder of a run"),

@@ -41,6 +41,32 @@ pub struct StepParts {
     pub exchange: Option<TimedExchange>,
 }
 
+impl StepParts {
+    /// The shorter time of each part, of two timings of the same step.
+    #[must_use]
+    pub fn fastest(mut self, other: Self) -> Self {
+        for (cut, groups) in &mut self.shards {
+            for (at_once, seconds) in groups {
+                let again = other.shards.get(cut).and_then(|groups| groups.get(at_once));
+                *seconds = again.copied().unwrap_or(*seconds).min(*seconds);
+            }
+        }
+        let exchange = self.exchange.zip(other.exchange).map(|(one, two)| TimedExchange {
+            workers: one.workers,
+            seconds: one.seconds.min(two.seconds),
+            latency: one.latency.min(two.latency),
+        });
+        Self {
+            addition: self.addition.min(other.addition),
+            copies: self.copies.min(other.copies),
+            update: self.update.min(other.update),
+            row_addition: self.row_addition.min(other.row_addition),
+            exchange,
+            ..self
+        }
+    }
+}
+
 /// A sum over several workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TimedExchange {

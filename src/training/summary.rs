@@ -82,8 +82,7 @@ fn one() -> usize {
     1
 }
 
-/// What the files of a run held, by which they are told from another run's; none of a file that it has not. Of an
-/// imported run the summary holds nothing else.
+/// What the files of a run held, by which they are told from another run's; none of a file that it has not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hashes {
     /// The SHA-256 of `model.safetensors`.
@@ -118,8 +117,25 @@ impl Hashes {
     pub fn read(folder: &RunFolder) -> Option<Self> {
         read_json(&folder.summary(), "how a run ended").ok()
     }
+}
 
-    /// Writes them as the summary of a run that was imported.
+/// The summary of a run that was imported, which has not trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImportSummary {
+    /// The file or folder that was imported.
+    pub imported_from: String,
+    /// Number of parameters.
+    pub parameters: usize,
+    /// What the files of the run hold.
+    #[serde(flatten)]
+    pub hashes: Hashes,
+}
+
+impl ImportSummary {
+    /// Writes it into the folder of its run.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn write(&self, folder: &RunFolder) -> Result<()> {
         write(self, folder)
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Difference};
 use crate::error::{Error, Result};
+use crate::files::exists;
 use crate::terminal::warn;
 use crate::training::RunFolder;
 
@@ -14,6 +15,9 @@ use crate::training::RunFolder;
 /// If there is no folder, or one that no study made.
 pub fn study_folder(path: &Path) -> Result<RunFolder> {
     let (folder, shown) = (RunFolder::at(path), path.display());
+    if exists(path)? {
+        exists(&folder.config())?;
+    }
     let problem = match () {
         () if path.is_file() => format!("`{shown}` is a file: name the folder of a study"),
         () if !path.is_dir() => format!("there is no study `{shown}`: `tune --run {shown}` makes one"),

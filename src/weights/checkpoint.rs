@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::file::{LazyTensor, WeightsFile, floats};
 use super::{NOT_FINITE, not_finite, refuse};
 use crate::error::{Error, Result};
-use crate::files::read_json;
+use crate::files::{exists, read_json};
 use crate::terminal::Bytes;
 
 /// Names under which a folder may hold weights, the first that exists counts.
@@ -51,6 +51,9 @@ pub fn open(named: &[PathBuf]) -> Result<Checkpoint> {
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
     for path in named {
         let usual = || FILES.iter().map(|name| path.join(name)).find(|path| path.is_file());
+        if path.is_dir() {
+            exists(&path.join(FILES[0]))?;
+        }
         let path = match path.is_dir() {
             false => path.clone(),
             true => usual().ok_or_else(|| {

@@ -1,19 +1,19 @@
-//! A weights file, mapped rather than read: a piece that was used leaves memory again, so that a model is there
-//! once, not twice.
+//! A weights file. A large one is mapped rather than read: a piece that was used leaves memory again, so that a model
+//! is there once, not twice.
 
 use std::fmt;
+use std::io::Read;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use burn::tensor::{DType, TensorData, bf16, f16};
-use memmap2::Mmap;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::error::{Error, Result};
-use crate::files::{self, Input};
+use crate::files::{self, Input, Mapped};
 
 /// The bytes of a weights file. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -24,11 +24,16 @@ pub struct WeightsFile {
 
 #[derive(Debug)]
 enum Bytes {
-    /// Those of a regular file.
-    Mapped(Mmap),
+    /// Those of a large file.
+    Mapped(Mapped),
+    /// Those of a small file, which may change or shrink once it is read.
+    Read(Vec<u8>),
     /// Those of a pipe.
-    Held(Vec<u8>),
+    Streamed(Vec<u8>),
 }
+
+/// The largest file that is read into memory: 256 MB. Larger ones are mapped.
+const MAX_READ: u64 = 256_000_000;
 
 /// A tensor that is read, or made, when it is asked for, so that few are in memory at once. Cheap to clone.
 #[derive(Clone)]
@@ -61,19 +66,24 @@ impl WeightsFile {
     }
 
     fn of(input: Input, path: PathBuf) -> Result<Self> {
+        let failed = |error| Error::io("read", &path, error);
         let bytes = match input {
-            // SAFETY: a weights file is replaced whole by a rename, never written in place.
-            Input::File(file) => unsafe { Mmap::map(&file) }
-                .map(Bytes::Mapped)
-                .map_err(|error| Error::io("read", &path, error))?,
-            Input::Stream(bytes) => Bytes::Held(bytes),
+            Input::Stream(bytes) => Bytes::Streamed(bytes),
+            Input::File(mut file) => match file.metadata().map_err(failed)?.len() {
+                0..=MAX_READ => {
+                    let mut bytes = Vec::new();
+                    file.read_to_end(&mut bytes).map_err(failed)?;
+                    Bytes::Read(bytes)
+                }
+                _ => Bytes::Mapped(Mapped::new(&file, &path).map_err(failed)?),
+            },
         };
         Ok(Self { path, bytes: Arc::new(bytes) })
     }
 
     /// Whether it is a regular file, which can be opened once more by its path.
     pub fn is_regular(&self) -> bool {
-        matches!(*self.bytes, Bytes::Mapped(_))
+        !matches!(*self.bytes, Bytes::Streamed(_))
     }
 
     /// Where the file lies.
@@ -136,7 +146,11 @@ impl WeightsFile {
             // SAFETY: the map is read-only and of a file, so its bytes stay what they are. That the advice is not
             // taken costs memory alone.
             let _ = unsafe {
-                bytes.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, piece.start, piece.len())
+                bytes.map().unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    piece.start,
+                    piece.len(),
+                )
             };
         }
     }
@@ -148,7 +162,7 @@ impl Deref for WeightsFile {
     fn deref(&self) -> &[u8] {
         match &*self.bytes {
             Bytes::Mapped(bytes) => bytes,
-            Bytes::Held(bytes) => bytes,
+            Bytes::Read(bytes) | Bytes::Streamed(bytes) => bytes,
         }
     }
 }

@@ -178,7 +178,7 @@ impl<B: ops::Backend> MultiHeadAttention<B> {
         let mut options = self.options(mask.clone(), position.clone());
         let mut projections = self.project(input);
         if let Some(cache) = cache {
-            projections = cache.extend(projections, &mut options);
+            projections = cache.extend(projections, &mut options)?;
         }
         let context = ops::attention(projections, options, maps); // [batch, time, heads * d_head]
         Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))

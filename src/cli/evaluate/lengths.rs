@@ -12,7 +12,7 @@ use crate::files::write_output;
 use crate::model::{Architecture, Model, Sizes};
 use crate::ops;
 use crate::report::{Style, lengths_picture, save_all};
-use crate::terminal::{Bytes, PieceProgress, counted, say};
+use crate::terminal::{Bytes, PieceProgress, counted, say, thousands};
 use crate::training::{RunFolder, Split};
 use crate::weights::{file::WeightsFile, native};
 
@@ -158,19 +158,21 @@ pub fn print(lengths: &[AtLength], trained: usize) {
         (Protocol::Windows, "windows side by side, all targets"),
         (
             Protocol::Sliding,
-            "sliding: windows an eighth of the length apart, the last eighth of the targets of each",
+            "sliding: windows an eighth of the length apart, the last eighth of the targets of each, and at the end \
+             those that are left",
         ),
     ] {
         say(&format!("  {what}"));
-        say("    length      loss     floor       gap  accuracy  determined");
+        say("    length   targets      loss     floor       gap  accuracy  determined");
         for at in lengths.iter().filter(|at| at.protocol == protocol) {
             let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4}"));
             let share =
                 |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{:.2} %", value * 100.0));
-            let AtLength { length, loss, floor, gap, accuracy, determined_accuracy, .. } = at;
+            let AtLength { length, loss, floor, gap, accuracy, determined_accuracy, tokens, .. } = at;
             let mark = if *length == trained { " (trained)" } else { "" };
             say(&format!(
-                "    {length:>6} {:>9} {:>9} {:>9} {:>9} {:>11}{mark}",
+                "    {length:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}{mark}",
+                thousands(*tokens as f64),
                 number(Some(*loss)),
                 number(*floor),
                 number(*gap),

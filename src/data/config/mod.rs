@@ -18,6 +18,8 @@ pub(super) const LARGEST: usize = 1 << 20;
 
 /// The most sequences of a task. How many of its length are too many, the task says.
 const MAX_SAMPLES: usize = 1 << 28;
+/// The `valid_fraction` of a file that is one split. No config can ask for it.
+pub(super) const WHOLE: f64 = 1.0;
 
 /// The tokens that byte pair encoding begins with: every byte.
 const BYTES: usize = 256;
@@ -191,6 +193,11 @@ impl DataConfig {
     /// What is wrong with `data.lengths`.
     pub(super) fn wrong_lengths(&self, [shortest, longest]: [usize; 2], problem: &str) -> Error {
         Error::key("data.lengths", format!("[{shortest}, {longest}]"), problem)
+    }
+
+    /// Whether all of a file is one split.
+    pub(super) fn is_one_split(&self) -> bool {
+        self.valid_fraction == WHOLE
     }
 
     /// How many of `all` tokens or lines are for training: the first ones.

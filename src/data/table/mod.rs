@@ -226,6 +226,7 @@ impl<'a> Table<'a> {
         let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
         let with_end = is_ended && !self.ends_itself;
         let (all, train_rows) = (self.rows.len(), self.config.train_part(self.rows.len()));
+        let is_whole = self.config.is_one_split();
         if longest + usize::from(with_end) < 2 {
             let problem = "has one value a row, so nothing can be predicted; \
                            set `data.column` = 1 to read all of them as one sequence";
@@ -235,7 +236,7 @@ impl<'a> Table<'a> {
             let problem = "has one value, so there is nothing to predict: leave it out";
             return Err(self.problem(Some(*line), problem));
         }
-        if train_rows == 0 || train_rows == all {
+        if !is_whole && (train_rows == 0 || train_rows == all) {
             let few = format!(
                 "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
                  validation; both need one",
@@ -254,7 +255,11 @@ impl<'a> Table<'a> {
             }
             Sequences::rows(split)
         };
-        Ok(Dataset::of_file(vocabulary, (set(&self.rows[..train_rows]), set(&self.rows[train_rows..]))))
+        let [train, valid] = match is_whole {
+            true => [&self.rows[..]; 2],
+            false => [&self.rows[..train_rows], &self.rows[train_rows..]],
+        };
+        Ok(Dataset::of_file(vocabulary, (set(train), set(valid))))
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             let tokenizer = bpe::train(&files, config.train_part(bytes), config.vocab.or(TOKENS))?;
             Vocabulary::tokenizer(tokenizer)?
         }
-        (None, Tokens::File(path)) if !path.exists() => {
+        (None, Tokens::File(path)) if path.try_exists().is_ok_and(|is_there| !is_there) => {
             let problem =
                 "must be \"characters\", \"bpe\" or the path of a tokenizer.json, and there is no such file";
             return Err(Error::key("data.tokens", path.display(), problem));

@@ -212,12 +212,41 @@ pub fn import(
 /// The family that fits a model.
 ///
 /// # Errors
-/// Names the keys that keep it from the one that comes nearest.
+/// Lists what stands in the way of each family, the nearest one first.
 pub fn fitting(model: &ModelConfig) -> Result<Family> {
-    let nearest = Family::WRITTEN.into_iter().min_by_key(|family| family.obstacles(model).len());
-    let nearest = nearest.expect("there are families");
-    check_fit(nearest, model)?;
-    Ok(nearest)
+    let needs = needs(model);
+    let each = needs.iter().map(|(family, needed)| {
+        let needed: Vec<_> = needed.iter().map(|(key, theirs)| format!("{key} = {theirs}")).collect();
+        format!("{} needs {}", family.name(), needed.join(", "))
+    });
+    match &needs[0] {
+        (nearest, needed) if needed.is_empty() => Ok(*nearest),
+        _ => Err(Error::Input(format!(
+            "the model fits no family of transformers: of [model] {}; export --format safetensors or pytorch-names \
+             instead",
+            each.collect::<Vec<_>>().join("; ")
+        ))),
+    }
+}
+
+/// The families of transformers that a model can be exported as; where there is none, what the nearest needs.
+pub fn fit_in_words(model: &ModelConfig) -> String {
+    let needs = needs(model);
+    let fitting: Vec<_> =
+        needs.iter().filter(|(_, needed)| needed.is_empty()).map(|(family, _)| family.name()).collect();
+    if !fitting.is_empty() {
+        return format!("to transformers as {}", fitting.join(" or "));
+    }
+    let (family, needed) = &needs[0];
+    let needed: Vec<_> = needed.iter().map(|(key, theirs)| format!("`model.{key}` = {theirs}")).collect();
+    format!("to transformers as no family; the nearest, {}, needs {}", family.name(), needed.join(", "))
+}
+
+/// The keys that each family needs another value of, with what it has; the family with the fewest first.
+fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
+    let mut needs = Family::WRITTEN.map(|family| (family, family.obstacles(model))).to_vec();
+    needs.sort_by_key(|(_, needed)| needed.len());
+    needs
 }
 
 /// Refuses a model that a family has no word for.
@@ -232,7 +261,7 @@ fn check_fit(family: Family, model: &ModelConfig) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "the model is no {}: {}; export --format safetensors or pytorch-names instead",
+        "the model is not a {}: {}; export --format safetensors or pytorch-names instead",
         family.name(),
         obstacles.join(", ")
     )))
@@ -278,6 +307,27 @@ pub fn export(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::position::PositionScheme;
+
+    #[test]
+    fn each_family_says_what_it_needs_nearest_first() {
+        let error = fitting(&ModelConfig::default()).unwrap_err().to_string();
+        let places =
+            ["gpt2 needs position = \"learned\"; ", "; llama needs ", "; qwen2 needs ", "qwen3 needs "]
+                .map(|part| error.find(part).unwrap_or_else(|| panic!("{part}: {error}")));
+        assert!(places.iter().all(|&place| place >= places[0]), "{error}");
+        assert!(error.len() < 490, "no family is cut from the line: {} bytes", error.len());
+        let words = fit_in_words(&ModelConfig::default());
+        assert_eq!(
+            words,
+            "to transformers as no family; the nearest, gpt2, needs `model.position` = \"learned\""
+        );
+        let learned = ModelConfig { position: PositionScheme::Learned, ..ModelConfig::default() };
+        assert_eq!(
+            (fitting(&learned).unwrap(), &*fit_in_words(&learned)),
+            (Family::Gpt2, "to transformers as gpt2")
+        );
+    }
 
     #[test]
     fn every_key_of_a_model_is_known_to_the_families() {

@@ -1,0 +1,80 @@
+//! Files that a run did not learn from, which `evaluate` scores whole.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::generate::{json, run};
+use crate::{small_run, text};
+
+const WORDS: &str = "to be or not to be, that is the question. ";
+
+/// A run on `book.txt` in a folder that holds a longer text, a short one, and a copy of the book.
+fn place() -> TempDir {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, contents: &str| fs::write(place.path().join(name), contents).unwrap();
+    write("book.txt", &WORDS.repeat(40));
+    write("copy.txt", &WORDS.repeat(40));
+    write("heldout.txt", &"not to be that is or ".repeat(30)[..601]);
+    write("tiny.txt", "to be");
+    write("one.txt", "t");
+    small_run(place.path(), &["data.path=book.txt", "training.steps=5"], "run");
+    place
+}
+
+fn scored(folder: &Path, arguments: &[&str]) -> (String, u64, u64) {
+    let said = json(folder, &[&["evaluate", "run", "--json"], arguments].concat());
+    let count = |key: &str| said[key].as_u64().unwrap();
+    (said["split"].as_str().unwrap().to_string(), count("tokens"), count("targets_in_file"))
+}
+
+#[test]
+fn every_target_of_a_held_out_file_counts() {
+    let place = place();
+    let folder = place.path();
+    let whole = ("whole".to_string(), 600, 600);
+    assert_eq!(scored(folder, &["--data", "heldout.txt"]), whole);
+    assert_eq!(scored(folder, &["--set", "data.path=heldout.txt"]), whole);
+    assert_eq!(scored(folder, &["--data", "heldout.txt", "--set", "data.length=7"]), whole);
+    assert_eq!(scored(folder, &["--data", "tiny.txt"]), ("whole".to_string(), 4, 4));
+    assert_eq!(scored(folder, &["--data", "heldout.txt", "--split", "valid"]).0, "valid");
+    let output = run(folder, &["evaluate", "run", "--data", "heldout.txt"]);
+    let said = text(&output.stdout);
+    assert!(said.starts_with("run: 600 targets of 600 in `heldout.txt` (the whole file)\n"), "{said}");
+    let output = run(folder, &["evaluate", "run", "--data", "one.txt"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("one.txt: has 1 token, so nothing can be predicted"), "{said}");
+}
+
+#[test]
+fn the_own_file_keeps_its_split_by_any_path() {
+    let place = place();
+    let all = WORDS.len() as u64 * 40 - 1;
+    let own = scored(place.path(), &[]);
+    assert_eq!((own.0.as_str(), own.2), ("valid", all));
+    assert_eq!(scored(place.path(), &["--data", "copy.txt"]), own);
+    for other_length in [&["--set", "data.length=7"][..], &["--data", "copy.txt", "--set", "data.length=7"]] {
+        assert_eq!(scored(place.path(), other_length), own);
+    }
+    assert_eq!(scored(place.path(), &["--split", "whole"]), ("whole".to_string(), all, all));
+    let (_, train, _) = scored(place.path(), &["--split", "train"]);
+    assert_eq!(train + own.1 + 1, all, "the first token of the validation set is nobody's target");
+    let said = text(&run(place.path(), &["evaluate", "run"]).stdout);
+    assert!(
+        said.contains(&format!("{} targets of 1,679 in `book.txt` (the validation set)", own.1)),
+        "{said}"
+    );
+}
+
+#[test]
+fn every_row_of_a_held_out_table_counts() {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
+    fs::write(place.path().join("one.csv"), "4,5,6\n").unwrap();
+    small_run(place.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "run");
+    assert_eq!(scored(place.path(), &["--data", "one.csv"]), ("whole".to_string(), 2, 2));
+    let train = scored(place.path(), &["--split", "train"]);
+    assert_eq!((train.1, train.2), (144, 160));
+}
