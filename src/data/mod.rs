@@ -89,9 +89,9 @@ fn check_vocabulary(dataset: &Dataset, vocabulary: &Vocabulary) -> Result<()> {
 /// # Errors
 /// As [`load_with`], and where `config` names no file.
 pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
-    if config.source == Source::Sequences {
+    if config.source() == Source::Sequences {
         let problem = "draws sequences, which have no whole: give a file by `data.path`";
-        return Err(Error::key("data.source", config.source, problem));
+        return Err(Error::key("data.source", config.source(), problem));
     }
     check(config)?;
     let whole = DataConfig { valid_fraction: config::WHOLE, ..config.clone() };

@@ -60,7 +60,7 @@ pub struct Selected {
 /// If the data cannot be read by the run's vocabulary.
 pub fn select(split: Option<Scored>, run: &Run, made_with: &Config) -> Result<Selected> {
     let Run { folder, config, .. } = run;
-    let is_file = config.data.source != Source::Sequences;
+    let is_file = config.data.source() != Source::Sequences;
     let is_own =
         !is_file || config.data.path == made_with.data.path && config.data.source == made_with.data.source;
     let (scored, dataset) = match split {
@@ -81,7 +81,7 @@ pub fn select(split: Option<Scored>, run: &Run, made_with: &Config) -> Result<Se
 fn is_copy(Run { folder, config, .. }: &Run, made_with: &Config) -> bool {
     let path = config.data.path.clone();
     // A pipe can be read but once.
-    if made_with.data.source == Source::Sequences || !path.is_file() && !path.is_dir() {
+    if made_with.data.source() == Source::Sequences || !path.is_file() && !path.is_dir() {
         return false;
     }
     let as_the_run = Config { data: DataConfig { path, ..made_with.data.clone() }, ..made_with.clone() };
