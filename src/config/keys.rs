@@ -265,7 +265,7 @@ mod tests {
                     _ => "expected a whole number".to_string(),
                 };
                 let clauses =
-                    [&clause, " a number above", "must lie in [", "must be above 0 and", "expected "];
+                    [clause.as_str(), " a number above", "must lie in [", "must be above 0 and", "expected "];
                 // Another key may not fit the bound: that is no word about the range.
                 let is_refused = |value| {
                     let said = said(value);
