@@ -15,6 +15,7 @@ mod resume;
 mod run_folder;
 mod scale;
 mod seeing;
+mod tables;
 mod tasks;
 mod tensorboard;
 mod terminal;
