@@ -1,6 +1,8 @@
 //! Both splits of the data, and what is known of them.
 
-use super::{sequences::Sequences, vocabulary::Vocabulary};
+use std::sync::Arc;
+
+use super::{sequences::Sequences, table::TableReading, vocabulary::Vocabulary};
 
 /// What a run trains and validates on.
 #[derive(Debug, Clone)]
@@ -15,12 +17,14 @@ pub struct Dataset {
     pub floor: Option<Floor>,
     /// The floor at each position, on the validation set; empty where it is not known.
     pub floor_by_position: Vec<f64>,
+    /// How a table was read.
+    pub table: Option<Arc<TableReading>>,
 }
 
 impl Dataset {
     /// The sets of a file, of which no optimum is known: for training, and for validation.
     pub(super) fn of_file(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
-        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new() }
+        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None }
     }
 
     /// The largest number of positions that a model needs: the longest input of both sets,

@@ -32,12 +32,15 @@ mod text;
 pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
-pub use config::{Column, Count, DataConfig, Periods, Source, Task, Tokens, Values};
+pub use config::{
+    Column, Count, DataConfig, Delimiter, Header, Periods, RowSplit, Source, Task, Tokens, Values,
+};
 pub use dataset::{Dataset, Floor};
 pub use describe::{Description, EndOfText, warnings};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;
+pub use table::TableReading;
 pub use vocabulary::{Notation, Vocabulary};
 
 use crate::error::{Error, Result, ensure};

@@ -29,6 +29,8 @@ pub enum Purpose {
     Tuning = 8,
     /// The length of each batch.
     Lengths = 9,
+    /// The rows of a table that are for validation.
+    Split = 10,
 }
 
 /// The generator for `purpose` at `position` (as epoch and batch) of the run with `seed`.

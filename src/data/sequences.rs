@@ -105,9 +105,12 @@ impl Sequences {
             _ => ("data.length", length),
         };
         let problem = if train < longest + 1 {
+            let remedy = match train {
+                0..2 => "give more data".to_string(),
+                _ => format!("lower `{key}` to {} or below, or give more data", train - 1),
+            };
             format!(
-                "has {} for training, fewer than a window of `{key}` = {longest} and the token after it; \
-                 lower `{key}`, or give more data",
+                "has {} for training, fewer than a window of `{key}` = {longest} and the token after it; {remedy}",
                 counted(train, "token")
             )
         } else if all - train < 2 {

@@ -24,6 +24,7 @@ mod run_folder;
 mod scale;
 mod seeing;
 mod system_limits;
+mod tables;
 mod tasks;
 mod tensorboard;
 mod terminal;

@@ -131,7 +131,7 @@ fn a_closed_pipe_ends_what_only_writes_and_no_run() {
 fn no_name_or_token_controls_the_terminal_and_json_is_exact() {
     let place = TempDir::new().unwrap();
     let name = "red\u{1b}[31m\u{202e}\u{9b}";
-    let table = "a\u{1b}[2J b\u{202e}\na\u{1b}[2J b\u{202e}\n".repeat(20);
+    let table = "a\u{1b}[2J,b\u{202e}\na\u{1b}[2J,b\u{202e}\n".repeat(20);
     fs::write(place.path().join("table.csv"), table).unwrap();
     let data = ["--set", "data.path=table.csv", "--set", "data.length=2", "--set", "data.vocab=auto"];
     let small = ["--set", "training.steps=2", "--set", "model.d_model=16", "--set", "data.source=table"];

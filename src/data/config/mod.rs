@@ -1,7 +1,9 @@
 //! The section `[data]` of a config.
 
 mod choice;
+mod table;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -11,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
 
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
+pub use self::table::{Delimiter, Header, RowSplit};
 
 /// The largest vocabulary and the longest sequence that a config may ask for: 2^20, four times
 /// what the largest published models have.
@@ -82,6 +85,16 @@ pub struct DataConfig {
     pub tokens: Tokens,
     /// The part of a file that is kept for validation, at its end. 0.1 by default, the custom.
     pub valid_fraction: f64,
+    /// The rows of a table that are kept for validation: `"tail"`, the last ones, or `"shuffle"`, rows drawn at
+    /// random, the same for every seed. Shuffle a sorted table, whose last rows differ from the others.
+    pub split: RowSplit,
+    /// The character between the values of a CSV table: `"comma"`, `"tab"`, `"semicolon"`, `"space"`, `"pipe"` or
+    /// another character. `"auto"` infers it from the first 1000 lines and the file's extension.
+    #[schemars(with = "String")]
+    pub delimiter: Delimiter,
+    /// The meaning of the first line of a CSV table: true for names of the columns, false for the first row. `"auto"`
+    /// infers it from the values below.
+    pub header: Header,
     /// What the values of a table are: `"integers"`, ids that stand for themselves; `"symbols"`,
     /// names that get an id each; or `"auto"`, as the first value reads.
     pub values: Values,
@@ -109,6 +122,9 @@ impl Default for DataConfig {
             path: PathBuf::new(),
             tokens: Tokens::Characters,
             valid_fraction: 0.1,
+            split: RowSplit::Tail,
+            delimiter: Delimiter::Auto,
+            header: Header::Auto,
             values: Values::Auto,
             column: Column::default(),
         }
@@ -200,9 +216,23 @@ impl DataConfig {
         self.valid_fraction == WHOLE
     }
 
-    /// How many of `all` tokens or lines are for training: the first ones.
+    /// The number of tokens or rows for training out of `all`: the whole part of what `data.valid_fraction` leaves.
     pub(super) fn train_part(&self, all: usize) -> usize {
-        (all as f64 * (1.0 - self.valid_fraction)) as usize
+        let train = all as f64 * (1.0 - self.valid_fraction);
+        // 10 × (1 - 0.8) is 1.9999999999999996 in floating point.
+        let whole = train.round();
+        let is_whole = (train - whole).abs() <= 4.0 * f64::EPSILON * all as f64;
+        if is_whole { whole as usize } else { train as usize }
+    }
+
+    /// The extension of `data.path` in lower case, empty where there is none.
+    pub(super) fn extension(&self) -> String {
+        self.path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
+    }
+
+    /// Returns whether a table at `data.path` is JSON; every other one is CSV.
+    pub(crate) fn is_json(&self) -> bool {
+        ["json", "jsonl", "ndjson"].contains(&self.extension().as_str())
     }
 
     /// The shortest and the longest period of `repeat`.
@@ -282,6 +312,18 @@ mod tests {
         let config = DataConfig { source: Some(Source::Text), ..config("b.csv") };
         assert_eq!(config.source(), Source::Text);
         assert!(DataConfig { tokens: Tokens::File("".into()), ..config }.check().is_err());
+    }
+
+    #[test]
+    fn a_part_for_training_does_not_suffer_from_floating_point() {
+        let parts = |valid_fraction| {
+            let config = DataConfig { valid_fraction, ..DataConfig::default() };
+            [10, 9, 1000, 1_115_394].map(|all| config.train_part(all))
+        };
+        assert_eq!(parts(0.8), [2, 1, 200, 223_078]);
+        assert_eq!(parts(0.9), [1, 0, 100, 111_539]);
+        assert_eq!(parts(0.7), [3, 2, 300, 334_618]);
+        assert_eq!(parts(0.1), [9, 8, 900, 1_003_854]);
     }
 
     #[test]

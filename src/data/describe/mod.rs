@@ -3,6 +3,7 @@
 mod entropy;
 mod overlap;
 mod page;
+mod sorted;
 mod warnings;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ pub use self::warnings::warnings;
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
 use super::sequences::Sequences;
+use super::table::TableReading;
 use super::vocabulary::{Notation, Vocabulary};
 
 /// Samples that are shown, and tokens of the vocabulary.
@@ -24,6 +26,9 @@ pub struct Description {
     pub source: String,
     /// The name of the task, or the path of the data.
     pub name: String,
+    /// How a table was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableReading>,
     /// The training set.
     pub train: Split,
     /// The validation set.
@@ -117,6 +122,7 @@ impl Description {
                 Source::Sequences => config.task.to_string(),
                 Source::Text | Source::Table => config.path.display().to_string(),
             },
+            table: dataset.table.as_deref().cloned(),
             lengths: dataset.train.lengths(),
             context: dataset.context(),
             vocabulary: vocabulary.to_string(),

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::{Description, EndOfText, Sample, Split};
-use crate::data::Floor;
+use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
     terminal::{counted, part_of},
@@ -12,6 +12,9 @@ use crate::{
 /// Tokens of a sample that are shown.
 const SAMPLE_TOKENS: usize = 64;
 
+/// Values of a row of a table that are shown.
+const SHOWN_VALUES: usize = 16;
+
 /// Characters of a token that are shown.
 const LABEL: usize = 40;
 
@@ -19,6 +22,17 @@ impl Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
         line("source", &format_args!("{} {}", self.source, self.name))?;
+        if let Some(table) = &self.table {
+            line("format", &format_of(table))?;
+            let names = table.header.as_ref().map(|names| shortened(names, " | ", SHOWN_VALUES));
+            if table.delimiter.is_some() {
+                line("header", &names.as_deref().unwrap_or("none"))?;
+            }
+            for (row, values) in table.rows.iter().enumerate() {
+                let name = if row == 0 { "first rows" } else { "" };
+                line(name, &shortened(values, " | ", SHOWN_VALUES))?;
+            }
+        }
         line("training", &self.train)?;
         line("validation", &self.valid)?;
         if let Some([shortest, longest]) = self.lengths {
@@ -53,6 +67,18 @@ impl Display for Description {
 impl Display for EndOfText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (id {}), by {}", self.token, self.id, self.declared_by)
+    }
+}
+
+/// The format of a table, its delimiter and its columns.
+fn format_of(table: &TableReading) -> String {
+    let columns = match table.columns {
+        [least, most] if least == most => counted(most, "column"),
+        [least, most] => format!("{least} to {}", counted(most, "column")),
+    };
+    match &table.delimiter {
+        Some(delimiter) => format!("{} with delimiter {delimiter}, {columns}", table.format),
+        None => format!("{}, {columns}", table.format),
     }
 }
 

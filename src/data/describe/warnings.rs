@@ -1,10 +1,16 @@
 //! What a person should know of a dataset before training on it.
 
-use super::overlap;
-use crate::data::config::{Count, DataConfig, Source, Tokens};
+use super::{overlap, sorted};
+use crate::data::config::{Count, DataConfig, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::vocabulary::Notation;
 use crate::terminal::{counted, part_of, thousands};
+
+/// An integer vocabulary from this size on costs a model many weights.
+const SPARSE_FROM: usize = 1000;
+
+/// It is sparse where fewer than one in so many of its integers occur.
+const SPARSE: usize = 10;
 
 /// A file with fewer windows than this is learned by heart before anything else is learned.
 const FEW_WINDOWS: usize = 20;
@@ -75,5 +81,61 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
             "byte pair encoding found only {tokens} in the text, fewer than `data.vocab` = {asked}"
         ));
     }
+    warnings.extend(of_table(config, dataset));
+    warnings.extend(numbers_as_text(config, dataset));
     warnings
+}
+
+/// What was guessed of a table, and what its rows and its integers look like.
+fn of_table(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
+    let (Some(table), Dataset { train, valid, vocabulary, .. }) = (&dataset.table, dataset) else {
+        return Vec::new();
+    };
+    let mut warnings = table.guesses.clone();
+    if train.stream().is_none()
+        && config.split == RowSplit::Tail
+        && let Some(sorted::Difference { what, distance, random }) = sorted::difference(train, valid)
+    {
+        warnings.push(format!(
+            "the last rows, which are for validation, differ from the others by {distance:.2} in {what}, and random \
+             ones by {random:.2} at most, as in a sorted table: set `data.split` = \"shuffle\" to draw them at random"
+        ));
+    }
+    let size = vocabulary.size();
+    if vocabulary.is_integers() && config.vocab == Count::Auto && size > SPARSE_FROM {
+        let mut occurs = vec![false; size];
+        train.ids().chain(valid.ids()).for_each(|id| occurs[id as usize] = true);
+        let different = occurs.into_iter().filter(|&occurs| occurs).count();
+        if SPARSE * different < size {
+            warnings.push(format!(
+                "of {} only {} occur, and the model has weights for all: set `data.values` = \"symbols\" to number \
+                 those that occur",
+                counted(size, "integer"),
+                thousands(different as f64)
+            ));
+        }
+    }
+    warnings
+}
+
+/// Says of a text of nothing but numbers in lines that it may be a table.
+fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    if config.source() != Source::Text || config.tokens != Tokens::Characters {
+        return None;
+    }
+    let vocabulary = &dataset.vocabulary;
+    let characters: Vec<String> =
+        (0..vocabulary.size().min(20) as u32).map(|id| vocabulary.token(id)).collect();
+    let is_any_of = |all: &[&str]| characters.iter().any(|character| all.contains(&&**character));
+    let is_digit = |character: &str| character.parse::<u8>().is_ok();
+    let is_of_numbers = characters.len() == vocabulary.size()
+        && characters
+            .iter()
+            .all(|one| is_digit(one) || ["␣", "\\n", "\\r", "\\t", ",", ";"].contains(&&**one))
+        && characters.iter().any(|one| is_digit(one));
+    (is_of_numbers && is_any_of(&["\\n"]) && is_any_of(&["␣", "\\t", ",", ";"])).then(|| {
+        "the text holds nothing but numbers, and each digit is a token: set `data.source` = \"table\" to make each \
+         number a token"
+            .to_string()
+    })
 }

@@ -11,9 +11,12 @@ use csv::StringRecord;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
-use super::trimmed;
+use super::{targets, trimmed};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
+
+/// The way to learn from the texts of a table.
+pub(super) const INTO_TEXT: &str = "write them into a .txt file, one per line, and name that as `data.path`";
 
 /// Integers of JSON from 2^64 are read as if they were fractions, in 16 digits.
 const EXACT: f64 = u64::MAX as f64;
@@ -62,9 +65,24 @@ pub(super) fn elements<'t>(
 pub(super) fn values(value: Value, name: Option<&str>) -> Result<(StringRecord, bool), String> {
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
-            members.remove(name).ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?
+            let read = members.remove(name);
+            let read = read.ok_or_else(|| format!("has no value named `{}`", excerpt(name)))?;
+            targets::check(&members, &read)?;
+            read
         }
         (Value::Object(members), None) => {
+            let is_text =
+                |value: &Value| value.as_str().is_some_and(|text| text.contains(char::is_whitespace));
+            if members.values().any(is_text) && !members.values().any(Value::is_array) {
+                let texts = members.iter().find(|(_, value)| is_text(value)).map(|(name, _)| excerpt(name));
+                let name = texts.unwrap_or_default();
+                let or_column = match members.len() {
+                    1 => "",
+                    _ => "; to make each value of another field one token, name that field as `data.column`",
+                };
+                let remedy = format!("to learn from such texts, {INTO_TEXT}{or_column}");
+                return Err(format!("is an object whose `{name}` is a text: {remedy}"));
+            }
             let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
             return Err(format!("is an object of {names}: name the one to read as `data.column`"));
         }

@@ -12,23 +12,29 @@
 //! 2,6,5,3        {"day": 3, "state": "sun"}       {"steps": [2, 6, 5, 3]}
 //! ```
 //!
-//! A first line of names above lines of integers is a header, and so is the first line of a CSV file
-//! whose column is chosen by name. Of a column that is chosen by number, its values alone decide.
+//! The delimiter of CSV and whether its first line holds names are inferred (`delimiter`, `header`), unless
+//! `data.delimiter` and `data.header` say them. What was inferred is kept for `data` to show, and a guess is a warning.
 
 mod delimited;
+mod delimiter;
+mod header;
 mod json;
+mod reading;
+mod rows;
+mod targets;
 mod values;
 
-use std::{ffi::OsStr, ops::Range};
+use std::ops::Range;
 
 use csv::StringRecord;
 
+use self::header::FirstLine;
+pub use self::reading::TableReading;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, LARGEST, Values};
+use super::config::{Column, DataConfig, Delimiter, Header};
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
-use super::sequences::{Rows, Sequences};
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::Text;
@@ -50,8 +56,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::key("data.path", path.display(), problem));
     }
     let text = Text::open(path)?.whole()?;
-    let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
-    let is_json = ["json", "jsonl", "ndjson"].contains(&extension.as_str());
+    let is_json = config.is_json();
+    let reading = TableReading { format: if is_json { "json" } else { "csv" }, ..TableReading::default() };
     let mut table = Table {
         config,
         given,
@@ -61,26 +67,21 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         is_json,
         is_stream: None,
         ends_itself: false,
+        skipped: 0,
+        masks: Vec::new(),
+        reading,
     };
     match is_json {
-        true if extension == "json" && !json::is_lines(&text) => {
+        true if config.extension() == "json" && !json::is_lines(&text) => {
             json::elements(path, &text)?.try_for_each(|element| table.push_json(element?))
         }
         true => json::lines(path, &text).try_for_each(|line| table.push_json(line?)),
-        false => table.read_delimited(delimited::rows(path, &text)),
+        false => table.read_delimited(&text),
     }?;
     let Some(encoder) = table.encoder.take() else {
         return Err(Error::file(path, "is empty; give a table to learn from"));
     };
-    if table.is_stream != Some(true) {
-        if let Some(lengths) = config.lengths {
-            let problem = "is for one long sequence: each sequence of this table has its own length";
-            return Err(config.wrong_lengths(lengths, problem));
-        }
-        return table.into_rows(encoder);
-    }
-    let vocabulary = encoder.finish(&mut table.ids, false)?;
-    Ok(Dataset::of_file(vocabulary, Sequences::cut(config, table.ids)?))
+    table.into_dataset(encoder)
 }
 
 /// The line in which a row begins, from 1, and its values.
@@ -108,6 +109,11 @@ struct Table<'a> {
     is_stream: Option<bool>,
     /// Whether sequences have end tokens of their own.
     ends_itself: bool,
+    /// Columns at the left that are not read: an index.
+    skipped: usize,
+    /// Columns next to the one that is read that must be 1 throughout.
+    masks: Vec<(usize, String)>,
+    reading: TableReading,
 }
 
 impl<'a> Table<'a> {
@@ -127,44 +133,139 @@ impl<'a> Table<'a> {
     fn push_json(&mut self, (line, value): (usize, serde_json::Value)) -> Result<()> {
         let values = json::values(value, self.config.column.name());
         let (values, is_one) = values.map_err(|problem| self.problem(Some(line), problem))?;
+        self.reading.add(&values);
         self.push(&(line, values), self.numbered_column().or(is_one.then_some(0)))
     }
 
     /// Reads lines of which the first may be a header.
-    fn read_delimited(&mut self, rows: impl Iterator<Item = Result<Row>>) -> Result<()> {
-        let mut rows = rows.peekable();
+    fn read_delimited(&mut self, text: &str) -> Result<()> {
+        if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
+            let problem = "names the delimiter for Excel: remove this line, and set `data.delimiter`";
+            return Err(self.problem(Some(1), problem));
+        }
+        let delimiter = self.delimiter(text);
+        self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
+        let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
+        let mut rows = delimited::rows(&self.config.path, text, delimiter).skip_while(is_blank);
         let Some(first) = rows.next().transpose()? else { return Ok(()) };
+        let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE).collect();
+        let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let mut column = self.numbered_column();
         if let Some(name) = self.config.column.name() {
+            let problem =
+                format!("leaves no names, and `data.column` = {name} is one: give the column's number");
+            let is_named = self.config.header != Header::Given(false);
+            Error::check_key(is_named, "data.header", false, problem)?;
             column = Some(self.named_column(&first, name)?);
-        } else if !self.is_header(&first, rows.peek().and_then(|row| row.as_ref().ok()), column) {
+        }
+        if self.has_header(&first, &below, column) {
+            self.read_header(&first.1, &below, column);
+        } else {
+            self.reading.add(&first.1);
             self.push(&first, column)?;
         }
-        rows.try_for_each(|row| self.push(&row?, column))
+        sample.into_iter().chain(rows).try_for_each(|row| {
+            let row = row?;
+            self.reading.add(&row.1);
+            self.push(&row, column)
+        })
+    }
+
+    /// The delimiter, as `data.delimiter` or else the lines say.
+    fn delimiter(&mut self, text: &str) -> u8 {
+        if let Delimiter::Of(delimiter) = self.config.delimiter {
+            return delimiter;
+        }
+        let delimiter::Inferred { delimiter, rival, regularity } =
+            delimiter::infer(text, &self.config.extension());
+        let name = |byte| Delimiter::Of(byte);
+        if let Some(rival) = rival {
+            self.reading.guesses.push(format!(
+                "the lines are split at each {}, and each {} splits them as evenly: set `data.delimiter` to one of \
+                 the two",
+                name(delimiter),
+                name(rival)
+            ));
+        }
+        // Sequences of symbols differ in length, and so do sentences with commas.
+        let mut sample = delimiter::records(text, delimiter).take(delimiter::SAMPLE).flatten();
+        let is_phrase = |value: &str| value.contains(char::is_whitespace);
+        if regularity < 0.9 && sample.any(|row| row.len() > 1 && row.iter().any(is_phrase)) {
+            self.reading.guesses.push(format!(
+                "the lines hold phrases, and are split at each {} into different numbers of values: set \
+                 `data.delimiter` to that if it is right, or to a character that no line has",
+                name(delimiter)
+            ));
+        }
+        delimiter
+    }
+
+    /// Returns whether the first line holds names, as the config or else the lines below say.
+    fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
+        if self.config.column.name().is_some() {
+            return true;
+        }
+        let judged = match self.config.header {
+            Header::Given(is_header) => return is_header,
+            Header::Auto => header::judge(&first.1, below, column),
+        };
+        let shown: Vec<String> = first.1.iter().take(4).map(excerpt).collect();
+        let line = format!("line {} (`{}`)", first.0, shown.join(", "));
+        match judged {
+            FirstLine::Names => true,
+            FirstLine::Data => false,
+            FirstLine::ProbablyNames => {
+                self.reading.guesses.push(format!(
+                    "{line} is taken as a header, because its values recur nowhere below: set `data.header` = false if \
+                     it is data, or true if it is a header"
+                ));
+                true
+            }
+            FirstLine::Unknown => {
+                self.reading.guesses.push(format!(
+                    "{line} is taken as data, because nothing below tells: set `data.header` = true if it is a header, \
+                     or false if it is data"
+                ));
+                false
+            }
+        }
+    }
+
+    /// Keeps the names of a header, and finds the columns that are not values.
+    fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
+        self.reading.header = Some(names.iter().map(str::to_string).collect());
+        if column.is_none() && header::has_index(names, below) {
+            self.skipped = 1;
+            self.reading.guesses.push(
+                "column 1 has no name and counts the rows: it is an index, and is not read; give it a name to read it"
+                    .to_string(),
+            );
+        }
+        let masks = names
+            .iter()
+            .enumerate()
+            .filter(|&(at, name)| column.is_some_and(|column| column != at) && targets::is_mask(name));
+        self.masks = masks.map(|(at, name)| (at, name.to_string())).collect();
     }
 
     /// The place of the column of a name in the first line.
     fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
-        first.1.iter().position(|value| value == name).ok_or_else(|| {
+        let mut places =
+            first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(place, _)| place);
+        let place = places.next();
+        if let Some(twin) = places.next() {
+            let [first, twin] = [place.unwrap_or_default() + 1, twin + 1];
+            let problem =
+                format!("is the name of columns {first} and {twin}: give the number of one of them");
+            return Err(Error::key("data.column", name, problem));
+        }
+        place.ok_or_else(|| {
             let mut columns: Vec<String> = first.1.iter().take(NAMED).map(excerpt).collect();
             columns.extend(first.1.len().checked_sub(NAMED + 1).map(|more| format!("{} more", more + 1)));
             let path = self.config.path.display();
             let problem = format!("is no column of {path}, which has {}", columns.join(", "));
             Error::key("data.column", name, problem)
         })
-    }
-
-    /// Whether the first line holds names above integers, in the column that is read or in all.
-    fn is_header(&self, first: &Row, second: Option<&Row>, column: Option<usize>) -> bool {
-        let are_integers = |row: &Row| -> Vec<bool> {
-            let read = row.1.iter().enumerate().filter(|(at, _)| column.is_none_or(|read| read == *at));
-            read.map(|(_, value)| value.parse::<i128>().is_ok()).collect()
-        };
-        let second = second.map(are_integers).unwrap_or_default();
-        self.config.values != Values::Symbols
-            && !are_integers(first).contains(&true)
-            && !second.is_empty()
-            && !second.contains(&false)
     }
 
     /// Adds a row as a sequence, or the value of one column of it, counted from 0.
@@ -175,7 +276,14 @@ impl<'a> Table<'a> {
             return Err(self.problem(Some(*line), format!("{what}; give either")));
         }
         let (start, all) = (self.ids.len(), values.len());
-        for index in column.map_or(0..all, |column| column..column + 1) {
+        let lets_count = |(at, name): &(usize, String)| {
+            values.get(*at).is_some_and(|value| targets::lets_count(name, &serde_json::Value::from(value)))
+        };
+        let weighed = self.masks.iter().find(|mask| !lets_count(mask));
+        if let Some((_, name)) = weighed {
+            return Err(self.problem(Some(*line), targets::refusal(name)));
+        }
+        for index in column.map_or(self.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
                 None => {
                     let problem = match self.config.column.name() {
@@ -212,54 +320,6 @@ impl<'a> Table<'a> {
         self.ends_itself |= value == END;
         let (config, given) = (self.config, self.given);
         self.encoder.get_or_insert_with(|| Encoder::new(config, given, value)).id(value)
-    }
-
-    /// Each row as a sequence.
-    fn into_rows(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
-        let lengths = || self.rows.iter().map(|(_, ids)| ids.len());
-        let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
-        if longest > LARGEST {
-            let values = counted(longest, "value");
-            let long = format!("has a row of {values}; name a `data.column` to cut it into windows");
-            return Err(self.problem(None, long));
-        }
-        let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
-        let with_end = is_ended && !self.ends_itself;
-        let (all, train_rows) = (self.rows.len(), self.config.train_part(self.rows.len()));
-        let is_whole = self.config.is_one_split();
-        if longest + usize::from(with_end) < 2 {
-            let problem = "has one value a row, so nothing can be predicted; \
-                           set `data.column` = 1 to read all of them as one sequence";
-            return Err(self.problem(None, problem));
-        }
-        if let (false, Some((line, _))) = (with_end, self.rows.iter().find(|(_, ids)| ids.len() == 1)) {
-            let problem = "has one value, so there is nothing to predict: leave it out";
-            return Err(self.problem(Some(*line), problem));
-        }
-        if !is_whole && (train_rows == 0 || train_rows == all) {
-            let few = format!(
-                "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
-                 validation; both need one",
-                counted(all, "row"),
-                self.config.valid_fraction,
-                all - train_rows
-            );
-            return Err(self.problem(None, few));
-        }
-        let vocabulary = encoder.finish(&mut self.ids, with_end)?;
-        let end = vocabulary.end().filter(|_| with_end);
-        let set = |part: &[(usize, Range<usize>)]| {
-            let mut split = Rows::default();
-            for (_, ids) in part {
-                split.push(&self.ids.iter(ids.clone()).chain(end).collect::<Vec<u32>>());
-            }
-            Sequences::rows(split)
-        };
-        let [train, valid] = match is_whole {
-            true => [&self.rows[..]; 2],
-            false => [&self.rows[..train_rows], &self.rows[train_rows..]],
-        };
-        Ok(Dataset::of_file(vocabulary, (set(train), set(valid))))
     }
 }
 

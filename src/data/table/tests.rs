@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::config::{Count, Source, Values};
-use crate::data::{Role, load, load_with};
+use crate::data::{Role, Sequences, load, load_with};
 
 /// A table in a folder that is removed with it, and the config that reads it.
 struct File(tempfile::TempDir, &'static str);
@@ -244,6 +244,27 @@ fn a_value_that_cannot_be_used_is_named_with_its_line() {
         ),
         (wrong("a.csv", "1,2\n", as_is), "FILE: has 1 row, of which"),
         (wrong("a.csv", "\n\n", as_is), "FILE: is empty"),
+        (
+            wrong("a.csv", "a,b,b\n1,2,3\n", named),
+            "`data.column` = b is the name of columns 2 and 3: give the number of one of them",
+        ),
+        (
+            wrong("a.csv", "a,b\n1,2\n", |config| DataConfig {
+                header: Header::Given(false),
+                column: Column::Name("b".into()),
+                ..config
+            }),
+            "`data.header` = false leaves no names, and `data.column` = b is one",
+        ),
+        (wrong("a.csv", "sep=;\n1;2\n", as_is), "FILE:1: names the delimiter for Excel: remove this line"),
+        (
+            wrong("a.csv", "3\n", |config| DataConfig { delimiter: Delimiter::Of(b';'), ..config }),
+            "FILE: has one value a row",
+        ),
+        (
+            wrong("a.jsonl", "{\"b\": [1, 2], \"pad_mask\": [0, 1]}\n", named),
+            "FILE:1: has a field `pad_mask`, which changes",
+        ),
         (wrong("a.jsonl", "[1, 2]\n[3, \"x\"]\n", as_is), "FILE:2: value 2: `x` is no integer"),
         (wrong("a.jsonl", "[1, 2]\n[3, 1.0]\n", as_is), "FILE:2: value 2: `1.0` is no integer"),
         (wrong("a.jsonl", "[1, 2]\n[3, 4\n", as_is), "FILE:2:5: cannot be read: EOF"),

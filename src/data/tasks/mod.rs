@@ -39,6 +39,7 @@ use super::seed::{ChaCha8Rng, Purpose, generator};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
+use crate::terminal::counted;
 
 /// The most ids that a drawn set may hold: 2^28, or 800 MB with their roles.
 const MOST_IDS: usize = 1 << 28;
@@ -79,9 +80,13 @@ pub(super) fn check(config: &DataConfig) -> Result<()> {
                 .map_err(|error| config.wrong_lengths(lengths, &problem(error)))?;
         }
     }
-    let most = MOST_IDS / build(config, 0)?.tokens();
-    Error::check_range("data.train_samples", config.train_samples, 1, most)?;
-    Error::check_range("data.valid_samples", config.valid_samples, 1, most)
+    let tokens = build(config, 0)?.tokens();
+    let most = MOST_IDS / tokens;
+    let sets = [("data.train_samples", config.train_samples), ("data.valid_samples", config.valid_samples)];
+    sets.into_iter().try_for_each(|(key, samples)| {
+        let problem = format!("must be from 1 to {most} for sequences of {}", counted(tokens, "token"));
+        Error::check_key((1..=most).contains(&samples), key, samples, problem)
+    })
 }
 
 /// A distribution of sequences, and the predictor that knows it.
@@ -185,7 +190,7 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
     let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
     let floor = Some(Floor { expected: task.expected_floor(), valid: floor });
-    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position })
+    Ok(Dataset { vocabulary: task.vocabulary(), train, valid, floor, floor_by_position, table: None })
 }
 
 /// Draws the sets of the task that `config` names in the form for an encoder-decoder.

@@ -125,11 +125,16 @@ impl SequenceTask for Repeat {
         // Motifs drawn of each period at a time; of all periods together at least, and at most.
         const ROUND: usize = 16;
         const LEAST: usize = 1 << 10;
-        let most = ((1 << 28) / self.tokens()).clamp(LEAST, 1 << 20);
+        // Tokens of all motifs: a second or so.
+        const TOKENS: usize = 1 << 25;
+        let most = (TOKENS / self.tokens()).clamp(4 * ROUND, 1 << 20);
+        let least = LEAST.min(most);
         let targets = self.length as f64;
-        // Of very many periods, as many as can be afforded, evenly spaced.
-        let stride = (self.periods().count() * ROUND).div_ceil(most);
-        let periods = || self.periods().step_by(stride);
+        // Of very many periods, as many as can be afforded, evenly spaced around the middle: the cost is nearly linear
+        // in the period.
+        let count = self.periods().count();
+        let stride = (count * ROUND).div_ceil(most);
+        let periods = || self.periods().skip((count - 1) % stride / 2).step_by(stride);
         let mut random = generator(0, Purpose::Expectation, [0, 0]);
         let (mut sample, mut probabilities) = (vec![0; self.tokens()], vec![0.0; self.length]);
         // Of each period the sum of the costs and of their squares.
@@ -152,7 +157,7 @@ impl SequenceTask for Repeat {
             let variance = |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
             let error = (sums.iter().map(variance).sum::<f64>() / count).sqrt() / strata;
             let motifs = drawn * sums.len();
-            if motifs >= most || (motifs >= LEAST && error < STANDARD_ERROR) {
+            if motifs >= most || (motifs >= least && error < STANDARD_ERROR) {
                 return mean;
             }
         }
@@ -169,6 +174,14 @@ mod tests {
     fn repeat(vocab: usize, length: usize, period: [usize; 2]) -> Repeat {
         let period = Periods::Of(period);
         Repeat::new(&DataConfig { vocab: Count::Of(vocab), length, period, ..DataConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn the_floor_of_very_long_sequences_is_estimated_without_bias() {
+        // Whatever the motif, its tokens cost ln V each and the others next to nothing.
+        let length = 1 << 16;
+        let floor = repeat(16, length, [length / 4, length / 2]).expected_floor();
+        assert!((floor - 0.375 * 16f64.ln()).abs() < 5e-4, "{floor}");
     }
 
     #[test]

@@ -89,5 +89,5 @@ pub(super) fn load_pairs(config: &DataConfig, seed: u64, answer: fn(&mut [u32]))
     let train = draw(config.train_samples, Purpose::TrainingSet);
     let valid = draw(config.valid_samples, Purpose::ValidationSet);
     let floor = Some(Floor { expected: 0.0, valid: 0.0 });
-    Dataset { floor_by_position: vec![0.0; valid.time()], train, valid, floor, vocabulary }
+    Dataset { floor_by_position: vec![0.0; valid.time()], train, valid, floor, vocabulary, table: None }
 }

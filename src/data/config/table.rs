@@ -1,0 +1,123 @@
+//! How the lines of a table are read, and which of its rows are for validation.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The delimiters that have a name.
+const NAMED: [(&str, u8); 5] =
+    [("comma", b','), ("tab", b'\t'), ("semicolon", b';'), ("space", b' '), ("pipe", b'|')];
+
+/// The character between the values of a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Delimiter {
+    /// Inferred from the lines and the file's extension. Written `"auto"`.
+    #[default]
+    Auto,
+    /// This ASCII character.
+    Of(u8),
+}
+
+impl TryFrom<String> for Delimiter {
+    type Error = &'static str;
+
+    fn try_from(word: String) -> Result<Self, Self::Error> {
+        let named = NAMED.into_iter().find(|(name, _)| *name == word);
+        match (named, word.as_bytes()) {
+            (Some((_, byte)), _) => Ok(Delimiter::Of(byte)),
+            (None, b"auto") => Ok(Delimiter::Auto),
+            (None, br"\t") => Ok(Delimiter::Of(b'\t')),
+            (None, &[byte @ 1..0x7f]) if !byte.is_ascii_alphanumeric() && !b"\"\r\n".contains(&byte) => {
+                Ok(Delimiter::Of(byte))
+            }
+            _ => {
+                Err("expected \"auto\", \"comma\", \"tab\", \"semicolon\", \"space\", \"pipe\" or one ASCII \
+                      character that is neither a letter nor a digit")
+            }
+        }
+    }
+}
+
+impl From<Delimiter> for String {
+    fn from(delimiter: Delimiter) -> Self {
+        match delimiter {
+            Delimiter::Auto => "auto".to_string(),
+            Delimiter::Of(byte) => match NAMED.into_iter().find(|(_, named)| *named == byte) {
+                Some((name, _)) => name.to_string(),
+                None => char::from(byte).to_string(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Delimiter {
+    /// The name in a config.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from(*self))
+    }
+}
+
+/// The meaning of the first line of a CSV table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", expecting = "expected true, false or \"auto\"")]
+#[schemars(untagged)]
+pub enum Header {
+    /// Inferred from the lines. Written `"auto"`.
+    #[default]
+    #[schemars(with = "String")]
+    Auto,
+    /// Names of the columns, or the first row.
+    #[serde(untagged)]
+    Given(bool),
+}
+
+/// The rows of a table that are kept for validation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RowSplit {
+    /// The last rows.
+    #[default]
+    Tail,
+    /// Rows drawn at random, the same ones for every seed.
+    Shuffle,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::DataConfig;
+
+    #[test]
+    fn a_delimiter_is_read_by_name_or_character_and_written_back() {
+        for (word, byte, name) in [
+            ("tab", b'\t', "tab"),
+            ("\t", b'\t', "tab"),
+            (r"\t", b'\t', "tab"),
+            (",", b',', "comma"),
+            (":", b':', ":"),
+        ] {
+            let delimiter = Delimiter::try_from(word.to_string()).unwrap();
+            assert_eq!((delimiter, delimiter.to_string().as_str()), (Delimiter::Of(byte), name));
+        }
+        for wrong in ["", "\"", "\n", "a", "7", "tabs", "ä", ",,", "\0"] {
+            assert!(Delimiter::try_from(wrong.to_string()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_auto_true_or_false() {
+        for (text, header) in [
+            ("header = \"auto\"", Header::Auto),
+            ("header = true", Header::Given(true)),
+            ("header = false", Header::Given(false)),
+        ] {
+            let config: DataConfig = toml::from_str(text).unwrap();
+            assert_eq!(config.header, header);
+            assert!(toml::to_string(&config).unwrap().contains(text));
+        }
+        let error = toml::from_str::<DataConfig>("header = 1").unwrap_err().to_string();
+        assert!(error.contains("expected true, false or \"auto\""), "{error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Whether the validation rows of a table differ from its training rows more than chance makes them.
+//!
+//! A permutation test: the rows of both splits are divided anew at random [`DRAWS`] times, and the division at hand is
+//! compared with those by its mean lengths and by the total variation distance `½ Σ |p(x) - q(x)|` of its tokens: of
+//! all of them, of the last one of each row, and of each of the first [`POSITIONS`].
+
+use std::collections::HashMap;
+
+use rand::seq::SliceRandom;
+
+use crate::data::seed::{Purpose, generator};
+use crate::data::sequences::Sequences;
+
+/// Random divisions.
+const DRAWS: usize = 19;
+
+/// Positions at the beginning of a row that are compared one by one.
+const POSITIONS: usize = 8;
+
+/// Rows of a split that are looked at, evenly spaced.
+const ROWS: usize = 2048;
+
+/// Tokens of a row that are looked at.
+const TOKENS: usize = 128;
+
+/// A split differs where its distance exceeds the largest of the random ones by this factor...
+const FACTOR: f64 = 1.5;
+
+/// ...and by itself is at least this total variation, or this part of the mean length.
+const LEAST: f64 = 0.1;
+
+/// What differs most, with its distance and the largest distance of a random division.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Difference {
+    pub what: String,
+    pub distance: f64,
+    pub random: f64,
+}
+
+/// What differs between the rows of the two splits; none where nothing does.
+pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<Difference> {
+    let mut rows: Vec<Vec<u32>> = [train, valid].into_iter().flat_map(looked_at).collect();
+    let train_rows = train.len().min(ROWS);
+    if rows.len() - train_rows < 2 {
+        return None;
+    }
+    let observed = distances(&rows[..train_rows], &rows[train_rows..]);
+    let mut random = vec![0f64; observed.len()];
+    for draw in 0..DRAWS {
+        rows.shuffle(&mut generator(0, Purpose::Split, [1, draw as u64]));
+        let drawn = distances(&rows[..train_rows], &rows[train_rows..]);
+        random.iter_mut().zip(drawn).for_each(|(largest, distance)| *largest = largest.max(distance));
+    }
+    let differing = observed
+        .into_iter()
+        .zip(random)
+        .enumerate()
+        .filter(|(_, (distance, random))| *distance >= LEAST && *distance > FACTOR * random);
+    let (index, (distance, random)) = differing.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let what = match index {
+        0 => "the mean length".to_string(),
+        1 => "the tokens".to_string(),
+        2 => "the last token".to_string(),
+        _ => format!("token {}", index - 2),
+    };
+    Some(Difference { what, distance, random })
+}
+
+fn looked_at(split: &Sequences) -> impl Iterator<Item = Vec<u32>> {
+    let count = split.len().min(ROWS);
+    (0..count).map(move |row| split.sample(row * split.len() / count).1)
+}
+
+/// The distances of the mean lengths, of all tokens, of the last one, and of the first ones.
+fn distances(train: &[Vec<u32>], valid: &[Vec<u32>]) -> Vec<f64> {
+    let mean = |rows: &[Vec<u32>]| rows.iter().map(Vec::len).sum::<usize>() as f64 / rows.len() as f64;
+    let [train_mean, valid_mean] = [mean(train), mean(valid)];
+    let of_lengths = (train_mean - valid_mean).abs() / train_mean.min(valid_mean);
+    // The last token of a row may be its end; the one before it is compared then.
+    let is_ended = {
+        let mut lasts = train.iter().chain(valid).filter_map(|row| row.last());
+        let first = lasts.next();
+        lasts.all(|last| Some(last) == first)
+    };
+    let last = |row: &[u32]| row.len().checked_sub(1 + usize::from(is_ended)).map(|at| row[at]);
+    let mut distances = vec![
+        of_lengths,
+        total_variation(
+            train.iter().flat_map(|row| row.iter().take(TOKENS).copied()),
+            valid.iter().flat_map(|row| row.iter().take(TOKENS).copied()),
+        ),
+        total_variation(train.iter().filter_map(|row| last(row)), valid.iter().filter_map(|row| last(row))),
+    ];
+    let shortest = train.iter().chain(valid).map(Vec::len).min().unwrap_or(0);
+    distances.extend((0..POSITIONS.min(shortest)).map(|position| {
+        total_variation(train.iter().map(|row| row[position]), valid.iter().map(|row| row[position]))
+    }));
+    distances
+}
+
+/// The total variation distance between the distributions of two sets of tokens.
+fn total_variation(first: impl Iterator<Item = u32>, second: impl Iterator<Item = u32>) -> f64 {
+    let mut counts: HashMap<u32, [usize; 2]> = HashMap::new();
+    let mut totals = [0usize; 2];
+    for (side, token) in first.map(|token| (0, token)).chain(second.map(|token| (1, token))) {
+        counts.entry(token).or_default()[side] += 1;
+        totals[side] += 1;
+    }
+    if totals.contains(&0) {
+        return 0.0;
+    }
+    let part = |count: [usize; 2], side: usize| count[side] as f64 / totals[side] as f64;
+    0.5 * counts.values().map(|&count| (part(count, 0) - part(count, 1)).abs()).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::sequences::Rows;
+
+    /// The last tenth of rows against the others.
+    fn differs(rows: Vec<Vec<u32>>) -> Option<String> {
+        let cut = rows.len() * 9 / 10;
+        let split = |part: &[Vec<u32>]| {
+            let mut rows = Rows::default();
+            part.iter().for_each(|row| rows.push(row));
+            Sequences::rows(rows)
+        };
+        difference(&split(&rows[..cut]), &split(&rows[cut..])).map(|difference| difference.what)
+    }
+
+    /// Independent tokens below 7.
+    fn noise(row: u32, position: u32) -> u32 {
+        let mixed = (row + 1).wrapping_mul(2_654_435_761).rotate_left(position * 5 + 3).wrapping_mul(40_503);
+        (mixed >> 8) % 7
+    }
+
+    #[test]
+    fn total_variation_is_that_of_counts_made_by_hand() {
+        let distance = total_variation([0, 0, 1, 2].into_iter(), [0, 3].into_iter());
+        assert!((distance - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn rows_sorted_by_any_column_or_by_length_differ_at_their_tail() {
+        let rows = |sorted: usize| -> Vec<Vec<u32>> {
+            let row = |row: u32| (0..5).map(|position| noise(row, position)).collect();
+            let mut rows: Vec<Vec<u32>> = (0..500).map(row).collect();
+            rows.sort_by_key(|row| row.get(sorted).copied());
+            rows
+        };
+        assert_eq!(differs(rows(99)), None);
+        for column in [0, 2] {
+            assert_eq!(differs(rows(column)), Some(format!("token {}", column + 1)));
+        }
+        assert!(["the last token", "token 5"].contains(&&*differs(rows(4)).unwrap()));
+        let by_length = (0..500).map(|row| vec![3; 2 + row / 50]).collect();
+        assert_eq!(differs(by_length), Some("the mean length".into()));
+        // A counter is new in each row however the rows are divided.
+        assert_eq!(differs((0..500).map(|row| vec![row, noise(row, 1)]).collect()), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Whether the first line of a CSV table holds names or data.
+//!
+//! 1. A word above numbers or dates is a name; a number or a date in the first line is data. A column that is chosen
+//!    decides for itself, else all columns do.
+//! 2. Words above words: a value of the first line that comes again below, or twice in the first line, is data. Where
+//!    none does, and fewer than [`RARE`] of the values below occur once in some column, the line holds names, which is
+//!    a guess.
+//! 3. Otherwise nothing is known, and the line is data.
+
+use std::collections::{HashMap, HashSet};
+
+use csv::StringRecord;
+
+use super::Row;
+
+/// The part of values that occur once, below which a value of the first line would come again.
+const RARE: f64 = 0.05;
+
+/// Rows below the first line that are needed for a guess.
+const ENOUGH: usize = 20;
+
+/// What the lines say about the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FirstLine {
+    Names,
+    ProbablyNames,
+    Data,
+    Unknown,
+}
+
+/// Compares the first line with those below it; `column` is the one that is read, where one is.
+pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
+    let all: Vec<usize> = (0..first.len()).collect();
+    if below.is_empty() {
+        return FirstLine::Data;
+    }
+    let own = column.map_or(FirstLine::Unknown, |column| by_kind(first, below, &[column]));
+    match own {
+        FirstLine::Unknown => {}
+        known => return known,
+    }
+    match (by_kind(first, below, &all), column) {
+        (FirstLine::Unknown, Some(column)) => by_recurrence(first, below, &[column]),
+        (FirstLine::Unknown, None) => by_recurrence(first, below, &all),
+        (known, _) => known,
+    }
+}
+
+/// The kind of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Missing,
+    /// A number, a date or a time.
+    Numeric,
+    Word,
+}
+
+fn kind(value: &str) -> Kind {
+    let is_missing = ["", "na", "n/a", "nan", "null", "none", "?"].contains(&&*value.to_ascii_lowercase());
+    let is_number = || value.parse().is_ok_and(f64::is_finite);
+    let is_date = || {
+        value.starts_with(|first: char| first.is_ascii_digit())
+            && value.chars().all(|c| c.is_ascii_digit() || "-/:., TZ+".contains(c))
+    };
+    match value {
+        _ if is_missing => Kind::Missing,
+        _ if is_number() || is_date() => Kind::Numeric,
+        _ => Kind::Word,
+    }
+}
+
+/// The values of a column.
+fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str> {
+    below.iter().filter_map(move |row| row.1.get(column))
+}
+
+fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
+    let (mut is_named, mut is_data) = (false, false);
+    for &column in columns {
+        let mut kinds = values(below, column).map(kind).filter(|&kind| kind != Kind::Missing).peekable();
+        let is_numeric = kinds.peek().is_some() && kinds.all(|kind| kind == Kind::Numeric);
+        match first.get(column).map(kind) {
+            Some(Kind::Word) => is_named |= is_numeric,
+            Some(Kind::Numeric) => is_data = true,
+            Some(Kind::Missing) | None => {}
+        }
+    }
+    match (is_named, is_data) {
+        (true, false) => FirstLine::Names,
+        (false, true) => FirstLine::Data,
+        // A number among names, as the year of a column.
+        (true, true) | (false, false) => FirstLine::Unknown,
+    }
+}
+
+fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
+    let names: Vec<&str> = columns.iter().filter_map(|&column| first.get(column)).collect();
+    let mut unique = HashSet::new();
+    let recurs = |name: &str| {
+        below.iter().any(|row| match columns {
+            &[column] => row.1.get(column) == Some(name),
+            _ => row.1.iter().any(|value| value == name),
+        })
+    };
+    let filled = || names.iter().filter(|name| !name.is_empty());
+    if filled().any(|name| !unique.insert(name) || recurs(name)) {
+        return FirstLine::Data;
+    }
+    let is_expected_again = |&column: &usize| {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
+        let all: usize = counts.values().sum();
+        let once = counts.values().filter(|&&count| count == 1).count();
+        all >= ENOUGH && (once as f64) < RARE * all as f64
+    };
+    match columns.iter().any(is_expected_again) {
+        true => FirstLine::ProbablyNames,
+        false => FirstLine::Unknown,
+    }
+}
+
+/// Returns whether a header names columns of which the first is an index: without a name, and counting the rows.
+pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
+    let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
+    let numbers: Option<Vec<i64>> = below.iter().map(|row| row.1.get(0)?.parse().ok()).collect();
+    let counts = |numbers: Vec<i64>| numbers.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(1));
+    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && numbers.is_some_and(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(text: &str, column: Option<usize>) -> FirstLine {
+        let mut rows = (1..).zip(text.lines().map(|line| line.split(',').collect::<StringRecord>()));
+        let (_, first) = rows.next().unwrap();
+        let below: Vec<Row> = rows.collect();
+        judge(&first, &below.iter().collect::<Vec<_>>(), column)
+    }
+
+    #[test]
+    fn words_above_numbers_dates_or_gaps_are_names() {
+        for text in [
+            "Month,Passengers\n1949-01,100\n1949-02,101",
+            "left,mid\n-2,-1\n0,1",
+            "a,b\n0.5,1e-3\n.5,-2.",
+            ",a\n0,1\n1,2",
+            "when,what\n2020-01-01 12:30:00,up\n2020-01-02 08:00:00,down",
+            "a,b\nNA,1\n2,\n3,4",
+        ] {
+            assert_eq!(judged(text, None), FirstLine::Names, "{text}");
+        }
+        assert_eq!(judged("day,state\nMon,1\nTue,0", Some(1)), FirstLine::Names);
+    }
+
+    #[test]
+    fn numbers_and_values_that_come_again_are_data() {
+        for text in ["1,2\n3,x", "2020-01,a\n2020-02,b", "a,b\nb,c", "a,a\nb,c"] {
+            assert_eq!(judged(text, None), FirstLine::Data, "{text}");
+        }
+        assert_eq!(judged("1,up\n2,down", Some(1)), FirstLine::Data);
+    }
+
+    #[test]
+    fn words_that_recur_nowhere_above_words_that_do_are_probably_names() {
+        let tags = format!("word,tag\n{}", "runs,V\nfast,A\ncat,N\n".repeat(10));
+        assert_eq!(judged(&tags, None), FirstLine::ProbablyNames);
+        assert_eq!(judged(&tags, Some(1)), FirstLine::ProbablyNames);
+        assert_eq!(judged("word,tag\nruns,V\nfast,A", None), FirstLine::Unknown);
+        let all_differ: String = (0..50).map(|row| format!("word{row}\n")).collect();
+        assert_eq!(judged(&all_differ, None), FirstLine::Unknown);
+        // A year among names.
+        assert_eq!(judged("country,2019\n5,6\n7,8", None), FirstLine::Unknown);
+    }
+}

@@ -1,0 +1,135 @@
+//! The splits of a table that was read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rand::seq::SliceRandom;
+
+use super::{Table, json, values::Encoder};
+use crate::data::config::{LARGEST, RowSplit};
+use crate::data::dataset::Dataset;
+use crate::data::excerpt::excerpt;
+use crate::data::seed::{Purpose, generator};
+use crate::data::sequences::{Rows, Sequences};
+use crate::error::{Error, Result};
+use crate::terminal::counted;
+
+/// A row this many times as long as the median one is named.
+const OUTLIER: usize = 16;
+
+/// A row of fewer values costs little, however short the others are.
+const LONG: usize = 256;
+
+impl<'a> Table<'a> {
+    /// The two splits: rows, or parts of the one sequence.
+    pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
+        if self.is_stream != Some(true) {
+            if let Some(lengths) = self.config.lengths {
+                let problem = "is for one long sequence: each sequence of this table has its own length";
+                return Err(self.config.wrong_lengths(lengths, problem));
+            }
+            return self.into_rows(encoder);
+        }
+        if self.config.split == RowSplit::Shuffle {
+            let problem =
+                "is for tables of a sequence per row: this one is a single sequence, whose order counts";
+            return Err(Error::key("data.split", "\"shuffle\"", problem));
+        }
+        self.refuse_texts(&encoder)?;
+        let vocabulary = encoder.finish(&mut self.ids, false)?;
+        let sets = Sequences::cut(self.config, self.ids)?;
+        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// Refuses one sequence of texts that do not recur: each would be a token.
+    fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
+        let Encoder::Symbols(symbols) = encoder else { return Ok(()) };
+        let texts = symbols.keys().filter(|symbol| symbol.split_whitespace().count() > 2).count();
+        if 2 * texts <= symbols.len() || 2 * symbols.len() <= self.ids.len() || self.ids.len() < 3 {
+            return Ok(());
+        }
+        let example = symbols.keys().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
+        let problem = format!(
+            "has {} different texts in {}, as `{example}`, and each would be one token: {}",
+            symbols.len(),
+            counted(self.ids.len(), "row"),
+            json::INTO_TEXT
+        );
+        Err(self.problem(None, problem))
+    }
+
+    /// Each row as a sequence.
+    fn into_rows(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
+        let mut lengths: Vec<usize> = self.rows.iter().map(|(_, ids)| ids.len()).collect();
+        lengths.sort_unstable();
+        let (shortest, longest) =
+            (lengths.first().copied().unwrap_or(0), lengths.last().copied().unwrap_or(0));
+        let median = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
+        if longest > LARGEST {
+            let values = counted(longest, "value");
+            let long = format!("has a row of {values}; name a `data.column` to cut it into windows");
+            return Err(self.problem(None, long));
+        }
+        if longest >= LONG && longest > OUTLIER * median {
+            let line = self.rows.iter().find(|(_, ids)| ids.len() == longest).map_or(0, |(line, _)| *line);
+            self.reading.guesses.push(format!(
+                "line {line} has {}, and half of the rows have {median} or fewer: the context and each batch with that \
+                 row grow to its length; remove the line unless it is right",
+                counted(longest, "value")
+            ));
+        }
+        let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
+        let with_end = is_ended && !self.ends_itself;
+        self.check_rows(longest + usize::from(with_end), with_end)?;
+        let train_rows = self.config.train_part(self.rows.len());
+        if self.config.split == RowSplit::Shuffle {
+            self.rows.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
+        }
+        let vocabulary = encoder.finish(&mut self.ids, with_end)?;
+        let end = vocabulary.end().filter(|_| with_end);
+        let set = |part: &[(usize, Range<usize>)]| {
+            let mut split = Rows::default();
+            for (_, ids) in part {
+                split.push(&self.ids.iter(ids.clone()).chain(end).collect::<Vec<u32>>());
+            }
+            Sequences::rows(split)
+        };
+        let [train, valid] = match self.config.is_one_split() {
+            true => [&self.rows[..]; 2],
+            false => [&self.rows[..train_rows], &self.rows[train_rows..]],
+        };
+        let sets = (set(train), set(valid));
+        Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::of_file(vocabulary, sets) })
+    }
+
+    /// Refuses rows of which nothing can be predicted, and too few of them; the longest has `longest` tokens.
+    fn check_rows(&self, longest: usize, with_end: bool) -> Result<()> {
+        if longest < 2 {
+            let or_split =
+                if self.is_json { "" } else { ", or `data.delimiter` to what separates the values" };
+            let problem = format!(
+                "has one value a row, so nothing can be predicted; set `data.column` = 1 to read all of them as one \
+                 sequence{or_split}"
+            );
+            return Err(self.problem(None, problem));
+        }
+        if let (false, Some((line, _))) = (with_end, self.rows.iter().find(|(_, ids)| ids.len() == 1)) {
+            let problem = "has one value, so there is nothing to predict: leave it out";
+            return Err(self.problem(Some(*line), problem));
+        }
+        let all = self.rows.len();
+        let train_rows = self.config.train_part(all);
+        if self.config.is_one_split() || train_rows > 0 && train_rows < all {
+            return Ok(());
+        }
+        let remedy = if all > 1 { "lower it, or give more rows" } else { "give more rows" };
+        let few = format!(
+            "has {}, of which `data.valid_fraction` = {} leaves {train_rows} for training and {} for \
+             validation, and both need one; {remedy}",
+            counted(all, "row"),
+            self.config.valid_fraction,
+            all - train_rows
+        );
+        Err(self.problem(None, few))
+    }
+}

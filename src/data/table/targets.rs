@@ -1,0 +1,73 @@
+//! Fields of a record that say which targets count, how much, or where they stand. Each record is read as a sequence
+//! whose targets all count alike, so that another meaning is refused.
+
+use serde_json::{Map, Value};
+
+use crate::data::excerpt::excerpt;
+
+/// Fields that weigh targets; so does each whose name ends in `_mask` or `_weights`.
+const MASKS: [&str; 5] = ["mask", "weights", "loss_weight", "sample_weight", "assistant_masks"];
+
+/// A field that marks tokens and weighs none.
+const MARKS: &str = "special_tokens_mask";
+
+/// Fields that must be the sequence itself.
+const LABELS: [&str; 3] = ["labels", "label_ids", "target_ids"];
+
+/// The label of a target that does not count, in PyTorch and transformers.
+const IGNORED: i64 = -100;
+
+/// Refuses a record whose other fields give its value `read` another meaning.
+pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), String> {
+    match others.iter().find(|(name, value)| changes_meaning(name, value, read)) {
+        None => Ok(()),
+        Some((name, _)) => Err(refusal(name)),
+    }
+}
+
+/// What is wrong with a field of this name.
+pub(super) fn refusal(name: &str) -> String {
+    let name = excerpt(name);
+    format!(
+        "has a field `{name}`, which changes what the targets mean, and all targets count alike here; remove \
+         `{name}` from every record to train on all of them"
+    )
+}
+
+/// Returns whether a field of this name weighs targets.
+pub(super) fn is_mask(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let has_ending = name.ends_with("_mask") || name.ends_with("_weights");
+    name != MARKS && (has_ending || MASKS.contains(&&*name))
+}
+
+/// Returns whether a mask of this name lets everything count. Masks of padding mark what does not.
+pub(super) fn lets_count(name: &str, value: &Value) -> bool {
+    let name = name.to_ascii_lowercase();
+    let counting = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
+    match value {
+        Value::Null => true,
+        Value::Bool(marked) => f64::from(u8::from(*marked)) == counting,
+        Value::Number(weight) => weight.as_f64() == Some(counting),
+        Value::String(text) => match text.to_ascii_lowercase().as_str() {
+            "true" => counting == 1.0,
+            "false" => counting == 0.0,
+            number => number.parse() == Ok(counting),
+        },
+        Value::Array(all) => all.iter().all(|one| lets_count(&name, one)),
+        Value::Object(_) => false,
+    }
+}
+
+fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
+    let name = name.to_ascii_lowercase();
+    if is_mask(&name) {
+        return !lets_count(&name, value);
+    }
+    if name == "position_ids" {
+        let is_counted = |all: &Vec<Value>| (0..).zip(all).all(|(at, id)| id.as_u64() == Some(at));
+        return !value.is_null() && !value.as_array().is_some_and(is_counted);
+    }
+    let is_label = LABELS.contains(&&*name);
+    is_label && (value.is_array() && value != read || value.as_i64() == Some(IGNORED))
+}

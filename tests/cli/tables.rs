@@ -1,0 +1,230 @@
+//! Tables as other programs write them: what is read, what is refused, and where the advice leads.
+
+use std::{fmt::Write, fs, path::Path};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{program, text};
+
+/// The output of `data --json` on a file.
+fn described(folder: &Path, file: &str, sets: &[&str]) -> Value {
+    let output = data(folder, file, sets).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{file} {sets:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The one line with which `data` refuses a file.
+fn refused(folder: &Path, file: &str, sets: &[&str]) -> String {
+    let output = data(folder, file, sets).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{file} {sets:?}: {said}");
+    said
+}
+
+fn data(folder: &Path, file: &str, sets: &[&str]) -> std::process::Command {
+    let mut command = program(folder);
+    command.args(["data", "--set", &format!("data.path={file}")]);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    command
+}
+
+/// Writes lines that a row's number makes.
+fn write(folder: &Path, name: &str, header: &str, rows: usize, row: impl Fn(usize) -> String) {
+    let rows = (0..rows).fold(header.to_string(), |mut rows, number| {
+        let _ = writeln!(rows, "{}", row(number));
+        rows
+    });
+    fs::write(folder.join(name), rows).unwrap();
+}
+
+/// A number below `below`, without pattern.
+fn noise(row: usize, below: usize) -> usize {
+    (row + 1).wrapping_mul(2_654_435_761).wrapping_mul(row + 7) / 65_536 % below
+}
+
+fn warns(described: &Value, part: &str) -> bool {
+    described["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(part))
+}
+
+#[test]
+fn the_delimiter_follows_many_lines_and_is_shown() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let orders = ["place order", "send invoice", "send reminder", "pay", "cancel order", "make delivery"];
+    write(folder, "orders.csv", "", 800, |row| orders[row % 6].into());
+    let said = refused(folder, "orders.csv", &[]);
+    assert!(said.contains("set `data.column` = 1") && said.contains("`data.delimiter`"), "{said}");
+    let column = described(folder, "orders.csv", &["data.column=1"]);
+    assert_eq!((&column["vocab"], &column["table"]["rows"][0]), (&json!(6), &json!(["place order"])));
+    let split = described(folder, "orders.csv", &["data.delimiter=space"]);
+    assert_eq!(split["table"]["rows"][0], json!(["place", "order"]));
+
+    let messages = ["ham\tOk, see you at 5, then", "spam\tWIN a prize! Call now", "ham\tno commas here"];
+    write(folder, "messages.tsv", "", 200, |row| messages[row % 3].into());
+    let read = described(folder, "messages.tsv", &[]);
+    assert_eq!(read["table"]["delimiter"], "tab");
+    assert_eq!(read["table"]["rows"][0], json!(["ham", "Ok, see you at 5, then"]));
+    assert_eq!((&read["table"]["columns"], &read["vocab"]), (&json!([2, 2]), &json!(5)));
+    let page = text(&data(folder, "messages.tsv", &[]).output().unwrap().stdout);
+    assert!(page.contains("\nformat      csv with delimiter tab, 2 columns\nheader      none\n"), "{page}");
+    assert!(page.contains("\nfirst rows  ham | Ok, see you at 5, then\n"), "{page}");
+
+    let said = refused(folder, "messages.tsv", &["data.delimiter=tabs"]);
+    assert!(said.starts_with("error: --set: `data.delimiter` = \"tabs\" cannot be used: expected"), "{said}");
+}
+
+#[test]
+fn a_header_is_no_row_above_numbers_dates_or_symbols() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "months.csv", "Month,Passengers\n", 144, |row| {
+        format!("{}-{:02},{}", 1949 + row / 12, row % 12 + 1, 100 + row % 50)
+    });
+    let months = described(folder, "months.csv", &[]);
+    assert_eq!(months["table"]["header"], json!(["Month", "Passengers"]));
+    assert_eq!(
+        (&months["vocab"], &months["samples"][0]["tokens"]),
+        (&json!(194), &json!(["1949-01", "100"]))
+    );
+    assert!(!warns(&months, "data.header"), "{months}");
+
+    write(folder, "negative.csv", "left,mid,right\n", 200, |row| {
+        let value = |shift| (row + shift) as i64 % 5 - 2;
+        format!("{},{},{}", value(0), value(1), value(2))
+    });
+    assert!(refused(folder, "negative.csv", &[]).contains("set `data.values` = \"symbols\""));
+    let symbols = described(folder, "negative.csv", &["data.values=symbols"]);
+    assert_eq!((&symbols["vocab"], &symbols["table"]["rows"][0]), (&json!(5), &json!(["-2", "-1", "0"])));
+
+    let words = ["runs\tV", "fast\tA", "cat\tN"];
+    write(folder, "tags.tsv", "word\ttag\n", 400, |row| words[noise(row, 3)].into());
+    let guessed = described(folder, "tags.tsv", &[]);
+    assert!(guessed["vocab"] == 6 && warns(&guessed, "line 1 (`word, tag`)"), "{guessed}");
+    assert!(warns(&guessed, "set `data.header` = false if it is data, or true if it is a header"));
+    for (header, vocab) in [("true", 6), ("false", 8)] {
+        let chosen = described(folder, "tags.tsv", &[&format!("data.header={header}")]);
+        assert!(chosen["vocab"] == vocab && !warns(&chosen, "data.header"), "{chosen}");
+    }
+
+    write(folder, "index.csv", ",a,b,c\n", 300, |row| format!("{row},{},{},{}", row % 3, row % 5, row % 7));
+    let index = described(folder, "index.csv", &[]);
+    assert_eq!((&index["vocab"], &index["samples"][1]["tokens"]), (&json!(7), &json!(["1", "1", "1"])));
+    assert!(warns(&index, "column 1 has no name and counts the rows"), "{index}");
+}
+
+#[test]
+fn advice_on_odd_numbers_texts_and_short_files_can_be_followed() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| match row {
+        300 => "1 ".repeat(4999) + "1",
+        _ => format!("{} {} {}", row % 7, row % 5, row % 3),
+    };
+    write(folder, "rows.txt", "", 601, row);
+    assert!(warns(&described(folder, "rows.txt", &[]), "set `data.source` = \"table\""));
+    let table = described(folder, "rows.txt", &["data.source=table"]);
+    assert_eq!((&table["context"], &table["table"]["columns"]), (&json!(5000), &json!([3, 5000])));
+    assert!(warns(&table, "line 301 has 5,000 values") && warns(&table, "remove the line"), "{table}");
+    write(folder, "rows.txt", "", 300, row);
+    let mended = described(folder, "rows.txt", &["data.source=table"]);
+    assert_eq!((&mended["context"], &mended["vocab"]), (&json!(2), &json!(7)));
+
+    write(folder, "sparse.csv", "session_id;item_id\n", 400, |row| {
+        format!("{};{}", row % 10, [666_146, 31_331, 81_766, 12][row / 10 % 4])
+    });
+    let sparse = described(folder, "sparse.csv", &[]);
+    assert!(warns(&sparse, "of 666,147 integers only 14 occur") && warns(&sparse, "data.values"), "{sparse}");
+    assert_eq!(described(folder, "sparse.csv", &["data.values=symbols"])["vocab"], 14);
+
+    let story = |row: usize| format!("A story number {row} about a fox.");
+    write(folder, "stories.jsonl", "", 200, |row| json!({ "text": story(row) }).to_string());
+    for sets in [&[][..], &["data.column=text"]] {
+        let said = refused(folder, "stories.jsonl", sets);
+        assert!(said.contains("write them into a .txt file, one per line"), "{said}");
+    }
+    write(folder, "stories.txt", "", 200, story);
+    assert_eq!(described(folder, "stories.txt", &[])["source"], "text");
+
+    fs::create_dir(folder.join("two")).unwrap();
+    fs::write(folder.join("two/a.txt"), "Hello world.\n").unwrap();
+    fs::write(folder.join("two/b.txt"), "Second text here.\n").unwrap();
+    let said = refused(folder, "two", &[]);
+    assert!(said.contains("lower `data.length` to 26 or below"), "{said}");
+    assert_eq!(described(folder, "two", &["data.length=26"])["train"]["targets"], 26);
+}
+
+#[test]
+fn a_field_that_weighs_targets_is_refused_unless_all_count() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let record = |row: usize| vec![row % 3, row % 5, row % 7, 1];
+    let read = |name: &str, more: &dyn Fn(usize) -> Value| {
+        write(folder, name, "", 40, |row| {
+            let mut fields = json!({ "input_ids": record(row) });
+            fields.as_object_mut().unwrap().extend(more(row).as_object().unwrap().clone());
+            fields.to_string()
+        });
+        data(folder, name, &["data.column=input_ids"]).output().unwrap()
+    };
+    for (field, value) in [
+        ("labels", json!([-100, -100, 3, 1])),
+        ("loss_mask", json!([0, 0, 1, 1])),
+        ("completion_mask", json!([false, true, true, true])),
+        ("attention_mask", json!([1, 1, 1, 0])),
+        ("weights", json!([1.0, 0.5, 1.0, 1.0])),
+        ("position_ids", json!([0, 1, 0, 1])),
+    ] {
+        let output = read("a.jsonl", &|_| json!({ field: value }));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{field}: {said}");
+        assert!(said.starts_with(&format!("error: a.jsonl:1: has a field `{field}`")), "{said}");
+        assert!(said.contains(&format!("remove `{field}` from every record")), "{said}");
+    }
+    let harmless = |row| {
+        let (ones, all_count, whole) = ([1; 4], [true; 4], [1.0; 4]);
+        json!({ "labels": record(row), "attention_mask": ones, "loss_mask": all_count, "weights": whole, "id": row })
+    };
+    assert!(read("a.jsonl", &harmless).status.success() && read("a.jsonl", &|_| json!({})).status.success());
+
+    write(folder, "a.csv", "token,loss_mask\n", 200, |row| format!("{},{}", row % 5, row % 2));
+    let said = refused(folder, "a.csv", &["data.column=token"]);
+    assert!(said.contains("a.csv:2: has a field `loss_mask`"), "{said}");
+}
+
+#[test]
+fn a_sorted_table_is_warned_of_and_shuffling_mends_it() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    let row = |row: usize| format!("{},{},{}", noise(row, 5), noise(row + 1000, 5), row / 100);
+    write(folder, "sorted.csv", "a,b,label\n", 1000, row);
+    let sorted = described(folder, "sorted.csv", &[]);
+    assert!(
+        warns(&sorted, "by 1.00 in token 3") && warns(&sorted, "set `data.split` = \"shuffle\""),
+        "{sorted}"
+    );
+    let shuffled = described(folder, "sorted.csv", &["data.split=shuffle"]);
+    assert!(!warns(&shuffled, "data.split") && !warns(&shuffled, "lacks"), "{shuffled}");
+    assert_eq!(shuffled["valid"], sorted["valid"]);
+    let again = described(folder, "sorted.csv", &["data.split=shuffle", "run.seed=5"]);
+    assert_eq!(again["samples"], shuffled["samples"], "a file is the same for every seed");
+    write(folder, "mixed.csv", "a,b,label\n", 1000, |number| row(number * 7 % 1000));
+    assert!(!warns(&described(folder, "mixed.csv", &[]), "data.split"));
+    let said = refused(folder, "sorted.csv", &["data.split=shuffle", "data.column=a"]);
+    assert!(said.contains("`data.split` = \"shuffle\" is for tables of a sequence per row"), "{said}");
+}
+
+#[test]
+fn a_validation_fraction_leaves_exactly_the_rest() {
+    let place = TempDir::new().unwrap();
+    write(place.path(), "ten.csv", "", 10, |row| format!("{row},1"));
+    for (fraction, train) in [("0.8", 2), ("0.9", 1), ("0.7", 3), ("0.1", 9)] {
+        let read = described(place.path(), "ten.csv", &[&format!("data.valid_fraction={fraction}")]);
+        assert_eq!(
+            (&read["train"]["samples"], &read["valid"]["samples"]),
+            (&json!(train), &json!(10 - train))
+        );
+    }
+}
