@@ -3,12 +3,12 @@
 
 mod folder;
 mod input;
+mod output;
 mod own;
 
-pub use folder::{
-    HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,
-};
+pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
 pub use input::{Input, Pieces, Text, open};
+pub use output::{check_output, remove_abandoned_outputs, write_output};
 pub use own::{is_there, open_own, open_own_to_write, read_own};
 
 use std::{fs::File, io::Write, path::Path};
