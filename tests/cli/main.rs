@@ -5,6 +5,7 @@ mod bad_input;
 mod comparing;
 mod conveniences;
 mod documented;
+mod foreign_files;
 mod generate;
 mod killed;
 mod lengths;
