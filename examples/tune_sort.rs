@@ -12,7 +12,7 @@ use std::{path::Path, sync::atomic::AtomicUsize};
 use causal_attention::config::Config;
 use causal_attention::terminal::{say, warn};
 use causal_attention::training::{RunPath, dataset};
-use causal_attention::tuning::{Outline, Study, Trial, ranked, setting_shown};
+use causal_attention::tuning::{Outline, Study, Trial, TrialCommand, ranked, setting_shown};
 use causal_attention::{Error, Result};
 
 const STUDY: &str = r#"
@@ -46,7 +46,7 @@ trials = 40
 const NEAR: f64 = 0.02;
 
 fn main() {
-    // The studies start this very program for their trials.
+    // This very program trains the trials of the studies.
     if std::env::args().nth(1).as_deref() == Some("train") {
         causal_attention::cli::main();
         return;
@@ -78,7 +78,7 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let config = Config::parse(STUDY, Path::new("tune_sort.rs"), &[format!("tune.method={method}")])?;
     let outline = Outline::new(&config, &dataset(&config)?)?;
     let target = RunPath::Folder(folder.join(method));
-    let (mut study, runner) = Study::create(&config, outline, &target, 1)?;
+    let (mut study, runner) = Study::create(&config, outline, &target, (TrialCommand::current()?, 1))?;
     study.conduct(runner, &AtomicUsize::new(0), |_, _| {})?;
     let trials = study.trials().cloned().collect::<Vec<_>>();
     let ranked = ranked(&trials);

@@ -1,11 +1,11 @@
 //! A file of a run that tells of some of its steps, one after the other: it is added to as they are done.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{read_own, write_atomically};
+use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
 
 /// What such a file tells of one step.
 pub trait AtStep: Sized {
@@ -44,7 +44,7 @@ impl<T: AtStep> StepLog<T> {
     /// # Errors
     /// If it cannot be understood.
     pub fn open(path: &Path, last: usize) -> Result<Self> {
-        let bytes = if path.exists() { read_own(path)? } else { Vec::new() };
+        let bytes = if is_there(path) { read_own(path)? } else { Vec::new() };
         // A line that was being written when the machine stopped is none.
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut all = T::read(&bytes[..whole], path)?;
@@ -77,17 +77,16 @@ impl<T: AtStep> StepLog<T> {
     /// If it cannot be written.
     pub fn push(&mut self, of: T) -> Result<()> {
         // A new file begins with its header.
-        self.is_cut |= self.all.is_empty() || !self.path.exists();
+        self.is_cut |= self.all.is_empty() || !is_there(&self.path);
         let lines = of.lines();
         self.all.push(of);
         if self.is_cut {
             return self.cut();
         }
-        let appended = OpenOptions::new().append(true).open(&self.path).and_then(|mut file| {
-            file.write_all(&lines)?;
-            file.sync_data()
-        });
-        appended.map_err(|error| Error::io("write", &self.path, error))
+        let mut file = open_own_to_write(&self.path, File::options().append(true))?;
+        file.write_all(&lines)
+            .and_then(|()| file.sync_data())
+            .map_err(|error| Error::io("write", &self.path, error))
     }
 
     fn bytes(&self) -> Vec<u8> {

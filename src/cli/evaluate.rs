@@ -84,7 +84,7 @@ pub fn run(mut args: Args) -> Result<()> {
 fn evaluate_run(args: &Args, run: &Run) -> Result<()> {
     args.out.iter().try_for_each(|out| check_output(out, "evaluate"))?;
     let Run { folder, config, device, .. } = run;
-    let made_with = Config::load(Some(&folder.config()), &[])?;
+    let made_with = Config::load_own(&folder.config())?;
     if let Some(difference) = config.difference(&made_with, &["model"]) {
         return Err(difference.refused("the weights were made with", "they stay as they are"));
     }

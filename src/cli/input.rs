@@ -154,7 +154,7 @@ impl RunArgs {
 /// If there are none; names the checkpoints that there are.
 pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsFile> {
     let Some(step) = checkpoint else {
-        if let (Ok(summary), Ok(config)) = (Summary::read(folder), Config::load(Some(&folder.config()), &[]))
+        if let (Ok(summary), Ok(config)) = (Summary::read(folder), Config::load_own(&folder.config()))
             && summary.best_step.is_none()
             && summary.ended == Ended::Diverged
             && let Some(words) = folder.weights_in_words(&summary, &config)

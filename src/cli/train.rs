@@ -87,7 +87,7 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
         }
         Some(run) => {
             let folder = RunFolder::open(run)?;
-            let made_with = Config::load(Some(&folder.config()), &[])?;
+            let made_with = Config::load_own(&folder.config())?;
             let path = args.experiment.config.clone().unwrap_or_else(|| folder.config());
             let config = Config::load(Some(&path), &args.experiment.set)?;
             config.check_resumes(&made_with, folder.path())?;
@@ -197,7 +197,7 @@ fn new_config(args: &Args) -> Result<Config> {
     let Some(run) = &args.from else { return args.experiment.load() };
     let folder = RunFolder::open(run)?;
     let config = Config::load_from(args.experiment.config.as_deref(), folder.path(), &args.experiment.set)?;
-    let own = Config::load(Some(&folder.config()), &[])?.data;
+    let own = Config::load_own(&folder.config())?.data;
     if folder.is_imported() && config.data == own && own.source() == Source::Sequences {
         warn(DRAWN);
     }

@@ -21,7 +21,8 @@ use crate::report::{Style, draw_study};
 use crate::terminal::{ProgressKind, keep_working_unread, part_of, print_json_line, say, warn};
 use crate::training::{RunFolder, RunPath, check_precision, dataset, hold, warnings};
 use crate::tuning::{
-    Outline, Space, Study, TrialEnd, check_resumes, overfit, overfit_check, ranked, serve, study_folder,
+    Outline, Space, Study, Trial, TrialCommand, TrialEnd, check_resumes, overfit, overfit_check, ranked,
+    serve, study_folder,
 };
 use crate::workers::{Identity, Workers};
 use find_rate::find_rate;
@@ -101,7 +102,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let signal = signals::watch()?;
     if !workers.is_first() {
         hold(&signal);
-        return serve(workers, &signal).map(|()| ExitCode::SUCCESS);
+        return serve(workers, &TrialCommand::current()?, &signal).map(|()| ExitCode::SUCCESS);
     }
     let mut is_shared = false;
     let searched = search(args, prepared, workers, &signal, &mut is_shared);
@@ -153,12 +154,13 @@ fn search(
     }
     let kind = ProgressKind::chosen(args.progress, args.json)?;
     keep_working_unread();
+    let trained_by = (TrialCommand::current()?, jobs);
     let (mut study, mut runner) = match resumed {
-        Some(folder) => Study::resume(outline, folder, jobs)?,
+        Some(folder) => Study::resume(outline, folder, trained_by)?,
         None => {
             // Refused before it leaves a trace.
             check_precision(&config.training, &device)?;
-            Study::create(&config, outline, &target, jobs)?
+            Study::create(&config, outline, &target, trained_by)?
         }
     };
     if checks {
@@ -190,11 +192,29 @@ fn search(
     if !complete && !args.json {
         say(&format!("interrupted: {}", go_on(&study)));
     }
-    let all_failed = trials.iter().all(|trial| trial.ended == TrialEnd::Failed);
-    match study.first_failure().filter(|_| all_failed) {
-        Some(why) => Err(Error::Failed(format!("every trial failed: {why}"))),
+    match no_result(&study, &trials).filter(|_| complete) {
+        Some(problem) => Err(Error::Failed(problem)),
         None if complete => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),
+    }
+}
+
+/// Why none of the trials has a loss; none where one of them has, or there are no trials yet.
+fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
+    let all =
+        |is_so: fn(TrialEnd) -> bool| !trials.is_empty() && trials.iter().all(|trial| is_so(trial.ended));
+    let why = study.first_failure().unwrap_or_default();
+    match () {
+        () if all(|ended| ended == TrialEnd::Failed) => Some(format!("every trial failed: {why}")),
+        () if all(|ended| ended == TrialEnd::Diverged) => Some(
+            "every trial diverged, so there is no best.toml: search lower values of training.learning_rate"
+                .into(),
+        ),
+        () if all(TrialEnd::is_lost) => Some(format!(
+            "every trial diverged or failed, so there is no best.toml: search lower values of \
+             training.learning_rate; the first failure: {why}"
+        )),
+        () => None,
     }
 }
 

@@ -64,7 +64,7 @@ impl ComparedRun {
     /// If it was not trained here, or its files cannot be understood.
     pub fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::at(path);
-        let config = Config::load(Some(&folder.config()), &[])?;
+        let config = Config::load_own(&folder.config())?;
         if folder.is_imported() {
             return Err(Error::file(path, "was not trained here, so it has no curves to compare"));
         }

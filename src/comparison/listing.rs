@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::files::{Text, read_json, serialize_path};
+use crate::files::{Text, is_there, read_json, serialize_path};
 use crate::training::RunFolder;
 
 /// A run, or a study with its best run. Losses are in nats per token; what is not known is none.
@@ -77,7 +77,7 @@ pub fn list(
     }
     places.sort();
     places.dedup();
-    let (mut runs, damaged) = read_all(&places, Listed::read);
+    let (mut runs, damaged) = read_all(&places, |place| Listed::read(place, Depth::Studies));
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {
         if !runs.is_empty() && runs.iter().all(|run| run.value(key).is_none()) {
             let own = Listed::default().keys().join(", ");
@@ -104,19 +104,50 @@ pub(super) fn read_all<T: Send>(
     })
 }
 
-/// The runs and studies in a folder, in the order of their names.
+/// The most names that are read of one folder.
+const MAX_ENTRIES: usize = 1 << 20;
+
+/// The runs and studies in a folder, in the order of their names. A link to a run counts as the run.
 pub(super) fn runs_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|error| Error::io("list", folder, error))?;
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut runs: Vec<PathBuf> = paths.filter(|path| is_run(path)).collect();
-    runs.sort();
+    let mut runs = entries(folder)?;
+    runs.retain(|path| is_run(path));
     Ok(runs)
+}
+
+/// The runs of the study in a folder. What a link below a study leads to is not the study's, and may lead back to it.
+pub(super) fn trials_in(study: &Path) -> Result<Vec<PathBuf>> {
+    let mut runs = entries(&study.join(TRIALS))?;
+    runs.retain(|path| !path.is_symlink() && is_run(path));
+    Ok(runs)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let io = |error| Error::io("list", folder, error);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        paths.push(entry.map_err(io)?.path());
+        if paths.len() > MAX_ENTRIES {
+            let problem =
+                format!("holds more than {MAX_ENTRIES} files and folders: name the runs in it that you want");
+            return Err(Error::file(folder, problem));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The folder in that of a study that holds its runs.
+const TRIALS: &str = "trials";
+
+/// Whether a folder is a study's.
+pub(super) fn is_study(path: &Path) -> bool {
+    path.join(TRIALS).symlink_metadata().is_ok_and(|data| data.is_dir())
 }
 
 /// Whether a folder is a run's or a study's.
 pub(super) fn is_run(path: &Path) -> bool {
-    let has = |name: &str| path.join(name).exists();
-    has("config.toml") && (has("summary.json") || has("checkpoints") || has("trials"))
+    let has = |name: &str| is_there(&path.join(name));
+    path.is_dir() && has("config.toml") && (has("summary.json") || has("checkpoints") || has(TRIALS))
 }
 
 /// Whether a value is the one that was typed: numbers by what they are worth, others as they are written.
@@ -136,25 +167,31 @@ fn order(a: Option<Value>, b: Option<Value>) -> Ordering {
     }
 }
 
+/// How deep a folder is looked into: a study is not a trial of another.
+#[derive(Clone, Copy, PartialEq)]
+enum Depth {
+    Studies,
+    Runs,
+}
+
 impl Listed {
-    fn read(path: &Path) -> Result<Self> {
+    fn read(path: &Path, depth: Depth) -> Result<Self> {
         let folder = RunFolder::at(path);
         let place = folder.config();
-        let config: toml::Table = Text::open(&place)?
+        let config: toml::Table = Text::open_own(&place)?
             .whole()?
             .parse()
             .map_err(|error: toml::de::Error| Error::file(&place, error.message().to_string()))?;
-        let trials = path.join("trials");
-        let is_study = trials.is_dir();
-        let summary: Value = match folder.summary().is_file() {
+        let summary: Value = match is_there(&folder.summary()) {
             true => read_json(&folder.summary(), "how a run ended")?,
             false => Value::Null,
         };
         let number = |key: &str| summary[key].as_f64();
         let text = |key: &str| summary[key].as_str().map(str::to_string);
         let (mut best, mut floor, mut count) = (number("best_valid_loss"), number("floor"), None);
+        let is_study = is_study(path) && depth == Depth::Studies;
         if is_study {
-            let (runs, _) = list(&[trials], &[], "name")?;
+            let (runs, _) = read_all(&trials_in(path)?, |run| Self::read(run, Depth::Runs));
             count = Some(runs.len());
             let losses = runs.iter().filter_map(|run| run.best_valid_loss);
             (best, floor) = (losses.min_by(f64::total_cmp), runs.iter().find_map(|run| run.floor));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::compared::ComparedRun;
-use super::listing::{is_run, read_all, runs_in};
+use super::listing::{is_run, is_study, read_all, runs_in, trials_in};
 use super::statistics::{Mean, WelchTest, corrected};
 use crate::error::{Error, Result};
 use crate::terminal::{counted, fixed};
@@ -280,9 +280,8 @@ fn compare_with_best(settings: &mut [Setting], measure: Measure) {
 
 /// A run, or those in a folder of runs or a study.
 fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let trials = folder.join("trials");
-    if trials.is_dir() {
-        return runs_in(&trials);
+    if is_study(folder) {
+        return trials_in(folder);
     }
     if is_run(folder) {
         return Ok(vec![folder.to_path_buf()]);

@@ -35,6 +35,7 @@ pub use types::is_boolean;
 
 use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
+use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
 use crate::range::{Range, Ranged, Ranges, add_ranges};
 use source::Written;
@@ -107,13 +108,21 @@ impl Config {
         Self::load_checked(path, overrides, |_| Ok(()))
     }
 
+    /// Reads the config that a run or a study wrote into its folder.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and if it is not a regular file.
+    pub fn load_own(path: &Path) -> Result<Self> {
+        Self::parse(&Text::open_own(path)?.whole()?, path, &[])
+    }
+
     /// As [`Self::load`], for a run that starts from the weights of the run in the folder `from`: the section
     /// `[model]` is that run's, and without a path the rest too.
     ///
     /// # Errors
     /// As [`Self::load`], and if the run cannot be read.
     pub fn load_from(path: Option<&Path>, from: &Path, overrides: &[String]) -> Result<Self> {
-        let made_with = Self::load(Some(&from.join(DEFAULT_FILE)), &[])?;
+        let made_with = Self::load_own(&from.join(DEFAULT_FILE))?;
         let config = path.map_or(Ok(made_with.clone()), |path| Self::load(Some(path), &[]))?;
         let run = RunConfig { from: from.to_path_buf(), ..config.run.clone() };
         let whole = Self { run, model: made_with.model, ..config };

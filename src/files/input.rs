@@ -1,13 +1,13 @@
-//! What is read: of what a user names a regular file, or a stream up to a limit; of this program's own folders regular
-//! files alone.
+//! What a user names to be read: a regular file, or a stream up to a limit.
 //!
 //! A device such as `/dev/zero` never ends, and neither may a pipe: what is no file is refused, and of a
 //! stream no more is read than memory has room for. Configs, texts, tables, prompts and weights are opened here.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::own::read_own;
 use super::unreadable;
 use crate::error::{Error, Result};
 
@@ -55,35 +55,6 @@ pub fn open(path: impl AsRef<Path>) -> Result<Input> {
     }
 }
 
-/// Opens a file that this program wrote into a folder of its own. There is nothing to wait for: whatever else has its
-/// name is refused.
-///
-/// # Errors
-/// When it is missing, cannot be read, or is no regular file: names the path and what to do.
-pub fn open_own(path: &Path) -> Result<File> {
-    let problem = match fs::metadata(path) {
-        Ok(kind) if kind.is_dir() => "is a folder where a file belongs: move it away, and copy the file back",
-        Ok(kind) if !kind.is_file() => {
-            "is a pipe, a device or a socket, which may never end: restore the file that it stands for"
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            "is missing: copy it back from where the folder came from"
-        }
-        _ => return File::open(path).map_err(|error| Error::io("read", path, error)),
-    };
-    Err(Error::file(path, problem))
-}
-
-/// All that such a file holds.
-///
-/// # Errors
-/// As [`open_own`].
-pub fn read_own(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_own(path)?.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
-    Ok(bytes)
-}
-
 /// Reads a stream to its end, which errors call `path`.
 fn read_stream(stream: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -120,6 +91,14 @@ impl Text {
             Input::Stream(bytes) => Some(bytes),
         };
         Ok(Text { path, stream })
+    }
+
+    /// The text of a file of this program's own folders, which holds little.
+    ///
+    /// # Errors
+    /// As [`read_own`].
+    pub fn open_own(path: &Path) -> Result<Self> {
+        Ok(Text { path: path.to_path_buf(), stream: Some(read_own(path)?) })
     }
 
     /// What comes out of a stream, which errors call `path`.

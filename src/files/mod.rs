@@ -6,15 +6,17 @@ mod input;
 mod mapped;
 #[cfg(test)]
 mod mutations;
+mod output;
+mod own;
 mod unreadable;
 
-pub use folder::{
-    HiddenFolder, check_output, create, parent_of, remove_abandoned, show_at, with_remedy, write_output,
-};
-pub use input::{Input, Pieces, Text, open, open_own, read_own};
+pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
+pub use input::{Input, Pieces, Text, open};
 pub use mapped::Mapped;
 #[cfg(test)]
 pub(crate) use mutations::mutations;
+pub use output::{check_output, remove_abandoned_outputs, write_output};
+pub use own::{is_there, open_own, open_own_to_write, read_own};
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -46,10 +48,18 @@ pub fn exists(path: &Path) -> Result<bool> {
 /// # Errors
 /// If it is missing, cannot be read or understood: names the place.
 pub fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
-    if !exists(path)? {
+    if !is_there(path) {
         return Err(Error::file(path, format!("is missing: it must hold {what}")));
     }
     parse_json(&read_own(path)?, path, what)
+}
+
+/// As [`read_json`], of a file that came from elsewhere, where a link may lead to it, as in the cache of Hugging Face.
+///
+/// # Errors
+/// As [`read_json`].
+pub fn read_given_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T> {
+    parse_json(Text::open(path)?.whole()?.as_bytes(), path, what)
 }
 
 /// As [`read_json`], of what was read of the file at `path`.

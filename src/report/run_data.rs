@@ -44,7 +44,7 @@ impl RunData {
         folder: &RunFolder,
         look: impl FnOnce(&[Sample], usize, &Vocabulary) -> Result<(Vec<View>, FreeRunning)>,
     ) -> Result<Self> {
-        let config = Config::load(Some(&folder.config()), &[])?;
+        let config = Config::load_own(&folder.config())?;
         let vocabulary = Vocabulary::read(folder.vocabulary())?;
         if folder.is_imported() {
             return Err(Error::Input(format!(

@@ -16,7 +16,7 @@ use super::run_folder::RunFolder;
 use super::stopping::{EarlyStopping, Explosion};
 use crate::error::{Error, Result, ensure};
 use crate::evaluation::Evaluation;
-use crate::files::{hash, read_json, show_at, sync_folder, write_unnamed};
+use crate::files::{create, hash, read_json, show_at, sync_folder, write_unnamed};
 use crate::model::Sizes;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -103,7 +103,7 @@ pub fn write(
     state: &State,
 ) -> Result<()> {
     let (checkpoints, path) = (folder.checkpoints(), place(folder, state.step));
-    fs::create_dir_all(&checkpoints).map_err(|error| Error::io("create", &checkpoints, error))?;
+    create(&checkpoints)?;
     let hidden = TempDir::with_prefix_in(WRITING, &checkpoints)
         .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
     let files = [
@@ -260,8 +260,11 @@ pub fn holds_weights(folder: &RunFolder, bytes: &[u8]) -> Option<bool> {
     steps.contains(&best).then(|| step_of(folder, bytes).is_some())
 }
 
-/// Refuses a folder that no run ever wrote a checkpoint into.
+/// Refuses a folder that no run ever wrote a checkpoint into, and one whose checkpoints a link puts elsewhere.
 pub fn check_any(folder: &RunFolder) -> Result<()> {
+    if folder.checkpoints().is_symlink() {
+        create(&folder.checkpoints())?;
+    }
     ensure(steps(folder).is_ok_and(|steps| !steps.is_empty()), Error::Input, || {
         format!("the run `{}` has no checkpoint to go on from", folder.path().display())
     })

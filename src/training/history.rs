@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::metrics::{HEADER, OBJECTIVE, Row, parse};
 use super::tensorboard::EventFile;
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, digits, read_own};
+use crate::files::{FOREIGN, digits, open_own_to_write, read_own};
 
 /// The open `metrics.csv` of a run.
 #[derive(Debug)]
@@ -57,8 +57,7 @@ impl History {
         if written.is_some_and(|written| written != digits(&hash)) {
             return Err(Error::file(path, FOREIGN));
         }
-        let file = (!is_shared).then(|| File::options().write(true).open(path)).transpose();
-        let file = file.map_err(|error| Error::io("open", path, error))?;
+        let file = (!is_shared).then(|| open_own_to_write(path, &mut File::options())).transpose()?;
         let has_objective = !kept.starts_with(format!("{HEADER}\n").as_bytes());
         let rows = parse(kept, path)?;
         Ok(Self { path: path.to_path_buf(), file, bytes, hash, rows, has_objective, events: None })

@@ -11,7 +11,9 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{HiddenFolder, parent_of, read_own, remove_abandoned, show_at, with_remedy};
+use crate::files::{
+    HiddenFolder, parent_of, read_own, remove_abandoned, remove_abandoned_outputs, show_at, with_remedy,
+};
 
 /// Where runs are put when no folder is named.
 pub const RUNS: &str = "runs";
@@ -109,6 +111,7 @@ impl RunFolder {
         target.check()?;
         let first = target.first();
         remove_abandoned(&first, PREPARED, LOCK);
+        remove_abandoned_outputs(&first);
         let mut hidden = HiddenFolder::beside(&first, PREPARED, "--run DIR")?;
         let folder = Self::at(hidden.path());
         let remedy = "free some, or name another place with --run DIR";

@@ -17,7 +17,7 @@ use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::{FOREIGN, exists, hash, sha256};
+use crate::files::{FOREIGN, exists, hash, is_there, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
 use crate::terminal::{counted, thousands};
 use crate::weights::file::WeightsFile;
@@ -39,7 +39,7 @@ impl RunFolder {
         if exists(folder.path())? {
             exists(&folder.config())?;
         }
-        let has_config = folder.config().is_file();
+        let has_config = is_there(&folder.config());
         let problem = match () {
             () if folder.path().is_file() => format!("`{shown}` is a file: name the folder of a run"),
             () if !folder.path().is_dir() => format!("there is no run folder `{shown}`: `train` makes one"),
@@ -51,6 +51,7 @@ impl RunFolder {
                 "`{shown}` is not the folder of a run: it lacks config.toml, or checkpoints and weights"
             ),
             () => {
+                open_own(&folder.config())?;
                 folder.check_sizes()?;
                 return Ok(folder);
             }
@@ -143,7 +144,7 @@ impl RunFolder {
         }
         let Ok(weights) = WeightsFile::open_own(self.model()) else { return Ok(()) };
         let Ok(Description { model, sizes }) = native::description(&weights) else { return Ok(()) };
-        let config = Config::load(Some(&self.config()), &[]).ok();
+        let config = Config::load_own(&self.config()).ok();
         let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
         // Weights that came from elsewhere may have room for more tokens than there are.
         let is_its_own =

@@ -1,6 +1,6 @@
 //! A run under way, from the checkpoint at which it is opened.
 
-use std::fs;
+use std::fs::{self, File};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
@@ -25,7 +25,7 @@ use crate::backend::DeviceWatch;
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
-use crate::files::{read_own, write_atomically};
+use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
 use crate::ops;
 use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
 use crate::weights::native::{self, Description};
@@ -123,6 +123,9 @@ impl<B: ops::AutodiffBackend> Run<B> {
             refuse_done(&folder, &state, &history.rows, training, total)?;
             let heads = HeadHistory::open(&folder.head_scores(), state.step)?;
             let snapshots = Snapshots::open(&folder.snapshots(), state.step)?;
+            if workers.is_first() {
+                check_growing(&folder)?;
+            }
             Ok((history, heads, snapshots, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
         let (mut history, mut heads, mut snapshots, trainee) = workers.agree(read())?;
@@ -249,6 +252,13 @@ impl<B: ops::AutodiffBackend> Run<B> {
             seconds_left: seconds_per_step * (total - state.step) as f64,
         }
     }
+}
+
+/// Refuses a run whose growing files are not its own alone, before any file is changed.
+fn check_growing(folder: &RunFolder) -> Result<()> {
+    let growing = [folder.head_scores(), folder.snapshots(), folder.events()];
+    let mut found = growing.iter().filter(|path| is_there(path));
+    found.try_for_each(|path| open_own_to_write(path, &mut File::options()).map(drop))
 }
 
 /// Writes the file of the best weights anew where it does not hold them. Best weights that are lost are forgotten

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::open_own_to_write;
 use crate::weights::companions;
 
 /// The file that the process which works in a folder has locked.
@@ -32,8 +33,7 @@ impl RunFolder {
     pub fn lock(&self) -> Result<Lock> {
         let path = self.path.join(LOCK);
         let io = |error| Error::io("write", &path, error);
-        let mut file =
-            File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
+        let mut file = open_own_to_write(&path, File::options().create(true).read(true))?;
         if let Err(refused) = file.try_lock() {
             let (run, mut holder) = (self.path.display(), String::new());
             let _ = file.read_to_string(&mut holder);

@@ -4,8 +4,8 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Difference};
-use crate::error::{Error, Result};
-use crate::files::exists;
+use crate::error::{Error, Result, ensure};
+use crate::files::{create, exists, is_there, open_own, open_own_to_write};
 use crate::terminal::warn;
 use crate::training::RunFolder;
 
@@ -21,10 +21,14 @@ pub fn study_folder(path: &Path) -> Result<RunFolder> {
     let problem = match () {
         () if path.is_file() => format!("`{shown}` is a file: name the folder of a study"),
         () if !path.is_dir() => format!("there is no study `{shown}`: `tune --run {shown}` makes one"),
-        () if !folder.config().is_file() || !trials(&folder).is_dir() => {
+        () if !is_there(&folder.config()) || !trials(&folder).is_dir() => {
             format!("`{shown}` is not the folder of a study: it lacks config.toml or trials/")
         }
-        () => return Ok(folder),
+        () => {
+            open_own(&folder.config())?;
+            create(&trials(&folder))?;
+            return Ok(folder);
+        }
     };
     Err(Error::Input(problem))
 }
@@ -60,7 +64,7 @@ pub(super) const ALIVE: &str = ".alive";
 pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
     let path = trials.join(if worker == 0 { ALIVE.to_string() } else { format!("{ALIVE}-{worker}") });
     let io = |error| Error::io("lock", &path, error);
-    let alive = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    let alive = open_own_to_write(&path, File::options().create(true))?;
     if let Err(TryLockError::WouldBlock) = alive.try_lock() {
         warn("notice: waiting for the runs of the killed study, which end at their next rung");
         alive.lock().map_err(io)?;
@@ -73,7 +77,7 @@ pub(super) fn lock_alive(trials: &Path, worker: usize) -> Result<File> {
 /// # Errors
 /// [`Error::Key`] for the first key that differs.
 pub fn check_resumes(folder: &RunFolder, config: &Config) -> Result<()> {
-    let made_with = Config::load(Some(&folder.config()), &[])?;
+    let made_with = Config::load_own(&folder.config())?;
     match config.difference(&made_with, &["run", "data", "model", "training", "analysis", "tune"]) {
         None => Ok(()),
         Some(difference) => Err(difference.refused(
@@ -85,7 +89,17 @@ pub fn check_resumes(folder: &RunFolder, config: &Config) -> Result<()> {
 
 /// A run in the place of a trial must be that trial's.
 pub(super) fn check_trial(run: &RunFolder, expected: &Config) -> Result<()> {
-    let made_with = Config::load(Some(&run.config()), &[])?;
+    let shown = run.path().display();
+    let is_folder = run.path().symlink_metadata().is_ok_and(|data| data.is_dir());
+    ensure(is_folder, Error::Input, || {
+        format!("`{shown}` is not a folder, where the study has a trial: remove it to train the trial again")
+    })?;
+    ensure(is_there(&run.config()), Error::Input, || {
+        format!(
+            "the trial `{shown}` lacks its config.toml: restore it, or remove the folder to train the trial again"
+        )
+    })?;
+    let made_with = Config::load_own(&run.config())?;
     match made_with.difference(expected, &["run", "data", "model", "training"]) {
         None => Ok(()),
         Some(Difference { key, here, there }) => Err(Error::Input(format!(

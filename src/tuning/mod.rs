@@ -32,7 +32,7 @@ pub use dimension::{number, shown};
 pub use folder::{best, check_resumes, overfit_check, study_folder};
 pub use outline::{Candidate, Outline};
 pub use overfit::{OverfitCheck, overfit};
-pub use process::serve;
+pub use process::{TrialCommand, serve};
 pub use rate::{RatePoint, RateSweep, Verdict, sweep};
 pub use runs::{Runner, TrialRun};
 pub use space::{Setting, Space, setting_shown};

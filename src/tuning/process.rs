@@ -3,6 +3,7 @@
 //! A worker other than 0 [serves](serve): it starts `train` where worker 0 asks for it, and tells how it ended. A run is
 //! so one process on one machine, whichever it is.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::folder::lock_alive;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 
 /// How often one looks whether a run has ended.
@@ -29,6 +30,47 @@ enum Request {
     Stop,
     /// To leave.
     Leave,
+}
+
+/// The variable by which a process knows that it trains a trial.
+const TRIAL: &str = "CAUSAL_ATTENTION_TRIAL";
+
+/// The command that trains a trial: what `causal-attention` does for `train` and the arguments of it that follow.
+///
+/// A program of one's own names the installed `causal-attention`, or itself where it hands its arguments over to
+/// [`crate::cli::main`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments before `train`.
+    pub arguments: Vec<OsString>,
+}
+
+impl TrialCommand {
+    /// A program without arguments before `train`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), arguments: Vec::new() }
+    }
+
+    /// The program that is running.
+    ///
+    /// # Errors
+    /// If the system does not say where it is.
+    pub fn current() -> Result<Self> {
+        std::env::current_exe()
+            .map(Self::new)
+            .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))
+    }
+}
+
+/// Refuses to begin or resume a study in a process that a study started to train a trial: such a program would start
+/// itself without end.
+pub(super) fn refuse_within_trial() -> Result<()> {
+    ensure(std::env::var_os(TRIAL).is_none(), Error::Input, || {
+        "a trial cannot run a study: give the study a command that trains, as TrialCommand::new(\"causal-attention\")"
+            .into()
+    })
 }
 
 /// How a process ended, and what it said on standard error.
@@ -50,14 +92,16 @@ pub(super) enum Process {
 impl Process {
     /// Starts `train` here. The child holds the lock `alive` as its standard input.
     pub(super) fn start(
-        program: &Path,
+        program: &TrialCommand,
         arguments: &[String],
         threads: Option<usize>,
         alive: &File,
     ) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::Failed(format!("cannot start a trial: {error}"));
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let shown = program.program.display();
+        let failed =
+            |error: std::io::Error| Error::Failed(format!("cannot start `{shown}` for a trial: {error}"));
+        let mut command = Command::new(&program.program);
+        command.args(&program.arguments).args(arguments).env(TRIAL, "1");
         without_launcher(&mut command);
         if let Some(threads) = threads {
             command.env("RAYON_NUM_THREADS", threads.to_string());
@@ -142,12 +186,6 @@ impl End {
     }
 }
 
-/// This program, which has the command `train`.
-pub(super) fn this_program() -> Result<PathBuf> {
-    std::env::current_exe()
-        .map_err(|error| Error::Failed(format!("cannot find this program to run trials with: {error}")))
-}
-
 /// Tells the other workers where the study is, and watches them from here on. On worker 0.
 pub(super) fn call(workers: &Workers, study: &Path, trials: &Path) -> Result<()> {
     if workers.count() > 1 {
@@ -168,20 +206,21 @@ pub(super) fn dismiss(workers: &Workers) {
     (1..workers.count()).for_each(|rank| drop(workers.send(rank, &Request::Leave)));
 }
 
-/// Trains what worker 0 asks for until it says that nothing is left. A `signal` is passed on to the run under way.
+/// Trains by `program` what worker 0 asks for until it says that nothing is left. A `signal` is passed on to the run
+/// under way.
 ///
 /// # Errors
 /// If a process cannot be started, or worker 0 cannot be reached.
-pub fn serve(workers: &Workers, signal: &AtomicUsize) -> Result<()> {
+pub fn serve(workers: &Workers, program: &TrialCommand, signal: &AtomicUsize) -> Result<()> {
     let Some(trials) = workers.from_first(None::<PathBuf>)? else { return Ok(()) };
     workers.watch(Presence::begin(workers, Path::new(""), Duration::MAX, String::new())?);
-    let (program, alive) = (this_program()?, lock_alive(&trials, workers.rank())?);
+    let alive = lock_alive(&trials, workers.rank())?;
     let mut working: Option<Process> = None;
     let mut is_stopping = false;
     loop {
         match workers.poll(0)? {
             Some(Request::Train(arguments, threads)) => {
-                working = Some(Process::start(&program, &arguments, threads, &alive)?);
+                working = Some(Process::start(program, &arguments, threads, &alive)?);
             }
             Some(Request::Stop) => working.iter_mut().for_each(Process::stop),
             Some(Request::Leave) => return Ok(()),

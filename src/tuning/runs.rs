@@ -1,5 +1,5 @@
-//! Trials as ordinary runs: a study starts its own program's `train` on the folder of a trial, as a person
-//! would, and goes on with a survivor by `train --resume`.
+//! Trials as ordinary runs: a study starts `train` on the folder of a trial, as a person would, and resumes a survivor
+//! by `train --resume`.
 //!
 //! Each process holds the lock on `trials/.alive` that the study hands it as standard input. A study that is
 //! resumed waits for that lock: the runs of one that was killed go on to where they were to pause. Of several
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::folder::{ALIVE, lock_alive, trials};
-use super::process::{End, LOOK, Process, call, dismiss, this_program};
+use super::process::{End, LOOK, Process, TrialCommand, call, dismiss, refuse_within_trial};
 use super::trial::{Record, Run};
 use crate::config::Config;
 use crate::error::{Error, Result, ensure};
@@ -38,8 +38,8 @@ pub struct TrialRun {
 /// Trains runs in processes of their own, several at once. Dropped, it has them save and stop, and waits for that.
 #[derive(Debug)]
 pub struct Runner {
-    /// This program, which has the command `train`.
-    program: PathBuf,
+    /// What trains a run.
+    program: TrialCommand,
     /// The workers that train, of which this one is the first; alone it trains all at once.
     workers: Workers,
     /// How many runs are trained at once.
@@ -61,13 +61,13 @@ struct Working {
 }
 
 impl Runner {
-    /// For a study whose runs are in the folder `trials`. Waits until no process of one that was killed is at
-    /// work there.
+    /// For a study whose runs are in the folder `trials`, each of which `program` trains. Waits until no process of a
+    /// study that was killed is at work there.
     ///
     /// # Errors
-    /// If the folder cannot be written, or the system does not say where this program is.
-    pub fn new(trials: &Path, jobs: usize) -> Result<Self> {
-        let program = this_program()?;
+    /// If the folder cannot be written, or this process itself trains a trial.
+    pub fn new(trials: &Path, program: TrialCommand, jobs: usize) -> Result<Self> {
+        refuse_within_trial()?;
         let alive = lock_alive(trials, 0)?;
         // Those of other workers of a study that was killed, on whichever machine.
         let mut others = fs::read_dir(trials).into_iter().flatten().flatten().filter_map(|entry| {
@@ -203,8 +203,11 @@ impl TrialRun {
         // Asked to end by Ctrl-C, a closed terminal or a shutdown.
         let is_interrupted =
             matches!((end.code, end.signal), (Some(129 | 130 | 143), _) | (_, Some(1 | 2 | 15)));
-        if end.code == Some(0) || is_interrupted || self.is_there() {
+        if is_interrupted || self.is_there() {
             return Ok(None);
+        }
+        if end.code == Some(0) {
+            return Ok(Some("its process reported success but left no result in its folder".into()));
         }
         let problem = end.said.lines().rev().find_map(|line| line.strip_prefix("error: "));
         // Without the place in the config, which is gone.
@@ -263,8 +266,7 @@ mod tests {
             .args([text.as_str(), program.to_str().unwrap()])
             .status();
         assert!(writes.unwrap().success());
-        let mut runner = Runner::new(place.path(), jobs).unwrap();
-        runner.program = program;
+        let mut runner = Runner::new(place.path(), TrialCommand::new(program), jobs).unwrap();
         let run = |trial: usize| TrialRun {
             run: (trial, 0),
             folder: RunFolder::at(place.path().join(trial.to_string())),
@@ -303,6 +305,9 @@ mod tests {
         let (outcome, ended) = train("echo 'error: cannot write `x`: no space is left' >&2; exit 2", 3, 1);
         let told = outcome.unwrap_err().to_string();
         assert!(ended.is_empty() && told == "trial 0: cannot write `x`: no space is left", "{told}");
+        let (outcome, ended) = train("true", 2, 1);
+        assert!(outcome.is_ok() && ended.len() == 2);
+        assert!(ended[0].1.as_deref().unwrap().contains("left no result"), "{ended:?}");
         let (outcome, ended) = train("kill -9 $$", 1, 1);
         assert!(outcome.is_ok() && ended[0].1.as_deref().unwrap().contains("the memory may not suffice"));
     }

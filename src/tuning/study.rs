@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::folder::{best, check_trial, failure, overfit_check, trials};
 use super::outline::Outline;
 use super::overfit::OverfitCheck;
+use super::process::{TrialCommand, refuse_within_trial};
 use super::runs::{Runner, TrialRun, check_data};
 use super::space::configured;
 use super::stages::Agenda;
@@ -20,8 +21,11 @@ use super::table;
 use super::trial::{Record, Run, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{open_own, read_own, write_atomically};
+use crate::files::{is_there, read_own, write_atomically};
 use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
+
+/// How often a run is started again that is interrupted, by whomever, before it does a step.
+const MAX_STALLED: usize = 3;
 
 /// A study, as far as it got.
 #[derive(Debug)]
@@ -58,8 +62,8 @@ pub struct Findings {
 }
 
 impl Study {
-    /// Makes the folder of a new study at `target`, by one rename, and what trains up to `jobs` of its runs at
-    /// once.
+    /// Makes the folder of a new study at `target`, by one rename, and what trains its runs by `program`, up to `jobs`
+    /// at once.
     ///
     /// # Errors
     /// If the folder exists or cannot be written.
@@ -67,27 +71,37 @@ impl Study {
         config: &Config,
         outline: Outline,
         target: &RunPath,
-        jobs: usize,
+        (program, jobs): (TrialCommand, usize),
     ) -> Result<(Self, Runner)> {
+        refuse_within_trial()?;
         let (folder, lock) = RunFolder::create(target, |folder| {
             let trials = trials(folder);
             fs::create_dir(&trials).map_err(|error| Error::io("create", &trials, error))?;
             write_atomically(&folder.config(), config.to_toml().as_bytes())
         })?;
-        Self::open(outline, folder, lock, jobs)
+        Self::open(outline, folder, lock, (program, jobs))
     }
 
     /// Opens the study in `folder`, once the runs of a process that was killed have ended.
     ///
     /// # Errors
     /// If another process works in it, its runs were not made by it, or its data has changed.
-    pub fn resume(outline: Outline, folder: RunFolder, jobs: usize) -> Result<(Self, Runner)> {
+    pub fn resume(
+        outline: Outline,
+        folder: RunFolder,
+        (program, jobs): (TrialCommand, usize),
+    ) -> Result<(Self, Runner)> {
         let lock = folder.lock()?;
-        Self::open(outline, folder, lock, jobs)
+        Self::open(outline, folder, lock, (program, jobs))
     }
 
-    fn open(outline: Outline, folder: RunFolder, lock: Lock, jobs: usize) -> Result<(Self, Runner)> {
-        let runner = Runner::new(&trials(&folder), jobs)?;
+    fn open(
+        outline: Outline,
+        folder: RunFolder,
+        lock: Lock,
+        (program, jobs): (TrialCommand, usize),
+    ) -> Result<(Self, Runner)> {
+        let runner = Runner::new(&trials(&folder), program, jobs)?;
         let mut study = Self::new(outline, folder, Some(lock))?;
         let mut read = 0;
         // What is done may bring further trials.
@@ -111,16 +125,17 @@ impl Study {
     /// Reads how far a run is, or why it could not be trained; [`Self::work_out`] is to be called then.
     fn read_run(&mut self, run: Run) -> Result<()> {
         let folder = self.run_folder(run);
+        let failure = failure(&folder);
+        if is_there(&failure) {
+            let why = String::from_utf8_lossy(&read_own(&failure)?).trim().to_string();
+            self.record(run, Some(Err(why)));
+            return Ok(());
+        }
         let mut record = None;
-        if folder.config().exists() {
-            open_own(&folder.config())?;
+        if is_there(folder.path()) {
             check_trial(&folder, &self.outline.trial_config(&self.configs[run.0], run.1))?;
             check_data(self.outline.data, data_fingerprint(&folder))?;
             record = Record::read(&folder)?.map(Ok);
-        }
-        let failure = failure(&folder);
-        if failure.exists() {
-            record = Some(Err(String::from_utf8_lossy(&read_own(&failure)?).trim().to_string()));
         }
         self.record(run, record);
         Ok(())
@@ -223,17 +238,26 @@ impl Study {
     fn due(&self) -> impl Iterator<Item = TrialRun> {
         let seeds = |&trial: &usize| (0..self.outline.tune.seeds).map(move |seed| (trial, seed));
         self.agenda.due.iter().flat_map(seeds).filter_map(|run| {
-            let step = self.outline.budget.rung(&self.configs[run.0], self.agenda.trials[run.0].rung);
-            let is_due = match self.runs.get(&run) {
-                Some(Ok(record)) => record.loss_at(step).is_none(),
-                Some(Err(_)) => false,
-                None => true,
-            };
+            let (step, is_due) = (self.due_step(run), self.is_due(run));
             let config = self.outline.trial_config(&self.configs[run.0], run.1);
             let until = Some(step).filter(|_| config.training.steps != Some(step));
             let folder = self.run_folder(run);
             is_due.then_some(TrialRun { run, folder, config, until, data: self.outline.data })
         })
+    }
+
+    /// The steps that a run of a proposed trial is to reach.
+    fn due_step(&self, run: Run) -> usize {
+        self.outline.budget.rung(&self.configs[run.0], self.agenda.trials[run.0].rung)
+    }
+
+    /// Whether a run of a proposed trial has yet to reach them.
+    fn is_due(&self, run: Run) -> bool {
+        match self.runs.get(&run) {
+            Some(Ok(record)) => record.loss_at(self.due_step(run)).is_none(),
+            Some(Err(_)) => false,
+            None => true,
+        }
     }
 
     /// Trains whatever is due until nothing is, or the signal asks for the end: then it returns false. The
@@ -248,13 +272,21 @@ impl Study {
         mut after: impl FnMut(&Self, &TrialRun),
     ) -> Result<bool> {
         self.write()?;
+        // Interruptions of each run since it last did a step.
+        let mut stalled: BTreeMap<Run, (usize, usize)> = BTreeMap::new();
         loop {
             let mut due = self.due().collect();
             while let Some((run, why)) = runner.next(&mut due, signal)? {
-                if let Some(why) = why {
-                    write_atomically(&failure(&run.folder), format!("{why}\n").as_bytes())?;
+                self.end_run(&run, why)?;
+                if self.is_due(run.run) && !runner.is_stopping {
+                    let steps = self.steps(run.run);
+                    let (at, times) = stalled.entry(run.run).or_insert((steps, 0));
+                    (*at, *times) = if *at == steps { (steps, *times + 1) } else { (steps, 1) };
+                    if *times == MAX_STALLED {
+                        let why = format!("its process was interrupted {times} times before it did a step");
+                        self.end_run(&run, Some(why))?;
+                    }
                 }
-                self.read_run(run.run)?;
                 self.work_out()?;
                 self.write()?;
                 after(self, &run);
@@ -263,6 +295,19 @@ impl Study {
                 return Ok(!runner.is_stopping);
             }
         }
+    }
+
+    /// Reads what a run has come to, or writes down why it could not be trained.
+    fn end_run(&mut self, run: &TrialRun, why: Option<String>) -> Result<()> {
+        if let Some(why) = why {
+            write_atomically(&failure(&run.folder), format!("{why}\n").as_bytes())?;
+        }
+        self.read_run(run.run)
+    }
+
+    /// The steps that a run has done.
+    fn steps(&self, run: Run) -> usize {
+        self.runs.get(&run).and_then(|run| run.as_ref().ok()).map_or(0, |record| record.summary.steps)
     }
 
     /// Writes `study.csv` and, where a trial has come far enough to be one, `best.toml`.
@@ -293,76 +338,4 @@ impl Study {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::{super::testing::run, *};
-    use crate::training::{Ended, dataset};
-
-    fn outline(text: &str) -> Outline {
-        let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
-        Outline::new(&config, &dataset(&config).unwrap()).unwrap()
-    }
-
-    const STUDY: &str = "[data]\ntrain_samples = 512\n[training]\nsteps = 300\n[tune]\ntrials = 11\nseeds = 2\n\
-                         [tune.search]\n\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n\
-                         \"training.batch_size\" = [8, 16]";
-
-    fn study(outline: &Outline) -> Study {
-        Study::new(outline.clone(), RunFolder::at("nowhere"), None).unwrap()
-    }
-
-    /// Lets every run that is due do what is made up for it, and calls `after` each.
-    fn play(study: &mut Study, after: impl Fn(&Study)) {
-        loop {
-            let due = study.agenda.due.clone();
-            if due.is_empty() {
-                return;
-            }
-            for trial in due {
-                let rung = study.agenda.trials[trial].rung;
-                for seed in 0..study.outline.tune.seeds {
-                    let config = study.configs[trial].clone();
-                    let reached = |rung| study.outline.budget.rung(&config, rung);
-                    let (step, pauses) = (reached(rung), rung + 1 < study.outline.stages.rungs);
-                    let ended = match (trial, pauses) {
-                        (3, _) => Ended::Diverged,
-                        (_, true) => Ended::Paused,
-                        (_, false) => Ended::Completed,
-                    };
-                    let loss = |rung| 1.0 + (trial * 7 % 11 + seed) as f64 / (rung + 1) as f64;
-                    let valid = (0..=rung).map(|rung| (reached(rung), loss(rung))).collect::<Vec<_>>();
-                    let record = match trial {
-                        5 => Err("too large".to_string()),
-                        _ => Ok(run(ended, step, &valid)),
-                    };
-                    study.record((trial, seed), Some(record));
-                    study.work_out().unwrap();
-                    after(study);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_worked_out_run_by_run_is_what_follows_from_all_of_them_at_once() {
-        let outline = outline(STUDY);
-        let mut played = study(&outline);
-        play(&mut played, |played| {
-            let mut read = study(&outline);
-            for (&run, record) in &played.runs {
-                read.record(run, Some(record.as_ref().map_err(String::clone).cloned()));
-            }
-            read.work_out().unwrap();
-            assert_eq!(read.agenda, played.agenda);
-            assert!(read.trials().eq(played.trials()));
-            assert_eq!(read.sequences(), played.sequences());
-        });
-        let trials = played.trials().collect::<Vec<_>>();
-        assert_eq!(trials.len(), 11);
-        let ended = |trial: usize| trials[trial].ended.name();
-        assert_eq!((ended(3), ended(5)), ("diverged", "failed"));
-        let count = |name| (0..11).filter(|&trial| ended(trial) == name).count();
-        assert_eq!((count("completed"), count("unfinished")), (1, 0));
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::file::{LazyTensor, WeightsFile, floats};
 use super::{NOT_FINITE, not_finite, refuse};
 use crate::error::{Error, Result};
-use crate::files::{exists, read_json};
+use crate::files::{exists, read_given_json};
 use crate::terminal::Bytes;
 
 /// Names under which a folder may hold weights, the first that exists counts.
@@ -80,7 +80,7 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
         weight_map: BTreeMap<String, String>,
     }
     let what = "the names of shards; name model.safetensors.index.json, or the shards";
-    let Index { weight_map } = read_json(index, what)?;
+    let Index { weight_map } = read_given_json(index, what)?;
     if weight_map.is_empty() {
         return Err(Error::file(index, "names no tensor in its `weight_map`"));
     }

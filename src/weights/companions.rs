@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::families::{Family, keys::Keys};
 use crate::error::Result;
-use crate::files::{Text, read_json};
+use crate::files::{Text, read_given_json, read_json};
 
 /// The file in which they lie together.
 pub const FILE: &str = "transformers.json";
@@ -73,7 +73,7 @@ impl Companions {
         for (name, folder) in FILES.into_iter().zip([weights, tokenizer, tokenizer]) {
             let path = folder.join(name);
             if path.is_file() {
-                let contents = read_json(&path, "an object, as transformers writes it")?;
+                let contents = read_given_json(&path, "an object, as transformers writes it")?;
                 check(&contents, &path)?;
                 files.insert(name.to_string(), Contents::Json(contents));
             }
@@ -90,10 +90,22 @@ impl Companions {
     /// # Errors
     /// As [`Self::beside`].
     pub fn read(path: &Path) -> Result<Self> {
+        Self::read_by(read_json, path)
+    }
+
+    /// The same of native weights that came from elsewhere.
+    ///
+    /// # Errors
+    /// As [`Self::beside`].
+    pub fn read_given(path: &Path) -> Result<Self> {
+        Self::read_by(read_given_json, path)
+    }
+
+    fn read_by(read: impl FnOnce(&Path, &str) -> Result<Self>, path: &Path) -> Result<Self> {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let read: Self = read_json(path, "what transformers keeps beside weights and tokenizer")?;
+        let read = read(path, "what transformers keeps beside weights and tokenizer")?;
         read.0.values().filter_map(Contents::json).try_for_each(|contents| check(contents, path))?;
         Ok(read)
     }

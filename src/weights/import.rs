@@ -13,7 +13,7 @@ use super::native::{self, Description};
 use super::{checkpoint, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
-use crate::files::{Text, parse_json, read_json};
+use crate::files::{Text, parse_json, read_given_json};
 use crate::terminal::{counted, thousands, warn};
 
 /// The naming of the weights.
@@ -90,16 +90,16 @@ pub fn import(
         true => {
             // Whether they fit their model is known before any is written, and the model is gone by then.
             let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
-            (first.tensors()?, description, Companions::read(&folder.join(companions::FILE))?)
+            (first.tensors()?, description, Companions::read_given(&folder.join(companions::FILE))?)
         }
         false => read_foreign(&checkpoint, format, config, of_tokenizer)?,
     };
     let stored = folder.join("vocabulary.json");
     let found = match tokenizer {
         Some(path) => Some(tokenizer::read(path)?),
-        None if is_native && stored.is_file() => Some(Vocabulary::read(stored)?),
+        None if is_native && stored.is_file() => Some(Vocabulary::read_given(&stored)?),
         // Of an export of this program; another's file of this name is something else.
-        None => match Vocabulary::read(stored) {
+        None => match Vocabulary::read_given(&stored) {
             Ok(vocabulary) => Some(vocabulary),
             Err(_) => tokenizer::beside(folder)?,
         },
@@ -135,7 +135,7 @@ fn read_foreign(
     let (config, place): (Value, &Path) = match (named, arguments) {
         (Some(path), _) => (parse_json(Text::open(path)?.whole()?.as_bytes(), path, CONFIG)?, path),
         (None, Some(arguments)) => (arguments, first),
-        (None, None) if beside.is_file() => (read_json(&beside, CONFIG)?, &beside),
+        (None, None) if beside.is_file() => (read_given_json(&beside, CONFIG)?, &beside),
         (None, None) if format.is_none() => {
             let problem =
                 "says nothing of its model, and no config.json lies beside it: name that by --config";

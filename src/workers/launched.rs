@@ -28,9 +28,10 @@ fn said() -> Option<(usize, usize)> {
     VARIABLES.iter().find_map(|(rank, count)| Some((number(rank)?, number(count)?)))
 }
 
-/// Of the processes that `mpirun` started, whatever they do, one speaks for all: whether this is another one.
+/// Of the processes that `mpirun` started, whatever they do, one speaks for all: whether this is another one. A build
+/// without MPI cannot know of others: the variables of a launcher may be left over from another program.
 pub fn mute_all_but_first() -> bool {
-    let is_another = said().is_some_and(|(rank, _)| rank > 0);
+    let is_another = cfg!(feature = "mpi") && said().is_some_and(|(rank, _)| rank > 0);
     if is_another {
         mute();
     }
@@ -40,4 +41,14 @@ pub fn mute_all_but_first() -> bool {
 /// How many processes `mpirun` started; none where it did not start this one.
 pub(super) fn count() -> Option<usize> {
     said().map(|(_, count)| count)
+}
+
+/// The variable that says which of them this one is, as it is set.
+#[cfg(not(feature = "mpi"))]
+pub(super) fn variable() -> &'static str {
+    VARIABLES
+        .iter()
+        .map(|&(rank, _)| rank)
+        .find(|rank| std::env::var_os(rank).is_some())
+        .unwrap_or("PMI_RANK")
 }

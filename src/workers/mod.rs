@@ -96,6 +96,8 @@ impl Workers {
         let mpi::Started { rank, count, local, link } = mpi::start()?;
         if count == 1 {
             mpi::finish();
+            // Whatever number the variables of a launcher give this process, there is no other one to speak.
+            unmute();
             return Ok(Self::alone());
         }
         let (has_failed, presence) = (Arc::default(), Arc::default());
@@ -105,10 +107,11 @@ impl Workers {
     #[cfg(not(feature = "mpi"))]
     fn launched(count: usize) -> Result<Self> {
         match count {
-            1 => Ok(Self::alone()),
+            0 | 1 => Ok(Self::alone()),
             count => Err(Error::Input(format!(
-                "mpirun started this program {count} times, and this build cannot share the work: build it with cargo \
-                 build --release --features mpi, or start it without mpirun"
+                "mpirun started this program {count} times, as {} says, and this build cannot share the work: build it \
+                 with cargo build --release --features mpi, or start it without mpirun and that variable",
+                launched::variable()
             ))),
         }
     }

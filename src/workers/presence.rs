@@ -4,7 +4,7 @@
 //! the process, however it ends: worker 0 looks at the locks of all others, these at that of worker 0. What a worker
 //! does stands in the first line of its file, so that of many that wait for each other the one is found that does not.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Display, Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::{Workers, host};
 use crate::error::{Error, Result, ensure};
-use crate::files::{HiddenFolder, remove_abandoned};
+use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_abandoned};
 use crate::terminal::{unmute, warn_error};
 
 /// What the hidden name begins with of the folder that workers share while they work.
@@ -126,7 +126,7 @@ impl View {
         })?;
         let path = self.file(self.rank);
         let io = |error| Error::io("write", &path, error);
-        let mut file = File::create(&path).map_err(io)?;
+        let mut file = open_own_to_write(&path, File::options().create(true))?;
         file.try_lock().map_err(|error| {
             Error::Input(format!(
                 "the disk of `{folder}` offers no file locks ({error}): choose one on another with --run DIR"
@@ -156,7 +156,7 @@ impl View {
 
     /// What a worker's file says: what it does, its host, its process.
     fn said(&self, rank: usize) -> Option<[String; 3]> {
-        let text = fs::read_to_string(self.file(rank)).ok()?;
+        let text = String::from_utf8(read_own(&self.file(rank)).ok()?).ok()?;
         let mut lines = text.lines().map(str::to_string);
         Some([lines.next()?, lines.next()?, lines.next()?])
     }
@@ -179,7 +179,7 @@ impl View {
         let others = if self.rank == 0 { 1..self.count } else { 0..1 };
         loop {
             for rank in others.clone() {
-                let is_gone = File::open(self.file(rank)).is_ok_and(|file| file.try_lock_shared().is_ok());
+                let is_gone = open_own(&self.file(rank)).is_ok_and(|file| file.try_lock_shared().is_ok());
                 if has_left.load(Ordering::Relaxed) {
                     return;
                 }
@@ -221,10 +221,9 @@ impl View {
     /// Says what ends all, and ends this worker.
     fn speak(&self, problem: &str) {
         // Nobody need say that this one has died.
-        let _ = File::options()
-            .write(true)
-            .open(self.file(self.rank))
-            .and_then(|mut file| file.write_all(LEFT.as_bytes()));
+        if let Ok(mut file) = open_own_to_write(&self.file(self.rank), &mut File::options()) {
+            let _ = file.write_all(LEFT.as_bytes());
+        }
         unmute();
         warn_error(&format!("{problem}, so all end: {}", self.remedy));
         end();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -75,7 +75,8 @@ fn moments() -> impl Iterator<Item = Moment> {
     })
 }
 
-fn wait_for(moment: Moment, child: &mut Child, run: &Path) {
+/// Waits for a moment; false where the run came to a pause before it.
+fn wait_for(moment: Moment, child: &mut Child, run: &Path) -> bool {
     let begun = Instant::now();
     let written = || fs::metadata(run.join("metrics.csv")).map_or(0, |file| file.len());
     let mut least = written();
@@ -86,31 +87,78 @@ fn wait_for(moment: Moment, child: &mut Child, run: &Path) {
         least = least.min(written());
         let is_now = match moment {
             Moment::Prepared => beside().any(|name| !before.contains(&name)),
-            // On a machine of any speed all moments together are a small part of the run.
-            Moment::After(time) => begun.elapsed() >= time || written() > least + 2_000,
+            Moment::After(time) => begun.elapsed() >= time,
             Moment::Written(bytes) => run.exists() && written() > least + bytes,
         };
         if is_now {
-            return;
+            return true;
         }
         std::thread::sleep(Duration::from_micros(300));
     }
+    false
+}
+
+/// The most steps between two hits. The run pauses there, so that it never ends before its last hit, however long the
+/// test itself gets no turn on a machine under load.
+const PIECE: usize = 140;
+
+/// The step of the newest checkpoint; 0 where there is no run.
+fn newest_step(run: &Path) -> usize {
+    let names = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let steps = names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok());
+    steps.max().unwrap_or(0)
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => assert!(fs::copy(&from, &to).is_ok()),
+        }
+    }
+}
+
+/// Starts or resumes a run and hits it with a signal; none where it came to its pause before the moment.
+fn hit(folder: &Path, name: &str, signal: &str, moment: Moment) -> Option<Output> {
+    let run = folder.join(name);
+    let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
+    // The hit before may have come when the run was just there.
+    let moment = match moment {
+        Moment::Prepared if run.exists() => Moment::After(Duration::from_millis(20)),
+        moment => moment,
+    };
+    command.args(["--until", &(newest_step(&run) + PIECE).to_string()]);
+    let mut child = command.spawn().unwrap();
+    if wait_for(moment, &mut child, &run) {
+        send(&child, signal);
+    }
+    let ended = child.wait_with_output().unwrap();
+    (!ended.status.success()).then_some(ended)
 }
 
 /// Hits a run at every moment with a signal, resumes it each time, and at last lets it end.
 fn hit_twenty_times(folder: &Path, name: &str, signal: &str, is_hit: impl Fn(ExitStatus) -> bool) -> PathBuf {
     let run = folder.join(name);
     for moment in moments() {
-        let mut command = if run.exists() { resume(folder, name) } else { start(folder, name, &LONG) };
-        // The hit before may have come when the run was just there.
-        let moment = match moment {
-            Moment::Prepared if run.exists() => Moment::After(Duration::from_millis(20)),
-            moment => moment,
-        };
-        let mut child = command.spawn().unwrap();
-        wait_for(moment, &mut child, &run);
-        send(&child, signal);
-        let ended = child.wait_with_output().unwrap();
+        let before = TempDir::new().unwrap();
+        if run.exists() {
+            copy(&run, before.path());
+        }
+        let ended = (0..100).find_map(|_| {
+            let ended = hit(folder, name, signal, moment);
+            if ended.is_none() {
+                // As it was, so that every moment is met.
+                assert_eq!(summary(&run)["ended"], "paused");
+                fs::remove_dir_all(&run).unwrap();
+                if before.path().join("config.toml").exists() {
+                    copy(before.path(), &run);
+                }
+            }
+            ended
+        });
+        let ended = ended.unwrap_or_else(|| panic!("{moment:?} never came before the run paused"));
         assert!(
             is_hit(ended.status),
             "{moment:?} met no living run: {} {}",

@@ -8,6 +8,7 @@ mod completions;
 mod conveniences;
 mod diverging;
 mod documented;
+mod foreign_files;
 mod generate;
 mod guesses;
 mod held_out;

@@ -20,7 +20,7 @@ use super::end::TextEnd;
 use super::tokenizer::TextTokenizer;
 use super::{Kind, Vocabulary};
 use crate::error::{Error, Result};
-use crate::files::read_json;
+use crate::files::{read_given_json, read_json};
 
 impl Vocabulary {
     /// Reads a `vocabulary.json`.
@@ -28,10 +28,20 @@ impl Vocabulary {
     /// # Errors
     /// When the file cannot be read or is no vocabulary.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let what = "what the tokens of the weights stand for; take the file from the run that made them";
-        read_json(path.as_ref(), what)
+        read_json(path.as_ref(), STORED)
+    }
+
+    /// Reads one that came with weights from elsewhere.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_given(path: &Path) -> Result<Self> {
+        read_given_json(path, STORED)
     }
 }
+
+/// What the file must hold.
+const STORED: &str = "what the tokens of the weights stand for; take the file from the run that made them";
 
 /// The form in `vocabulary.json`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use self::event::{Value, begins_with, event, events, opening, record, timeless};
 use super::metrics::{Row, Split, read as read_metrics};
 use super::run_folder::RunFolder;
 use crate::error::{Error, Result, ensure};
-use crate::files::{Text, read_own};
+use crate::files::{Text, is_there, open_own_to_write, read_own};
 
 /// The first value of the event that shows config and pictures.
 const CONFIG: &str = "config";
@@ -38,7 +38,7 @@ impl EventFile {
     /// # Errors
     /// If it cannot be read or written.
     pub fn open(path: PathBuf, rows: &[Row], now: SystemTime) -> Result<Self> {
-        let held = if path.exists() { read_own(&path)? } else { Vec::new() };
+        let held = if is_there(&path) { read_own(&path)? } else { Vec::new() };
         let (mut end, mut rows_end, mut known) = (0, 0, 0);
         for (index, (found, after)) in events(&held).enumerate() {
             let is_row = known < rows.len() && timeless(found) == timeless(&scalars(rows, known, 0.0));
@@ -53,7 +53,7 @@ impl EventFile {
             end = after;
         }
         let io = |error| Error::io("write", &path, error);
-        let mut file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+        let mut file = open_own_to_write(&path, File::options().create(true))?;
         file.set_len(end as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(io)?;
         let mut opened = Self { path, file, rows_end: rows_end as u64 };
         let now = seconds(now);
@@ -112,7 +112,7 @@ pub fn write_events(folder: &RunFolder, path: PathBuf) -> Result<()> {
     let metrics = folder.metrics();
     let written = fs::metadata(&metrics).and_then(|data| data.modified());
     let written = written.map_err(|error| Error::io("read", &metrics, error))?;
-    let config = Text::open(folder.config())?.whole()?;
+    let config = Text::open_own(&folder.config())?.whole()?;
     let mut pictures = Vec::new();
     for entry in fs::read_dir(folder.plots()).into_iter().flatten().flatten() {
         let picture = entry.path();

@@ -1,6 +1,7 @@
 //! Studies: what they leave.
 
 mod interrupted;
+mod lost;
 mod refused;
 
 use std::collections::BTreeMap;
@@ -260,7 +261,9 @@ fn a_trial_that_diverges_is_recorded_and_the_study_goes_on() {
 
     arguments[2] = "lost";
     let lost = with(&arguments, &["tune.search.training.learning_rate=[1e30]"]);
-    let said = succeeds(place.path(), &lost);
+    let output = tune(place.path(), &lost);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("every trial diverged") && said.contains("learning_rate"), "{said}");
     assert!(!place.path().join("lost/best.toml").exists());
     // A study is no run: it says so.

@@ -1,0 +1,136 @@
+//! Files of this program's own folders: regular files that are opened without following a link.
+//!
+//! Anybody may have put something else under the name of such a file. A link would lead a resumed run to empty or
+//! extend another file, a pipe would hold a reader for ever, and a device acts on being opened. Every reader and
+//! writer of these files comes through [`open_own`] or [`open_own_to_write`].
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Opens a file of a folder of this program's to be read.
+///
+/// # Errors
+/// When it is missing, cannot be read, or is not a regular file: names the path and what to do.
+pub fn open_own(path: &Path) -> Result<File> {
+    open(path, File::options().read(true), "read")
+}
+
+/// Whether a folder holds this name, if only as a link that leads nowhere.
+pub fn is_there(path: &Path) -> bool {
+    !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// All that such a file holds.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn read_own(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_own(path)?.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    Ok(bytes)
+}
+
+/// Opens such a file to be changed in place, with these options. They must not truncate: the file is checked once it is
+/// open.
+///
+/// # Errors
+/// As [`open_own`], and when the file has a second name, whose content would change too.
+pub fn open_own_to_write(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let file = open(path, options.write(true), "write")?;
+    match has_second_name(&file.metadata().map_err(|error| Error::io("write", path, error))?) {
+        true => Err(Error::file(
+            path,
+            "has a second name (a hard link), whose content would change too: copy the folder by `cp -r` and name the copy",
+        )),
+        false => Ok(file),
+    }
+}
+
+fn open(path: &Path, options: &mut OpenOptions, action: &'static str) -> Result<File> {
+    // Before it is opened: a pipe or a device may act on that.
+    match path.symlink_metadata() {
+        Ok(data) => check(path, data.file_type())?,
+        // One that is to be made needs no remedy.
+        Err(error) if error.kind() == ErrorKind::NotFound && action == "read" => {
+            let problem = "is missing: copy it back from where the folder came from";
+            return Err(Error::file(path, problem));
+        }
+        Err(_) => {}
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    let failed = |error| Error::io(action, path, error);
+    let file = options.open(path).map_err(failed)?;
+    // What has taken its place since.
+    check(path, file.metadata().map_err(failed)?.file_type())?;
+    Ok(file)
+}
+
+fn check(path: &Path, kind: FileType) -> Result<()> {
+    let problem = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_symlink() => {
+            "is a link, which is not followed here: put a copy of what it leads to in its place, or remove it"
+        }
+        () if kind.is_dir() => "is a folder where a file belongs: move it away, and copy the file back",
+        () => "is a pipe, a device or a socket, which may never end: restore the file that it stands for",
+    };
+    Err(Error::file(path, problem))
+}
+
+#[cfg(unix)]
+fn has_second_name(data: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(data) > 1
+}
+
+#[cfg(not(unix))]
+fn has_second_name(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_one_name_are_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("mine"), "mine").unwrap();
+        symlink(at("mine"), at("link")).unwrap();
+        symlink(at("nothing"), at("dangling")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        fs::hard_link(at("mine"), at("twin")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        symlink("/dev/zero", at("zero")).unwrap();
+        for (name, problem) in [
+            ("link", "is a link"),
+            ("dangling", "is a link"),
+            ("zero", "is a link"),
+            ("folder", "is a folder"),
+            ("pipe", "is a pipe"),
+        ] {
+            let options = &mut File::options();
+            for refused in [open_own(&at(name)), open_own_to_write(&at(name), options.create(true))] {
+                let said = refused.unwrap_err().to_string();
+                assert!(said.starts_with(&format!("{}: {problem}", at(name).display())), "{said}");
+            }
+        }
+        let said = open_own_to_write(&at("twin"), &mut File::options()).unwrap_err().to_string();
+        assert!(said.contains("has a second name"), "{said}");
+        assert_eq!(read_own(&at("twin")).unwrap(), b"mine");
+        let missing = open_own(&at("nothing")).unwrap_err();
+        assert!(missing.to_string().ends_with("is missing: copy it back from where the folder came from"));
+        assert!(!at("nothing").exists(), "nothing is made behind a link");
+    }
+}

@@ -1,0 +1,137 @@
+//! Links, pipes and folders under the names of a run's own files: nothing behind them is read or changed.
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{SMALL, program, resume, small_run, text, train};
+
+/// What a command answers, which must not wait for a pipe.
+fn answer(mut command: Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("{command:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// The one line that refuses.
+fn refusal(command: Command) -> String {
+    let output = answer(command);
+    let said = text(&output.stderr);
+    let errors = said.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!((output.status.code(), errors), (Some(2), 1), "{said}");
+    said
+}
+
+/// A run that paused, with every file that grows.
+fn paused_run(place: &Path) {
+    let sets = ["training.steps=40", "training.tensorboard=true", "analysis.every=5"];
+    let output = train(place, &[&SMALL[..], &sets].concat(), &["--run", "run", "--until", "20"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_resumed_run_writes_through_no_link() {
+    let place = TempDir::new().unwrap();
+    paused_run(place.path());
+    let (run, mine) = (place.path().join("run"), place.path().join("mine"));
+    let files =
+        ["lock", "metrics.csv", "head_scores.csv", "snapshots.jsonl", "events.out.tfevents", "config.toml"];
+    for name in files {
+        let (own, aside) = (run.join(name), place.path().join("aside"));
+        fs::rename(&own, &aside).unwrap();
+        for is_hard in [false, true] {
+            // With what the run expects there, and behind a link with more, which a resumed run would cut.
+            let more: &[u8] = if is_hard { b"" } else { b"mine" };
+            let held = [&fs::read(&aside).unwrap()[..], more].concat();
+            fs::write(&mine, &held).unwrap();
+            match is_hard {
+                true => fs::hard_link(&mine, &own).unwrap(),
+                false => symlink(&mine, &own).unwrap(),
+            }
+            // A second name does no harm to what is replaced whole.
+            if !is_hard || name != "config.toml" {
+                let said = refusal(resume(place.path(), "run"));
+                let problem = if is_hard { "has a second name" } else { "is a link" };
+                assert!(said.contains(&format!("run/{name}: {problem}")), "{said}");
+                assert_eq!(fs::read(&mine).unwrap(), held, "{name}");
+                assert!(run.join("summary.json").exists(), "nothing is lost");
+            }
+            fs::remove_file(&own).unwrap();
+        }
+        fs::rename(&aside, &own).unwrap();
+    }
+    let output = resume(place.path(), "run").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn linked_checkpoints_are_not_written_into() {
+    let place = TempDir::new().unwrap();
+    paused_run(place.path());
+    let (checkpoints, mine) = (place.path().join("run/checkpoints"), place.path().join("mine"));
+    fs::rename(&checkpoints, &mine).unwrap();
+    // A step that the run never did, which a resumed run would remove.
+    fs::create_dir(mine.join("step-00000030")).unwrap();
+    symlink(&mine, &checkpoints).unwrap();
+    let said = refusal(resume(place.path(), "run"));
+    assert!(said.contains("run/checkpoints: is a link"), "{said}");
+    assert!(mine.join("step-00000030").is_dir());
+}
+
+#[test]
+fn a_pipe_as_config_is_named_and_not_waited_for() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "runs/good");
+    let bad = place.path().join("runs/bad");
+    fs::create_dir_all(bad.join("checkpoints")).unwrap();
+    assert!(Command::new("mkfifo").arg(bad.join("config.toml")).status().unwrap().success());
+    for (command, code) in [(vec!["runs"], 0), (vec!["compare", "runs"], 2), (vec!["plot", "runs/bad"], 2)] {
+        let mut command_of = program(place.path());
+        command_of.args(&command);
+        let output = answer(command_of);
+        let said = text(&output.stderr);
+        assert!(said.contains("bad/config.toml: is a pipe"), "{command:?}: {said}");
+        assert!(output.status.code() == Some(code) || command[0] == "compare", "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn links_below_a_study_are_not_listed() {
+    let place = TempDir::new().unwrap();
+    let run = small_run(place.path(), &["training.steps=2"], "runs/study/trials/000");
+    fs::copy(run.join("config.toml"), place.path().join("runs/study/config.toml")).unwrap();
+    for number in 0..30 {
+        symlink("..", place.path().join(format!("runs/study/trials/up-{number}"))).unwrap();
+    }
+    // A link beside the study is a name that its owner gave it.
+    symlink("study/trials/000", place.path().join("runs/latest")).unwrap();
+    let mut command = program(place.path());
+    command.args(["runs", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&answer(command).stdout).unwrap();
+    let names = listed.as_array().unwrap().iter().map(|run| (run["name"].as_str(), run["trials"].as_u64()));
+    assert_eq!(names.collect::<Vec<_>>(), [(Some("latest"), None), (Some("study"), Some(1))]);
+}
+
+#[test]
+fn an_empty_folder_is_written_into() {
+    let place = TempDir::new().unwrap();
+    small_run(place.path(), &["training.steps=2"], "run");
+    fs::create_dir(place.path().join("mine")).unwrap();
+    let mut command = program(place.path());
+    command.args(["plot", "run", "--out", "mine"]);
+    let output = answer(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(place.path().join("mine/loss.png").is_file());
+}
