@@ -67,13 +67,9 @@ impl TextEnd {
             let id = ids.as_u64().or_else(|| ids.get(0)?.as_u64())?;
             (id < size).then_some(id as u32)
         };
-        let files: [(&str, &dyn Fn(&Map<String, Value>) -> Option<u32>); 4] = [
-            ("tokenizer_config.json", &by_name),
-            ("generation_config.json", &by_id),
-            ("config.json", &by_id),
-            ("special_tokens_map.json", &by_name),
-        ];
-        for (name, declared) in files {
+        for name in
+            ["tokenizer_config.json", "generation_config.json", "config.json", "special_tokens_map.json"]
+        {
             let path = folder.join(name);
             if !path.is_file() {
                 continue;
@@ -84,7 +80,12 @@ impl TextEnd {
                 Err(_) if name == "config.json" => continue,
                 read => read?,
             };
-            if let Some(id) = declared(&contents) {
+            let declared = if name.starts_with("generation") || name == "config.json" {
+                by_id(&contents)
+            } else {
+                by_name(&contents)
+            };
+            if let Some(id) = declared {
                 return Ok(Some(Self::new(id, name)));
             }
         }
