@@ -140,16 +140,20 @@ fn a_run_is_found_by_its_name_below_runs() {
     };
     done(&["train", "--resume", "mine"]);
     assert_eq!(summary(&place.path().join("runs/mine"))["steps"], 4);
-    for command in ["evaluate", "plot", "report", "compare"] {
+    for command in ["evaluate", "plot", "report"] {
         done(&[command, "mine", "--json"]);
     }
+    done(&["compare", "mine", "other", "--json"]);
     done(&["inspect", "mine", "--tokens", "1 2 3", "--json"]);
     done(&["export", "mine", "--format", "safetensors"]);
     done(&["train", "--from", "mine", "--dry-run"]);
     assert!(refused(place.path(), &["evaluate", "nobody"]).contains("`nobody`"));
-    let sorted = done(&["runs", "mine", "other", "--sort", "loss"]);
-    let by_key = done(&["runs", "mine", "other", "--sort", "best_valid_loss"]);
-    assert_eq!(sorted, by_key);
+    let names = |sort: &str| {
+        let listed = done(&["runs", "mine", "other", "--sort", sort]);
+        listed.lines().map(|line| line.split(' ').next().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("loss"), names("best_valid_loss"));
+    assert_eq!(names("name"), ["run", "mine", "other"]);
     let said = refused(place.path(), &["runs", "--sort", "paramters"]);
     assert!(said.contains("did you mean `parameters`?"), "{said}");
 }
