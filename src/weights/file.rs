@@ -32,8 +32,9 @@ enum Bytes {
     Streamed(Vec<u8>),
 }
 
-/// The largest file that is read into memory: 256 MB. Larger ones are mapped.
-const MAX_READ: u64 = 256_000_000;
+/// The largest file that is read into memory, in bytes. Larger ones are mapped: read, they would be in memory twice, as
+/// bytes and as tensors.
+const MAX_READ: u64 = 16_000_000;
 
 /// A tensor that is read, or made, when it is asked for, so that few are in memory at once. Cheap to clone.
 #[derive(Clone)]

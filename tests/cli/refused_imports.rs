@@ -85,13 +85,13 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output.stderr)
-            .contains("the model is no gpt2: `model.position` = \"rotary\" must be \"learned\";")
+            .contains("the model is not a gpt2: `model.position` = \"rotary\" must be \"learned\";")
     );
     let output = run(place.path(), &["export", "rotary", "--format", "transformers"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     for part in
-        ["the model is no gpt2: ", "`model.position` = \"rotary\"", "--format safetensors or pytorch-names"]
+        ["the model is not a gpt2: ", "`model.position` = \"rotary\"", "--format safetensors or pytorch-names"]
     {
         assert!(said.contains(part), "{said}");
     }
