@@ -258,7 +258,8 @@ fn a_path_with_backslashes_asks_for_single_quotes() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
         assert!(said.contains(" path in single quotes") && said.contains("forward slashes"), "{said}");
-        assert!(said.contains("config.toml:2:"), "{said}");
+        // What is valid TOML is refused by its key.
+        assert!(said.contains("config.toml:2:") || said.contains("`data.path` = C:"), "{said}");
         fs::write(place.path().join("config.toml"), format!("[data]\npath = '{path}'\n")).unwrap();
         assert!(!text(&run(place.path(), &["data"]).stderr).contains("quotes"));
     }
