@@ -142,14 +142,7 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
     ] {
         let output = |name| run(place.path(), &[&arguments[..1], &[name], &arguments[1..]].concat());
         let expected =
-<<<<<<< HEAD
             "the input of 20 tokens is longer than the context of 12 tokens that the model was trained on";
-        assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
-||||||| e197311
-            "the input of 20 tokens is longer than the context of 12 that the model was trained on";
-        assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
-=======
-            "the input of 20 tokens is longer than the context of 12 that the model was trained on";
         let learned = output("learned");
         let said = text(&learned.stderr);
         if arguments[0] == "generate" {
@@ -159,7 +152,6 @@ fn inputs_beyond_the_trained_length_are_treated_alike() {
             assert_eq!(learned.status.code(), Some(2), "{arguments:?}: {said}");
             assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
         }
->>>>>>> wt-text
         let read = output("alibi");
         let said = text(&read.stderr);
         assert!(read.status.success(), "{arguments:?}: {said}");

@@ -90,9 +90,11 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     let output = run(place.path(), &["export", "rotary", "--format", "transformers"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    for part in
-        ["the model is not a gpt2: ", "`model.position` = \"rotary\"", "--format safetensors or pytorch-names"]
-    {
+    for part in [
+        "the model is not a gpt2: ",
+        "`model.position` = \"rotary\"",
+        "--format safetensors or pytorch-names",
+    ] {
         assert!(said.contains(part), "{said}");
     }
     assert!(!path("rotary/export").exists());
