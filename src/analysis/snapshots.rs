@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// The most weights of the decoder's own attention in a snapshot: of a longer sequence its beginning is kept.
 const MOST_WEIGHTS: usize = 1 << 16;
 /// A byte holds the square root of a weight in so many steps, as in the page.
-const STEPS: f32 = 255.0;
+const STEPS: f32 = 254.0;
 
 /// What a model does with a sequence at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ impl Snapshot {
                 let mut map = Vec::new();
                 for (place, end) in kept(kind, lengths) {
                     map.resize(end, 0.0);
-                    map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2));
+                    map[place] = bytes.next().map_or(0.0, |byte| (f32::from(byte) / STEPS).powi(2).min(1.0));
                 }
                 map
             };

@@ -196,7 +196,7 @@ mod tests {
             ("p train --length -1", "p train --set=data.length=-1"),
             ("p tune --trials 3", "p tune --set=tune.trials=3"),
             ("p data --data=a.csv --column x", "p data --set=data.path=a.csv --set=data.column=x"),
-            ("p evaluate run --data b.txt", "p evaluate run --set=data.path=b.txt"),
+            ("p evaluate run --data b.txt", "p evaluate run --data b.txt"),
             // The command's own options, and what others take.
             ("p train --run --steps", "p train --run --steps"),
             ("p train --backend ndarray --from x", "p train --backend ndarray --from x"),

@@ -39,7 +39,11 @@ pub fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> std::result:
 /// # Errors
 /// If the system does not tell, as where the permission for a folder on the way is missing.
 pub fn exists(path: &Path) -> Result<bool> {
-    path.try_exists().map_err(|error| Error::io("open", path, error))
+    match path.try_exists() {
+        // A folder on the way is a file.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(false),
+        found => found.map_err(|error| Error::io("open", path, error)),
+    }
 }
 
 /// Reads what a JSON file of this program's holds: `what`, which may go on with the remedy, as "the scores of a run's

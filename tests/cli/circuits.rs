@@ -29,7 +29,8 @@ fn a_circuit_of_another_run_is_refused() {
 #[test]
 fn a_run_that_learned_nothing_names_no_circuit() {
     let place = TempDir::new().unwrap();
-    let run = small_run(place.path(), &["training.steps=1", "training.learning_rate=1e-9"], "run");
+    let sets = ["training.steps=1", "training.learning_rate=1e-9", "training.min_learning_rate=0"];
+    let run = small_run(place.path(), &sets, "run");
     let kept: Value = serde_json::from_slice(&fs::read(run.join("circuit.json")).unwrap()).unwrap();
     assert!(kept["no_circuit"].is_string() && kept["components"] == serde_json::json!([]), "{kept}");
     let given = ["explain", "run", "--tokens", "3 1 4 1 5 9 2 6 5 3"];

@@ -230,6 +230,19 @@ fn started(folder: &Path, name: &str, sets: &[&str]) -> Child {
     child
 }
 
+/// Waits until a program has computed for half a second, so that its first step is under way.
+fn wait_for_work(child: &Child) {
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum::<u64>()
+    };
+    let (before, begun) = (ticks(), Instant::now());
+    while ticks() < before + 50 && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_run_stopped_before_its_first_row_is_saved_and_drawn() {
     let place = TempDir::new().unwrap();
@@ -279,6 +292,7 @@ fn a_second_signal_of_any_kind_ends_the_program_at_once() {
         [("twice", ["INT", "INT"], 130), ("kinds", ["INT", "TERM"], 143), ("back", ["TERM", "INT"], 130)]
     {
         let child = started(place.path(), name, &SLOW);
+        wait_for_work(&child);
         send(&child, signals[0]);
         // Two of one kind that wait together would count as one.
         std::thread::sleep(Duration::from_millis(50));

@@ -91,8 +91,9 @@ fn what_cannot_be_imported_is_one_line_and_leaves_nothing() {
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     for part in [
-        "the model is not a gpt2: ",
-        "`model.position` = \"rotary\"",
+        "the model fits no family of transformers",
+        "gpt2 needs position = \"learned\"",
+        "llama needs norm_kind = \"rms\"",
         "--format safetensors or pytorch-names",
     ] {
         assert!(said.contains(part), "{said}");

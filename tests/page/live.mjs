@@ -61,6 +61,7 @@ async function exploreTyping() {
   await until(`document.querySelector("#chips > .unknown")`, "an unknown symbol is marked");
   check((await text("input-note")).includes(wanted.unknown.trim()), "and named");
   same(await value(`document.images.length + document.scripts.length`), 2, "what is typed is never markup");
+  await type(wanted.text);
   await type("", wanted.source === null ? "input-text" : "input-source");
   const refused = wanted.source === null ? "the input is empty" : "an encoder-decoder answers a source";
   await until(`document.getElementById("input-note").textContent.includes("${refused}")`, "what is missing is said");

@@ -35,7 +35,10 @@ fn what_is_not_there_is_one_line_that_says_how_to_go_on() {
             "= fast is not there: choose",
         ),
         (vec!["train", "--backend", "ndarray", "--set", "training.device=-1"], "a number or a kind"),
-        (vec!["train", "--backend", "ndarray", "--set", "training.device=true"], "a number or a kind"),
+        (
+            vec!["train", "--backend", "ndarray", "--set", "training.device=true"],
+            "= true is not there: choose",
+        ),
         (vec!["train", "--set", "training.precision=f64"], "expected one of `f32`, `bf16`, `f16`"),
         (vec!["train", "--set", "training.backend=f64"], "cuda, wgpu, ndarray, flex"),
         (vec!["train", "--backend", "vulkan"], "feature of the backend wgpu"),
