@@ -162,8 +162,17 @@ impl Comparison {
 
         let all_floors = runs.iter().all(|run| run.floor.is_some());
         let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
+        // Two runs of one setting and seed are one run twice.
+        let repeats = |index: usize| {
+            let is_same =
+                |other: usize| of_run[other] == of_run[index] && runs[other].seed == runs[index].seed;
+            by.is_none() && (0..index).any(is_same)
+        };
+        let repeated: Vec<String> =
+            (0..runs.len()).filter(|&it| repeats(it)).map(|it| runs[it].name.clone()).collect();
         let setting = |values: &BTreeMap<String, String>| {
-            let members = || runs.iter().zip(&of_run).filter(|(_, of)| *of == values).map(|(run, _)| run);
+            let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats(it));
+            let members = || of_setting.clone().map(|it| &runs[it]);
             let mean = |measure: Measure| {
                 Mean::of(&members().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
             };
@@ -195,6 +204,15 @@ impl Comparison {
         }
         let mut comparison = Self { keys, measure, settings, runs, sentences: Vec::new() };
         comparison.sentences = comparison.in_words(by, is_comparable);
+        if !repeated.is_empty() {
+            comparison.sentences.push(format!(
+                "{} not counted, for another run has the same setting and seed",
+                match &repeated[..] {
+                    [one] => format!("{one} is"),
+                    several => format!("{} are", listed(several)),
+                }
+            ));
+        }
         Ok(comparison)
     }
 

@@ -106,7 +106,8 @@ impl Sequences {
         };
         let problem = if train < longest + 1 {
             let remedy = match train {
-                0..2 => "give more data".to_string(),
+                // A shorter window would leave too few tokens for validation, too.
+                _ if train < 2 || all - train < 2 => "give more data".to_string(),
                 _ => format!("lower `{key}` to {} or below, or give more data", train - 1),
             };
             format!(

@@ -35,7 +35,10 @@ impl Names {
 
     /// The name with another extension.
     fn with(&self, extension: &str) -> String {
-        quoted(&self.path.with_extension(extension))
+        let with = |extension: &str| self.path.with_extension(extension);
+        // A shell empties the file that it writes to before the command reads it.
+        let other = Some(with(extension)).filter(|other| *other != self.path);
+        quoted(&other.unwrap_or_else(|| with(&format!("converted.{extension}"))))
     }
 
     /// The name with `.utf8` before its extension, which says what is in it.
@@ -49,7 +52,7 @@ impl Names {
     /// The name without its extension, or with that of a text where it had one alone.
     fn unpacked(&self) -> String {
         let inner = self.path.with_extension("");
-        quoted(&if inner.extension().is_some() { inner } else { inner.with_extension("txt") })
+        if inner.extension().is_some() { quoted(&inner) } else { self.with("txt") }
     }
 }
 
@@ -243,6 +246,9 @@ mod tests {
         for (bytes, expected) in cases {
             let said = said("a.bin", &bytes);
             assert!(said.contains(&format!("it looks like {expected}")), "{expected}: {said}");
+        }
+        for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
+            assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
         }
         let one = format!("{}\0end", "word ".repeat(30));
         assert!(

@@ -91,3 +91,17 @@ fn unlike_runs_are_compared_in_lines_that_fit() {
     assert!(said.lines().all(|line| line.chars().count() <= 160), "{said}");
     assert!(said.contains("model.activation") && said.contains("setting 2"), "{said}");
 }
+
+#[test]
+fn runs_of_one_setting_and_seed_count_once() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    small_run(folder, &["training.steps=2"], "one");
+    small_run(folder, &["training.steps=2"], "again");
+    small_run(folder, &["training.steps=2", "run.seed=7"], "other");
+    let output = program(folder).args(["compare", "one", "again", "other", "--json"]).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["settings"][0]["runs"], 2, "{told}");
+    let sentence = told["sentences"].as_array().unwrap().last().unwrap().as_str().unwrap();
+    assert!(sentence.contains("again is not counted"), "{told}");
+}

@@ -228,3 +228,27 @@ fn a_validation_fraction_leaves_exactly_the_rest() {
         );
     }
 }
+
+#[test]
+fn split_numbers_lost_zeros_and_comments_are_named() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path();
+    write(folder, "prices.csv", "price\n", 200, |row| format!("{},{}", row % 30, 10 + row % 7));
+    let split = described(folder, "prices.csv", &[]);
+    assert!(warns(&split, "the header in line 1 has 1 name, and most lines below have 2 values"), "{split}");
+
+    write(folder, "codes.csv", "", 200, |row| format!("00{},{}", row % 3, row % 5));
+    let codes = described(folder, "codes.csv", &[]);
+    assert!(warns(&codes, "`000` is read as a number, without its leading zeros"), "{codes}");
+    for values in ["symbols", "integers"] {
+        let chosen = described(folder, "codes.csv", &[&format!("data.values={values}")]);
+        assert!(!warns(&chosen, "leading zeros"), "{chosen}");
+    }
+
+    write(folder, "comment.csv", "# from the sensor\na,b\n", 200, |row| format!("{},{}", row % 3, row % 5));
+    let said = refused(folder, "comment.csv", &[]);
+    assert!(
+        said.contains("comment.csv:1: begins with `#`") && said.contains("remove this comment"),
+        "{said}"
+    );
+}

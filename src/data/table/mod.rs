@@ -24,6 +24,7 @@ mod rows;
 mod targets;
 mod values;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use csv::StringRecord;
@@ -31,7 +32,7 @@ use csv::StringRecord;
 use self::header::FirstLine;
 pub use self::reading::TableReading;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Delimiter, Header};
+use super::config::{Column, DataConfig, Delimiter, Header, Values};
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
@@ -70,6 +71,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         skipped: 0,
         masks: Vec::new(),
         reading,
+        drops_zeros: false,
     };
     match is_json {
         true if config.extension() == "json" && !json::is_lines(&text) => {
@@ -114,6 +116,8 @@ struct Table<'a> {
     /// Columns next to the one that is read that must be 1 throughout.
     masks: Vec<(usize, String)>,
     reading: TableReading,
+    /// Whether an integer with leading zeros was read as a number.
+    drops_zeros: bool,
 }
 
 impl<'a> Table<'a> {
@@ -150,6 +154,13 @@ impl<'a> Table<'a> {
         let Some(first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
+        let width = usual_width(&below).unwrap_or(first.1.len());
+        let is_comment = |value: &str| value.starts_with('#');
+        if first.1.get(0).is_some_and(is_comment) && first.1.len() != width {
+            let problem =
+                "begins with `#` and has another number of values than the lines below: remove this comment";
+            return Err(self.problem(Some(first.0), problem));
+        }
         let mut column = self.numbered_column();
         if let Some(name) = self.config.column.name() {
             let problem =
@@ -159,6 +170,15 @@ impl<'a> Table<'a> {
             column = Some(self.named_column(&first, name)?);
         }
         if self.has_header(&first, &below, column) {
+            if first.1.len() != width {
+                self.reading.guesses.push(format!(
+                    "the header in line {} has {}, and most lines below have {}: set `data.delimiter` to another \
+                     character if values are split in two, as numbers with a decimal comma are",
+                    first.0,
+                    counted(first.1.len(), "name"),
+                    counted(width, "value")
+                ));
+            }
             self.read_header(&first.1, &below, column);
         } else {
             self.reading.add(&first.1);
@@ -319,8 +339,26 @@ impl<'a> Table<'a> {
         }
         self.ends_itself |= value == END;
         let (config, given) = (self.config, self.given);
+        let has_zeros =
+            value.len() > 1 && value.starts_with('0') && value.bytes().all(|it| it.is_ascii_digit());
+        let is_number = given.is_none() && config.values == Values::Auto && !self.drops_zeros;
+        if has_zeros && is_number && !matches!(self.encoder, Some(Encoder::Symbols(_))) {
+            self.drops_zeros = true;
+            self.reading.guesses.push(format!(
+                "`{}` is read as a number, without its leading zeros: set `data.values` = \"symbols\" if values are \
+                 names, or \"integers\" if they are numbers",
+                excerpt(value)
+            ));
+        }
         self.encoder.get_or_insert_with(|| Encoder::new(config, given, value)).id(value)
     }
+}
+
+/// The number of values that most lines have.
+fn usual_width(rows: &[&Row]) -> Option<usize> {
+    let mut counts = BTreeMap::new();
+    rows.iter().for_each(|(_, values)| *counts.entry(values.len()).or_insert(0) += 1);
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(width, _)| width)
 }
 
 #[cfg(test)]
