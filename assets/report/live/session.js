@@ -163,7 +163,7 @@ function markRefused() {
   if (isRefused) for (const id of ["input-loss", "effect"]) at(id).replaceChildren();
   if (isRefused) at("input-loss").dataset.loss = "";
   const isStale = isRefused && state.sample === TYPED;
-  for (const note of document.querySelectorAll(".stale-note")) note.hidden = !isStale;
+  for (const note of document.querySelectorAll(".stale-note")) note.toggleAttribute("hidden", !isStale);
   for (const id of ["explorer", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
 
