@@ -11,7 +11,7 @@ use tokenizers::Tokenizer;
 use super::END;
 use super::tokenizer::END_OF_TEXT;
 use crate::error::Result;
-use crate::files::read_json;
+use crate::files::read_given_json;
 
 /// Names of the token that ends a text in common tokenizers, where they are special tokens.
 const KNOWN: [&str; 10] = [
@@ -74,16 +74,15 @@ impl TextEnd {
             if !path.is_file() {
                 continue;
             }
-            let read = read_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
+            let read = read_given_json::<Map<String, Value>>(&path, "an object, as transformers writes it");
             let contents = match read {
                 // A folder of other data may have a config of its own.
                 Err(_) if name == "config.json" => continue,
                 read => read?,
             };
-            let declared = if name.starts_with("generation") || name == "config.json" {
-                by_id(&contents)
-            } else {
-                by_name(&contents)
+            let declared = match name {
+                "generation_config.json" | "config.json" => by_id(&contents),
+                _ => by_name(&contents),
             };
             if let Some(id) = declared {
                 return Ok(Some(Self::new(id, name)));
@@ -116,7 +115,12 @@ mod tests {
         });
         fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
         for (name, contents) in files {
-            fs::write(folder.path().join(name), contents.to_string()).unwrap();
+            let path = folder.path().join(name);
+            // As in the cache of Hugging Face, where the files of a model are links.
+            let stored = if cfg!(unix) { folder.path().join(format!("stored-{name}")) } else { path.clone() };
+            fs::write(&stored, contents.to_string()).unwrap();
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(stored, path).unwrap();
         }
         Vocabulary::read_tokenizer(&folder.path().join("tokenizer.json")).unwrap()
     }
