@@ -3,7 +3,7 @@
 //!     cargo run --release --example all_tasks
 //!
 //! Prints a table with the steps and minutes that each took and the loss above the floor, and one with the circuit
-//! that was found: its heads as layer.head with their kinds, from the part worth most on, and the paths between them.
+//! that was found: its heads as layer.head with their kinds, the most important first, and the connections between them.
 //! Ends with an error if a loss stays 0.05 nats or more above the floor. Takes a few minutes on two cores.
 
 use std::path::Path;
@@ -96,7 +96,7 @@ fn all() -> Result<()> {
         }
     }
     say("");
-    say("| task | circuit | share of the gain | parts |");
+    say("| task | circuit | share of the gain | components |");
     say("|---|---|---|---|");
     circuits.iter().for_each(|row| say(row));
     match missed.is_empty() {

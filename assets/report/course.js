@@ -6,6 +6,7 @@ const series = (points) => ({ x: points.map(({ step }) => step), y: points.map((
 const loss = {
   training: series(data.loss.training),
   smoothed: series(data.smoothed),
+  objective: series(data.loss.objective ?? []),
   validation: series(data.loss.validation),
   rate: series(data.loss.learning_rate),
   floor: data.loss.floor,
@@ -28,6 +29,7 @@ function lossSeries() {
     { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, data.rates_end] },
     { name: noisy ? "training, single steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: noisy ? 0.75 : 2, faint: noisy },
     ...(noisy ? [{ name: data.window ? `smoothed over ${whole(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
+    { name: "training objective (smoothed labels)", key: "objective", ...loss.objective, color: "var(--muted)", width: 1 },
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },
   ].filter((series) => series.x.length > 0);
 }
@@ -61,7 +63,7 @@ function readLoss() {
     const i = series.x[nearest(series.x, step)] === step ? nearest(series.x, step) : -1;
     return i >= 0 && series.key && series.y[i] !== null ? [{ ...series, value: series.y[i] }] : [];
   });
-  for (const key of ["training", "validation", "learningRate"]) delete reading.dataset[key];
+  for (const key of ["training", "objective", "validation", "learningRate"]) delete reading.dataset[key];
   reading.dataset.step = step;
   for (const { key, value } of values) reading.dataset[key] = value;
   const text = (series) => `${series.key === "learningRate" ? "learning rate" : series.key} ${series.right ? significant(series.value) : fixed(series.value, 4)}`;

@@ -202,9 +202,9 @@ async function exploreThumbnails() {
 async function exploreCharts() {
   const loss = expected.loss;
   if (loss.floor !== null) close((await dataset("floor")).value, loss.floor, "floor");
-  const series = { training: loss.training, validation: loss.validation, learningRate: loss.learning_rate };
+  const series = { training: loss.training, objective: loss.objective ?? [], validation: loss.validation, learningRate: loss.learning_rate };
   const box = await middle("#loss-chart");
-  const seen = new Set();
+  const [seen, read] = [new Set(), new Set()];
   for (let i = 1; i < 24; i++) {
     await move(box.left + 68 + ((box.width - 126) * i) / 24, box.top + box.height / 2);
     const found = await dataset("loss-reading");
@@ -212,10 +212,12 @@ async function exploreCharts() {
     seen.add(found.step);
     for (const [name, points] of Object.entries(series)) {
       if (found[name] === undefined) continue;
+      read.add(name);
       close(found[name], points.find(({ step }) => step === Number(found.step))?.value, `${name} at step ${found.step}`);
     }
   }
   check(seen.size > 1 || loss.training.length < 3, `pointing at the loss reads steps: ${[...seen]}`);
+  check(read.has("objective") === (loss.objective ?? []).length > 0, `the objective is read where there is one: ${[...read]}`);
   if (loss.diverged) same((await dataset("diverged")).step, String(loss.diverged), "the step at which the run diverged");
   const note = await value(`document.getElementById("weights-note").hidden ? "" : document.getElementById("weights-note").textContent`);
   if (loss.diverged) check(note.includes(`diverged at step ${loss.diverged.toLocaleString("en-US")}`), `the page names the step: ${note}`);

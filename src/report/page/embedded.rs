@@ -62,7 +62,8 @@ pub(super) fn data(mut page: Page) -> String {
     };
     let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
     let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
-    for curve in [&mut page.loss.training, &mut page.loss.validation, &mut page.loss.learning_rate] {
+    let loss = &mut page.loss;
+    for curve in [&mut loss.training, &mut loss.objective, &mut loss.validation, &mut loss.learning_rate] {
         *curve = thinned(curve);
     }
     thin_history(&mut page);
