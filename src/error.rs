@@ -9,6 +9,9 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use causal_attention_nn::model::ModelConfig;
+use causal_attention_nn::range::Ranges;
+
 /// The result of anything that can fail on a user's input or a disk.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -148,6 +151,16 @@ impl Error {
         Self::check_key((least..=most).contains(&value), key, value, problem)
     }
 
+    /// Returns what makes an error of the section's keys from one of its fields.
+    pub fn in_section(section: &'static str) -> impl Fn(causal_attention_nn::Error) -> Self {
+        move |error| match error {
+            causal_attention_nn::Error::Argument { name, value, problem } => {
+                Self::key(format!("{section}.{name}"), value, keys_of_model(&problem))
+            }
+            causal_attention_nn::Error::Shape(problem) => Self::Shape(keys_of_model(&problem)),
+        }
+    }
+
     /// The exit code of a program that ends with this error: 2 for input that cannot be used,
     /// 1 for a run that failed by itself.
     pub fn exit_code(&self) -> u8 {
@@ -163,9 +176,27 @@ impl Error {
     }
 }
 
+impl From<causal_attention_nn::Error> for Error {
+    fn from(error: causal_attention_nn::Error) -> Self {
+        Self::in_section("model")(error)
+    }
+}
+
 /// Fails with an error of this `kind` unless a condition `holds`.
 pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }
+}
+
+/// Names fields of a model in a message as the keys of a config, as "`model.heads`" for "`heads`".
+fn keys_of_model(message: &str) -> String {
+    let fields = ModelConfig::default();
+    let is_field = |word: &str| fields.ranges().iter().any(|(name, ..)| *name == word) || word == "position";
+    let words: Vec<_> = message.split('`').collect();
+    let named = words.iter().enumerate().map(|(i, word)| match i % 2 == 1 && is_field(word) {
+        true => format!("model.{word}"),
+        false => word.to_string(),
+    });
+    named.collect::<Vec<_>>().join("`")
 }
 
 /// What is wrong and what to do where the system gives no more memory.

@@ -53,7 +53,6 @@
 #![deny(missing_docs)]
 
 pub mod analysis;
-pub mod attention;
 pub mod backend;
 pub mod cli;
 pub mod comparison;
@@ -63,20 +62,14 @@ pub mod error;
 pub mod evaluation;
 pub mod files;
 pub mod generation;
-pub mod model;
-pub mod ops;
-pub mod position;
-pub mod range;
 pub mod report;
 pub mod scaling;
 pub mod terminal;
-#[path = "kernels/random.rs"]
-#[cfg(test)]
-mod testing;
 pub mod training;
 pub mod tuning;
 pub mod weights;
 pub mod workers;
 
 pub use causal_attention_kernels as kernels;
+pub use causal_attention_nn::{attention, model, ops, position, range};
 pub use error::{Error, Result};

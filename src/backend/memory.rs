@@ -3,6 +3,7 @@
 //! An allocator that finds no memory ends the process, and one that promises more than there is
 //! gets it killed later; so a run that cannot fit is refused before it leaves a trace.
 
+use burn_flex::Flex;
 use sysinfo::System;
 
 use super::device::Device;
@@ -82,7 +83,7 @@ impl MemoryEstimate {
         let of_the_head = 4.0 * 4.0 * sizes.vocab as f64;
         let positions = (rows * time) as f64;
         Self {
-            parameters: BYTES_A_PARAMETER * model.parameters(sizes) as f64,
+            parameters: BYTES_A_PARAMETER * model.parameters::<Flex>(sizes) as f64,
             activations: positions * (model.blocks() as f64 * of_a_block + of_the_head),
             rows,
         }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use burn_flex::Flex;
+
 use super::backend::BackendArgs;
 use crate::config::Config;
 use crate::data::{Count, DataConfig, EndOfText, Notation, Source, Task, Vocabulary, check};
@@ -59,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
         native::write(&folder.model(), &imported.tensors, native::entry(&description))?;
         let summary = ImportSummary {
             imported_from: args.files[0].display().to_string(),
-            parameters: config.model.parameters(sizes),
+            parameters: config.model.parameters::<Flex>(sizes),
             hashes: Hashes::of(folder),
         };
         summary.write(folder)
@@ -67,7 +69,7 @@ pub fn run(args: Args) -> Result<()> {
     say(&format!(
         "{}: {} parameters, a context of {}, a vocabulary of {}",
         folder.path().display(),
-        thousands(config.model.parameters(sizes) as f64),
+        thousands(config.model.parameters::<Flex>(sizes) as f64),
         thousands(sizes.context as f64),
         imported.vocabulary,
     ));
@@ -110,7 +112,7 @@ fn config(args: &Args, imported: &Imported) -> Result<Config> {
         },
     };
     let config = Config::parse(&config.to_toml(), Path::new("config.toml"), &args.set)?;
-    if config.model.parameters(sizes) != description.model.parameters(sizes) {
+    if config.model.parameters::<Flex>(sizes) != description.model.parameters::<Flex>(sizes) {
         return Err(Error::Input(
             "--set: the model's sizes are those of its weights and cannot be changed".into(),
         ));

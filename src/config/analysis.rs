@@ -5,12 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
+use crate::range::{Number, Range, Ranged, Ranges};
 
 /// What is looked at after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(transform = add_ranges::<Self>)]
 pub struct AnalysisConfig {
     /// Validation sequences kept with the run for its pictures. 8: enough to see what is typical.
     pub samples: usize,
@@ -46,12 +45,12 @@ impl Ranges for AnalysisConfig {
     fn ranges(&self) -> Vec<Ranged> {
         let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
         vec![
-            whole("analysis.samples", self.samples, 1, MAX_SAMPLES),
-            whole("analysis.sample", self.sample, 0, MAX_SAMPLES - 1),
-            whole("analysis.snapshots", self.snapshots, 0, 100),
-            whole("analysis.sequences", self.sequences, 1, MOST_STEPS as u64),
-            whole("analysis.every", self.every, 0, MOST_STEPS as u64),
-            ("analysis.head", self.head.map(Number::from), Range::Whole(0, 65_535)),
+            whole("samples", self.samples, 1, MAX_SAMPLES),
+            whole("sample", self.sample, 0, MAX_SAMPLES - 1),
+            whole("snapshots", self.snapshots, 0, 100),
+            whole("sequences", self.sequences, 1, MOST_STEPS as u64),
+            whole("every", self.every, 0, MOST_STEPS as u64),
+            ("head", self.head.map(Number::from), Range::Whole(0, 65_535)),
         ]
     }
 }
@@ -59,7 +58,7 @@ impl Ranges for AnalysisConfig {
 impl AnalysisConfig {
     /// Checks the keys, for a model with `heads` heads a layer.
     pub fn check(&self, heads: usize) -> Result<()> {
-        self.check_ranges()?;
+        self.check_ranges().map_err(Error::in_section("analysis"))?;
         for (key, number, of, count) in [
             ("analysis.sample", self.sample, "analysis.samples", self.samples),
             ("analysis.head", self.head.unwrap_or(0), "model.heads", heads),

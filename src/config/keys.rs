@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde::de::{self, value::MapDeserializer};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use toml::Value;
 
 use super::meant::meant;
@@ -16,12 +17,45 @@ use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
 use crate::model::ModelConfig;
+use crate::range::{MAX_INTEGER, Range, Ranges};
 
 /// The JSON schema of a config, for editors. Its draft is one that they know.
 pub static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<Config>().to_value()
+    let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
+    for (section, ranges) in [
+        ("run", RunConfig::default().ranges()),
+        ("data", DataConfig::default().ranges()),
+        ("model", ModelConfig::default().ranges()),
+        ("training", TrainingConfig::default().ranges()),
+        ("analysis", AnalysisConfig::default().ranges()),
+        ("tune", TuneConfig::default().ranges()),
+    ] {
+        for (name, _, range) in ranges {
+            let property = schema.pointer_mut(&format!("/properties/{section}/properties/{name}"));
+            property.and_then(Json::as_object_mut).expect("a field with a range").extend(bounds(range));
+        }
+    }
+    schema
 });
+
+/// Returns the keywords of a JSON schema for a range.
+fn bounds(range: Range) -> Vec<(String, Json)> {
+    let bound = |bound, included: &str, excluded: &str| match bound {
+        Bound::Included(number) => Some((included.to_string(), json!(number))),
+        Bound::Excluded(number) => Some((excluded.to_string(), json!(number))),
+        Bound::Unbounded => None,
+    };
+    let bounds = match range {
+        Range::Whole(least, MAX_INTEGER) => [Some(("minimum".to_string(), json!(least))), None],
+        Range::Whole(least, most) => [("minimum", least), ("maximum", most)]
+            .map(|(word, bound)| Some((word.to_string(), json!(bound)))),
+        Range::Real(least, most) => {
+            [bound(least, "minimum", "exclusiveMinimum"), bound(most, "maximum", "exclusiveMaximum")]
+        }
+    };
+    bounds.into_iter().flatten().collect()
+}
 
 /// A config that says every key with its meaning and its default; a key that has none is commented out.
 pub fn defaults() -> String {

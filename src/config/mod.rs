@@ -37,7 +37,7 @@ use crate::data::{self, DataConfig, Dataset, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
-use crate::range::{Range, Ranged, Ranges, add_ranges};
+use crate::range::{Range, Ranged, Ranges};
 use source::Written;
 
 /// The file that `train` reads when none is named.
@@ -72,7 +72,6 @@ pub struct Config {
 /// Name and seed of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(transform = add_ranges::<Self>)]
 pub struct RunConfig {
     /// The run's name: its folder below `runs/` and the title of its pictures. Empty: made of
     /// what is learned and what learns, as `repeat-decoder`.
@@ -90,7 +89,7 @@ fn is_empty(path: &Path) -> bool {
 
 impl Ranges for RunConfig {
     fn ranges(&self) -> Vec<Ranged> {
-        vec![("run.seed", Some(self.seed.into()), Range::ANY)]
+        vec![("seed", Some(self.seed.into()), Range::ANY)]
     }
 }
 
@@ -161,7 +160,7 @@ impl Config {
         let is_plain = !name.contains(unfit) && !name.starts_with('.') && name == name.trim();
         let problem = "must be a plain folder name of up to 200 bytes: use --run DIR for another place";
         Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
-        self.run.check_ranges()?;
+        self.run.check_ranges().map_err(Error::in_section("run"))?;
         self.check_paths()?;
         data::check(&self.data)?;
         self.model.check()?;

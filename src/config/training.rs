@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::device::{BackendName, DeviceChoice};
 use crate::error::{Error, Result};
 use crate::ops::{Kernels, Precision};
-use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
+use crate::range::{Number, Range, Ranged, Ranges};
 use crate::terminal::counted;
 
 /// How a model is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(transform = add_ranges::<Self>)]
 pub struct TrainingConfig {
     /// The backend, which must be compiled in. Left out: the first of cuda, wgpu, ndarray and flex that is
     /// compiled in and finds a device.
@@ -221,31 +220,31 @@ impl Ranges for TrainingConfig {
         let whole = |key, value, least, most| given(key, Some(value), least, most);
         let real = |key, value: f64, range| (key, Some(value.into()), range);
         vec![
-            given("training.threads", self.threads, 1, 1_024),
-            given("training.steps", self.steps, 1, MOST_STEPS),
-            given("training.epochs", self.epochs, 1, MOST_STEPS),
-            given("training.shards", self.shards, 1, MOST_SEQUENCES),
-            whole("training.batch_size", self.batch_size, 1, MOST_SEQUENCES),
-            whole("training.accumulate", self.accumulate, 1, MOST_SEQUENCES),
-            whole("training.momentum_warmup", self.momentum_warmup, 0, MOST_STEPS),
-            whole("training.validate_every", self.validate_every, 0, MOST_STEPS),
-            whole("training.checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
-            whole("training.log_every", self.log_every, 1, MOST_STEPS),
-            whole("training.patience", self.patience, 0, MOST_STEPS),
-            real("training.learning_rate", self.learning_rate, Range::POSITIVE),
-            real("training.worker_timeout", self.worker_timeout, Range::POSITIVE),
-            real("training.epsilon", self.epsilon, Range::POSITIVE),
-            real("training.warmup", self.warmup, Range::NON_NEGATIVE),
-            real("training.cooldown", self.cooldown, Range::NON_NEGATIVE),
-            real("training.min_learning_rate", self.min_learning_rate, Range::NON_NEGATIVE),
-            real("training.weight_decay", self.weight_decay, Range::NON_NEGATIVE),
-            real("training.max_gradient_norm", self.max_gradient_norm, Range::NON_NEGATIVE),
-            real("training.min_delta", self.min_delta, Range::NON_NEGATIVE),
-            real("training.max_minutes", self.max_minutes, Range::NON_NEGATIVE),
-            real("training.beta1", self.beta1, Range::FRACTION),
-            real("training.beta2", self.beta2, Range::FRACTION),
-            ("training.momentum", self.momentum.map(Number::from), Range::FRACTION),
-            real("training.label_smoothing", self.label_smoothing, Range::FRACTION),
+            given("threads", self.threads, 1, 1_024),
+            given("steps", self.steps, 1, MOST_STEPS),
+            given("epochs", self.epochs, 1, MOST_STEPS),
+            given("shards", self.shards, 1, MOST_SEQUENCES),
+            whole("batch_size", self.batch_size, 1, MOST_SEQUENCES),
+            whole("accumulate", self.accumulate, 1, MOST_SEQUENCES),
+            whole("momentum_warmup", self.momentum_warmup, 0, MOST_STEPS),
+            whole("validate_every", self.validate_every, 0, MOST_STEPS),
+            whole("checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
+            whole("log_every", self.log_every, 1, MOST_STEPS),
+            whole("patience", self.patience, 0, MOST_STEPS),
+            real("learning_rate", self.learning_rate, Range::POSITIVE),
+            real("worker_timeout", self.worker_timeout, Range::POSITIVE),
+            real("epsilon", self.epsilon, Range::POSITIVE),
+            real("warmup", self.warmup, Range::NON_NEGATIVE),
+            real("cooldown", self.cooldown, Range::NON_NEGATIVE),
+            real("min_learning_rate", self.min_learning_rate, Range::NON_NEGATIVE),
+            real("weight_decay", self.weight_decay, Range::NON_NEGATIVE),
+            real("max_gradient_norm", self.max_gradient_norm, Range::NON_NEGATIVE),
+            real("min_delta", self.min_delta, Range::NON_NEGATIVE),
+            real("max_minutes", self.max_minutes, Range::NON_NEGATIVE),
+            real("beta1", self.beta1, Range::FRACTION),
+            real("beta2", self.beta2, Range::FRACTION),
+            ("momentum", self.momentum.map(Number::from), Range::FRACTION),
+            real("label_smoothing", self.label_smoothing, Range::FRACTION),
         ]
     }
 }
@@ -261,7 +260,7 @@ impl TrainingConfig {
                 format!("cannot be combined with `training.epochs` = {epochs}: keep one of the two");
             return Err(Error::key("training.steps", steps, problem));
         }
-        self.check_ranges()?;
+        self.check_ranges().map_err(Error::in_section("training"))?;
         let shards = self.shards.unwrap_or(1);
         let problem = "must be a power of two: 1, 2, 4, 8 and so on";
         Error::check_key(shards.is_power_of_two(), "training.shards", shards, problem)?;

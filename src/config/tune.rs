@@ -5,12 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::training::MOST_STEPS;
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
+use crate::range::{Number, Range, Ranged, Ranges};
 
 /// How hyper-parameters are searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(transform = add_ranges::<Self>)]
 pub struct TuneConfig {
     /// The way to search. Left out: halving where there is a search space, and the recipe where there is
     /// none.
@@ -83,11 +82,11 @@ impl Ranges for TuneConfig {
             (key, value.map(Number::from), Range::Whole(least, most as u64))
         };
         vec![
-            given("tune.trials", Some(self.trials), 1, MOST),
-            given("tune.seeds", Some(self.seeds), 1, MOST),
-            given("tune.steps", self.steps, 1, MOST_STEPS),
-            given("tune.rungs", self.rungs, 1, MOST),
-            given("tune.eta", self.eta, 2, MOST),
+            given("trials", Some(self.trials), 1, MOST),
+            given("seeds", Some(self.seeds), 1, MOST),
+            given("steps", self.steps, 1, MOST_STEPS),
+            given("rungs", self.rungs, 1, MOST),
+            given("eta", self.eta, 2, MOST),
         ]
     }
 }
@@ -112,7 +111,7 @@ impl TuneConfig {
 
     /// Checks what can be known without the rest of the config.
     pub fn check(&self) -> Result<()> {
-        self.check_ranges()?;
+        self.check_ranges().map_err(Error::in_section("tune"))?;
         let method = self.method();
         let name = format!("\"{method:?}\"").to_lowercase();
         let has_own_search = method == Method::Recipe;

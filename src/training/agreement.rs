@@ -11,10 +11,10 @@ use super::{Optimizer, StepBatches, Trainee};
 use crate::config::TrainingConfig;
 use crate::data::{Batch, Role, SourceBatch};
 use crate::evaluation::DeviceBatch;
+use crate::kernels::random::{assert_same_on_any_number_of_threads, random};
 use crate::model::{Architecture, Model, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{self, Activation, Kernels, NormKind};
 use crate::position::PositionScheme;
-use crate::testing::{assert_same_on_any_number_of_threads, random};
 use crate::weights::native;
 
 const VOCAB: usize = 13;

@@ -178,7 +178,9 @@ pub fn time_parts(
         }
     }
 
-    workers.agree(config.model.check().and_then(|()| check_precision(&config.training, on)))?;
+    workers.agree(
+        config.model.check().map_err(Error::from).and_then(|()| check_precision(&config.training, on)),
+    )?;
     backend::run(on, Time(config, dataset, on, cuts, workers))
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use burn::{prelude::*, tensor::Distribution};
+use burn_flex::Flex;
 
 use super::launch::check_precision;
 use super::schedule::Schedule;
@@ -53,7 +54,7 @@ impl Plan {
         let dataset = dataset(config)?;
         let sizes = sizes_of(config, &dataset)?;
         let (model, training) = (&config.model, &config.training);
-        let parameters = model.parameters(sizes);
+        let parameters = model.parameters::<Flex>(sizes);
         let batches = dataset.train.len().div_ceil(training.batch_size);
         let steps = training.total_steps(batches);
         check_schedule(config, &dataset)?;

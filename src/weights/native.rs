@@ -9,6 +9,7 @@ use std::{collections::HashMap, fs::File, io::Write, path::Path, rc::Rc};
 use burn::module::{Module, ParamId};
 use burn::prelude::*;
 use burn::tensor::DType;
+use burn_flex::Flex;
 use burn_store::{ApplyError, ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
@@ -194,7 +195,7 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
     model.check().map_err(|error| file.error(error.to_string()))?;
     let held: usize = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let largest = sizes.vocab.max(sizes.context).max(sizes.source_context.unwrap_or(0));
-    if largest > u32::MAX as usize || model.parameters(*sizes) > held.max(SMALL).saturating_mul(2) {
+    if largest > u32::MAX as usize || model.parameters::<Flex>(*sizes) > held.max(SMALL).saturating_mul(2) {
         let problem = format!("is damaged: it describes a model much larger than its {held} numbers");
         return Err(file.error(problem));
     }

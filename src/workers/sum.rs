@@ -52,9 +52,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::kernels::random::random;
     use crate::kernels::sums;
     use crate::ops::sum_in_order;
-    use crate::testing::random;
 
     /// A channel to each worker, which are threads, and one from it.
     #[derive(Debug)]

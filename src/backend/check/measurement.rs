@@ -132,7 +132,7 @@ pub(super) fn configs() -> [ModelConfig; 2] {
 }
 
 pub(super) fn decoder<B: ops::Backend>(config: &ModelConfig, device: &B::Device) -> Result<Model<B>> {
-    config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)
+    Ok(config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)?)
 }
 
 /// Sequences that count in steps of their own, with padding at the end of the last.

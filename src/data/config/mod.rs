@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::range::{Number, Range, Ranged, Ranges, add_ranges};
+use crate::range::{Number, Range, Ranged, Ranges};
 
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
@@ -30,7 +30,6 @@ const BYTES: usize = 256;
 /// The section `[data]`: what a run trains and validates on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(transform = add_ranges::<Self>)]
 pub struct DataConfig {
     /// Where sequences come from. Left out: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
     /// tsv, json, jsonl and ndjson, and `"text"` for all others. Naming a file on the command line overrides the
@@ -145,16 +144,16 @@ impl Ranges for DataConfig {
             Column::Name(_) => None,
         };
         vec![
-            ("data.seed", self.seed.map(Number::from), Range::ANY),
-            count("data.vocab", self.vocab, 2),
-            whole("data.length", self.length, 1, LARGEST),
-            whole("data.train_samples", self.train_samples, 1, MAX_SAMPLES),
-            whole("data.valid_samples", self.valid_samples, 1, MAX_SAMPLES),
-            whole("data.order", self.order, 1, LARGEST),
-            count("data.gap", self.gap, 1),
-            whole("data.digits", self.digits, 1, 1_000),
-            ("data.valid_fraction", Some(self.valid_fraction.into()), Range::BETWEEN_0_AND_1),
-            ("data.column", column, Range::Whole(1, LARGEST as u64)),
+            ("seed", self.seed.map(Number::from), Range::ANY),
+            count("vocab", self.vocab, 2),
+            whole("length", self.length, 1, LARGEST),
+            whole("train_samples", self.train_samples, 1, MAX_SAMPLES),
+            whole("valid_samples", self.valid_samples, 1, MAX_SAMPLES),
+            whole("order", self.order, 1, LARGEST),
+            count("gap", self.gap, 1),
+            whole("digits", self.digits, 1, 1_000),
+            ("valid_fraction", Some(self.valid_fraction.into()), Range::BETWEEN_0_AND_1),
+            ("column", column, Range::Whole(1, LARGEST as u64)),
         ]
     }
 }
@@ -166,7 +165,7 @@ impl DataConfig {
     /// # Errors
     /// Names the key whose value cannot be used.
     pub fn check(&self) -> Result<()> {
-        self.check_ranges()?;
+        self.check_ranges().map_err(Error::in_section("data"))?;
         if let Some([shortest, longest]) = self.lengths {
             let problem = match () {
                 () if shortest == 0 => "must begin with 1 or above",

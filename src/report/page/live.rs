@@ -1,6 +1,7 @@
 //! The model itself within its page, which computes with it: its numbers, what they describe, and its vocabulary.
 
 use burn::tensor::DType;
+use burn_flex::Flex;
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
@@ -44,7 +45,7 @@ impl Live {
         starts: &[Sample],
     ) -> Result<Result<Self, String>> {
         let description = native::description(weights)?;
-        let parameters = description.model.parameters(description.sizes);
+        let parameters = description.model.parameters::<Flex>(description.sizes);
         if parameters > MOST {
             return Ok(Err(format!(
                 "This page does not hold the model itself: it has {} parameters, and pages hold {} at most.",

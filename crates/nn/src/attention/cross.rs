@@ -1,0 +1,114 @@
+//! Cross-attention: queries of one sequence over keys and values of another, with any mask.
+//!
+//! ```text
+//! output = softmax(Q K^T / sqrt(d_head)) V W_output,  Q = x W_q,  K = y W_k,  V = z W_v
+//! ```
+//!
+//! [`SplitHeads`] do this as they are: only where their keys and values come from differs. With `y = z` the
+//! memory of an encoder it is the cross-attention of an encoder-decoder (Vaswani et al., 2017, arXiv
+//! 1706.03762, section 3.2.3; Bahdanau et al., 2014, arXiv 1409.0473, for the idea); with `x = y = z` it is
+//! self-attention. Keys and values do not depend on the queries, so they are projected once ([`Memory`])
+//! however many queries come.
+
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::{check_residual, check_width, mask::Mask, multi_head::SplitHeads};
+use crate::error::ensure;
+use crate::ops::{self, Projections};
+use crate::{Error, Result};
+
+/// What queries attend over: the keys and values of one attention, and which of them are hidden.
+#[derive(Debug, Clone)]
+pub struct Memory<B: Backend> {
+    /// `[batch, key_time, heads * d_head]`.
+    pub key: Tensor<B, 3>,
+    /// As `key`.
+    pub value: Tensor<B, 3>,
+    /// The keys that are hidden.
+    pub mask: Mask<B>,
+}
+
+impl<B: ops::Backend> SplitHeads<B> {
+    /// Projects the keys and values that are to be attended over.
+    ///
+    /// # Shapes
+    /// `key` and `value` `[batch, key_time, d_in]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where they do not fit the module or each other.
+    pub fn project_memory(&self, key: Tensor<B, 3>, value: Tensor<B, 3>, mask: Mask<B>) -> Result<Memory<B>> {
+        let ([d_in, _], of_key, of_value) = (self.key.weight.shape().dims(), key.dims(), value.dims());
+        check_width("key", of_key, d_in)?;
+        check_width("value", of_value, d_in)?;
+        ensure(of_key == of_value, Error::Shape, || {
+            format!("key {of_key:?} and value {of_value:?} must share batch and time")
+        })?;
+        Ok(Memory { key: ops::linear(&self.key, key), value: ops::linear(&self.value, value), mask })
+    }
+
+    /// Attends from `query` over a memory, and adds the result to `residual` where there is one; the weights as
+    /// they were applied are added to `maps` where asked for.
+    ///
+    /// # Shapes
+    /// `query` `[batch, query_time, d_in]`, `residual` and the result `[batch, query_time, d_model]`; a map is
+    /// `[batch, heads, query_time, key_time]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where query, residual or mask do not fit the module or the memory.
+    pub fn forward_memory(
+        &self,
+        residual: Option<Tensor<B, 3>>,
+        query: Tensor<B, 3>,
+        memory: &Memory<B>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Result<Tensor<B, 3>> {
+        let ([d_in, _], [batch, query_time, _]) = (self.query.weight.shape().dims(), query.dims());
+        let Memory { key, value, mask } = memory.clone();
+        let [memories, key_time, _] = key.dims();
+        let [_, d_model] = self.output.weight.shape().dims();
+        check_width("query", query.dims(), d_in)?;
+        ensure(memories == batch, Error::Shape, || {
+            format!("query {:?} and memory {:?} must share the batch", query.dims(), key.dims())
+        })?;
+        check_residual(residual.as_ref(), [batch, query_time, d_model])?;
+        mask.check(batch, query_time, key_time)?;
+        let query = ops::linear(&self.query, query);
+        let context = ops::attention(Projections::Separate([query, key, value]), self.options(mask), maps);
+        Ok(ops::linear_residual(&self.output, &self.dropout, context, residual))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::SplitHeadsConfig;
+    use burn_ndarray::NdArray;
+
+    fn zeros(shape: [usize; 3]) -> Tensor<NdArray, 3> {
+        Tensor::zeros(shape, &Default::default())
+    }
+
+    #[test]
+    fn inputs_that_do_not_fit_name_their_shapes() {
+        let attention = SplitHeadsConfig::new(6, 6, 2).init::<NdArray>(&Default::default()).unwrap();
+        let attend = |query, key, value| {
+            let memory = attention.project_memory(zeros(key), zeros(value), Mask::none());
+            let output =
+                memory.and_then(|memory| attention.forward_memory(None, zeros(query), &memory, None));
+            output.map(|output| output.dims()).map_err(|error| error.to_string())
+        };
+        assert_eq!(attend([2, 3, 6], [2, 5, 6], [2, 5, 6]), Ok([2, 3, 6]));
+        let message = attend([2, 3, 6], [2, 5, 7], [2, 5, 6]).unwrap_err();
+        assert_eq!(message, "the key is [2, 5, 7], but its last axis must be 6");
+        let message = attend([2, 3, 6], [3, 5, 6], [3, 5, 6]).unwrap_err();
+        assert!(message.contains("[2, 3, 6]") && message.contains("[3, 5, 6]"), "{message}");
+        let message = attend([2, 3, 6], [2, 5, 6], [2, 7, 6]).unwrap_err();
+        assert!(message.contains("[2, 5, 6]") && message.contains("[2, 7, 6]"), "{message}");
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_are_refused() {
+        let error = SplitHeadsConfig::new(6, 6, 4).init::<NdArray>(&Default::default()).unwrap_err();
+        assert_eq!(error.to_string(), "`heads` = 4 must divide `d_model` = 6");
+    }
+}

@@ -1,0 +1,122 @@
+//! Multi-head attention with one matrix each for queries, keys and values, whose outputs are
+//! split into heads:
+//!
+//! ```text
+//! Q = x W_q   [batch, time, d_model] -> [batch, time, heads, d_head] -> [batch, heads, time, d_head]
+//! ```
+//!
+//! Column block `h` of `W_q` is the query matrix of head `h`: the same numbers as single heads,
+//! in one matrix product instead of one a head.
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use super::width_of_head;
+use crate::attention::{check_dropout, check_width, mask::Mask};
+use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
+use crate::{Error, Result, error::ensure};
+
+/// What [`SplitHeads`] are built from.
+#[derive(Config, Debug)]
+pub struct SplitHeadsConfig {
+    /// Width of the input.
+    pub d_in: usize,
+    /// Width of the output.
+    pub d_model: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of a head. If absent `d_model / heads`, which must then divide.
+    pub d_head: Option<usize>,
+    /// Probability of dropping a weight, and of dropping an element of the output.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+    /// Whether queries, keys and values have biases.
+    #[config(default = false)]
+    pub bias: bool,
+    /// Whether the output projection has one.
+    #[config(default = true)]
+    pub output_bias: bool,
+}
+
+/// Multi-head attention with separate projections.
+#[derive(Module, Debug)]
+pub struct SplitHeads<B: Backend> {
+    /// `d_in` to `heads * d_head`.
+    pub query: Linear<B>,
+    /// `d_in` to `heads * d_head`.
+    pub key: Linear<B>,
+    /// `d_in` to `heads * d_head`.
+    pub value: Linear<B>,
+    /// Mixes the heads: `heads * d_head` to `d_model`.
+    pub output: Linear<B>,
+    /// On the weights, and on the output.
+    pub dropout: Dropout,
+    /// Number of heads.
+    pub heads: usize,
+}
+
+impl SplitHeadsConfig {
+    /// The module, with Burn's lazy initialisation.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where `heads` does not divide `d_model` or the dropout lies outside [0, 1),
+    /// [`Error::Shape`] where the input has no width.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<SplitHeads<B>> {
+        let width = self.heads * width_of_head(self.d_model, self.heads, self.d_head)?;
+        check_dropout(self.dropout)?;
+        let problem = "the width of the input is 0, but must be at least 1";
+        ensure(self.d_in > 0, Error::Shape, || problem.into())?;
+        let projection = || LinearConfig::new(self.d_in, width).with_bias(self.bias).init(device);
+        Ok(SplitHeads {
+            query: projection(),
+            key: projection(),
+            value: projection(),
+            output: LinearConfig::new(width, self.d_model).with_bias(self.output_bias).init(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            heads: self.heads,
+        })
+    }
+}
+
+impl<B: ops::Backend> SplitHeads<B> {
+    /// Attends to each token and those before it.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_in]` to `[batch, time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the input is not `d_in` wide.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        Ok(self.forward_with_weights(x)?.0)
+    }
+
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+        let [d_in, _] = self.query.weight.shape().dims();
+        check_width("input", x.dims(), d_in)?;
+        let project = |layer| ops::linear(layer, x.clone());
+        let projections = Projections::Separate([&self.query, &self.key, &self.value].map(project));
+        let mut maps = Vec::with_capacity(1);
+        let context = ops::attention(projections, self.options(Mask::causal()), Some(&mut maps));
+        Ok((ops::linear_residual(&self.output, &self.dropout, context, None), maps.remove(0)))
+    }
+
+    /// Returns the options of this attention for [`ops::attention()`].
+    pub fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
+        AttentionOptions {
+            heads: self.heads,
+            key_value_heads: self.heads,
+            mask,
+            position: ScorePosition::None,
+            dropout: self.dropout.prob,
+        }
+    }
+}

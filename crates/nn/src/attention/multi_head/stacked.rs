@@ -1,0 +1,120 @@
+//! Multi-head attention as a list of single heads, their contexts side by side:
+//!
+//! ```text
+//! output = [head_1(x) | .. | head_n(x)] W_output
+//! ```
+//!
+//! The clearest form and the slowest: every head is a matrix product of its own.
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::attention::causal::{CausalAttention, CausalAttentionConfig, Masking};
+use crate::{Error, Result, error::ensure, ops};
+
+/// What [`StackedHeads`] are built from.
+#[derive(Config, Debug)]
+pub struct StackedHeadsConfig {
+    /// Width of the input.
+    pub d_in: usize,
+    /// Width of each head's context.
+    pub d_head: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Longest sequence.
+    pub context: usize,
+    /// Width of the output projection; no projection if absent.
+    pub d_out: Option<usize>,
+    /// Probability of dropping a weight, and of dropping an element of the projection's output.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+    /// Whether queries, keys and values have biases; the output projection has one in any case.
+    #[config(default = false)]
+    pub bias: bool,
+}
+
+/// Single causal heads side by side.
+#[derive(Module, Debug)]
+pub struct StackedHeads<B: Backend> {
+    /// The heads, all of the same widths.
+    pub heads: Vec<CausalAttention<B>>,
+    /// Mixes the heads: `heads * d_head` to `d_out`.
+    pub output: Option<Linear<B>>,
+    /// On the projection's output.
+    pub dropout: Dropout,
+}
+
+impl StackedHeadsConfig {
+    /// The module, with Burn's lazy initialisation.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where a size is zero, [`Error::Argument`] where the dropout lies outside [0, 1).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Result<StackedHeads<B>> {
+        let problem = "heads and width of the output must be at least 1";
+        ensure(self.heads > 0 && self.d_out != Some(0), Error::Shape, || problem.into())?;
+        let head = CausalAttentionConfig::new(self.d_in, self.d_head, self.context)
+            .with_dropout(self.dropout)
+            .with_bias(self.bias);
+        Ok(StackedHeads {
+            heads: (0..self.heads).map(|_| head.init(device)).collect::<Result<_>>()?,
+            output: self.d_out.map(|d_out| LinearConfig::new(self.heads * self.d_head, d_out).init(device)),
+            dropout: DropoutConfig::new(self.dropout).init(),
+        })
+    }
+}
+
+impl<B: ops::Backend> StackedHeads<B> {
+    /// Attends to each token and those before it, head after head.
+    ///
+    /// # Shapes
+    /// `[batch, time, d_in]` to `[batch, time, d_out]`, or `[batch, time, heads * d_head]`
+    /// without a projection.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the input is not `d_in` wide or longer than the context.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        Ok(self.forward_with_weights(x)?.0)
+    }
+
+    /// [`Self::forward`], with the weights as they were applied.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`]; the weights are `[batch, heads, time, time]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_with_weights(&self, x: Tensor<B, 3>) -> Result<(Tensor<B, 3>, Tensor<B, 4>)> {
+        let (mut contexts, mut weights) = (Vec::new(), Vec::new());
+        for head in &self.heads {
+            let attended = head.forward(x.clone(), Masking::Scores)?;
+            contexts.push(attended.context);
+            weights.push(attended.weights);
+        }
+        let context = Tensor::cat(contexts, 2); // [batch, time, heads * d_head]
+        let output = match &self.output {
+            Some(output) => ops::linear_residual(output, &self.dropout, context, None),
+            None => context,
+        };
+        Ok((output, Tensor::stack(weights, 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn the_output_is_as_wide_as_the_heads_or_the_projection() {
+        let device = Default::default();
+        let config = StackedHeadsConfig::new(5, 3, 7, 11);
+        let x = Tensor::<NdArray, 3>::ones([2, 11, 5], &device);
+        let (output, weights) = config.init(&device).unwrap().forward_with_weights(x.clone()).unwrap();
+        assert_eq!(output.dims(), [2, 11, 21]);
+        assert_eq!(weights.dims(), [2, 7, 11, 11]);
+        let output = config.with_d_out(Some(13)).init(&device).unwrap().forward(x).unwrap();
+        assert_eq!(output.dims(), [2, 11, 13]);
+    }
+}

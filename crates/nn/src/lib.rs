@@ -1,0 +1,19 @@
+//! Attention, positions and decoders for [Burn](burn), generic over its backends.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`attention`] | attention from a dot product to grouped heads: simple, trainable, causal, multi-head, cross-attention, with a KV cache |
+//! | [`position`] | position schemes: learned, sinusoidal, rotary, ALiBi, relative biases |
+//! | [`model`] | decoders and encoder-decoders from one [`ModelConfig`](model::ModelConfig), with maps, cache and loss |
+//! | [`ops`] | the heavy operations: of Burn's operations, and fused with hand-written gradients |
+#![deny(missing_docs)]
+
+pub mod attention;
+pub mod error;
+pub mod model;
+pub mod ops;
+pub mod position;
+pub mod range;
+
+pub use causal_attention_kernels as kernels;
+pub use error::{Error, Result};

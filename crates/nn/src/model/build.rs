@@ -1,0 +1,128 @@
+//! From a config to a model.
+
+use burn::nn::LinearConfig;
+use burn::tensor::backend::Backend;
+
+use super::block::Block;
+use super::embedding::{Embeddings, token_embedding};
+use super::{
+    Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes, each_parameter,
+};
+use crate::ops::{Norm, NormKind};
+use crate::position::{Direction, Widths};
+use crate::{Error, Result, error::ensure};
+
+/// More parameters than this are a slip of the keyboard: 64 GB of weights alone.
+const MOST_PARAMETERS: usize = 16_000_000_000;
+
+impl ModelConfig {
+    /// Builds the model and draws its parameters from the backend's random numbers.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`]; [`Error::Argument`] where the model would be too large to hold;
+    /// [`Error::Shape`] where a size of the data is zero.
+    pub fn init<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        // Nothing returns to a stream where there is none.
+        let layers = if self.architecture == Architecture::OneLayer { 0 } else { self.layers };
+        Ok(self.initialisation.apply(self.init_lazy(sizes, device)?, layers, self.zero_projections))
+    }
+
+    /// Builds the model for weights that there are already: no parameter takes memory before it has its own.
+    ///
+    /// # Errors
+    /// As [`Self::init`].
+    pub fn init_lazy<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        self.check()?;
+        let Sizes { vocab, context, source_context } = sizes;
+        ensure(vocab > 0 && context > 0, Error::Shape, || {
+            format!(
+                "a model needs a vocabulary and a context of at least 1, but they are {vocab} and {context}"
+            )
+        })?;
+        let source = source_context.unwrap_or(0);
+        ensure(source > 0 || self.architecture != Architecture::EncoderDecoder, Error::Shape, || {
+            "an encoder-decoder needs sources of at least one token".into()
+        })?;
+        let longest = context.max(source);
+        let most = self.position.most_places(longest, self.largest_position);
+        let has_places =
+            self.architecture == Architecture::OneLayer || most.is_none_or(|most| longest <= most);
+        let problem = format!("must be at least as large as the longest sequence, {longest} tokens");
+        Error::check(has_places, "largest_position", self.largest_position, problem)?;
+        let parameters = self.count::<B>(sizes, device);
+        let problem = format!("makes a model of {parameters} parameters: choose a smaller one");
+        Error::check(parameters <= MOST_PARAMETERS, "d_model", self.d_model, problem)?;
+        self.build(sizes, device)
+    }
+
+    /// Returns the number of parameters that [`Self::init`] makes, the same on any backend.
+    ///
+    /// # Panics
+    /// Where [`Self::check`] refuses the config.
+    pub fn parameters<B: Backend>(&self, sizes: Sizes) -> usize {
+        self.count::<B>(sizes, &Default::default())
+    }
+
+    fn count<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> usize {
+        // Tables of positions are computed at once, but only those that are learned count.
+        let sizes = match self.position.ends_with_context() {
+            true => sizes,
+            false => Sizes { context: 1, source_context: sizes.source_context.map(|_| 1), ..sizes },
+        };
+        let mut count = 0;
+        let model = self.build::<B>(sizes, device).expect("a config that was checked");
+        each_parameter(&model, |_, shape| count += shape.num_elements());
+        count
+    }
+
+    fn build<B: Backend>(&self, sizes: Sizes, device: &B::Device) -> Result<Model<B>> {
+        let head = |bias| LinearConfig::new(self.d_model, sizes.vocab).with_bias(bias).init(device);
+        if self.architecture == Architecture::OneLayer {
+            return Ok(Model::OneLayer(OneLayerDecoder {
+                embedding: token_embedding(sizes.vocab, self.d_model, device),
+                attention: self.attention().init(device)?,
+                head: head(self.bias),
+            }));
+        }
+        let reads_source = self.architecture == Architecture::EncoderDecoder;
+        let embedding = || Embeddings::new(self, sizes.vocab, device);
+        let blocks = |reads_memory: bool| -> Result<Vec<Block<B>>> {
+            (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
+        };
+        let norm = || (self.norm == NormPlacement::Pre).then(|| self.stream_norm(device));
+        let widths = Widths {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_head: self.head_width(),
+            rotation: self.rotation(),
+            largest_position: self.largest_position,
+        };
+        let position = |context, direction| self.position.init(widths, context, direction, device);
+        let encoder = || -> Result<Encoder<B>> {
+            let position = position(sizes.source_context.unwrap_or(0), Direction::Both);
+            Ok(Encoder { embedding: embedding(), position, blocks: blocks(false)?, norm: norm() })
+        };
+        Ok(Model::Decoder(Decoder {
+            encoder: reads_source.then(encoder).transpose()?,
+            embedding: embedding(),
+            position: position(sizes.context, Direction::Causal),
+            blocks: blocks(reads_source)?,
+            norm: norm(),
+            head: (!self.tie_embeddings).then(|| head(self.head_bias)),
+            softcap: self.softcap,
+        }))
+    }
+
+    /// A norm of the residual stream.
+    pub(super) fn stream_norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        self.norm_of(self.norm_epsilon, self.bias, device)
+    }
+
+    /// A norm of vectors of the model's width.
+    pub(super) fn norm_of<B: Backend>(&self, epsilon: f64, bias: bool, device: &B::Device) -> Norm<B> {
+        match self.norm_kind {
+            NormKind::Layer => Norm::layer(self.d_model, epsilon, bias, device),
+            NormKind::Rms => Norm::rms(self.d_model, epsilon, device),
+        }
+    }
+}

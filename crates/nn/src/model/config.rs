@@ -1,0 +1,293 @@
+//! The section `[model]` of a config: which model, of which size.
+
+use serde::{Deserialize, Serialize};
+
+use super::{initialisation::Initialisation, residual::NormPlacement};
+use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
+use crate::ops::{Activation, NormKind};
+use crate::position::{PositionScheme, RopeScaling, Rotation};
+use crate::range::{Range, Ranged, Ranges};
+use crate::{Error, Result};
+
+/// Which parts the model is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Architecture {
+    /// Embedding, causal attention, head; nothing else.
+    OneLayer,
+    /// A stack of causal blocks, as GPT-2.
+    #[default]
+    Decoder,
+    /// A stack that reads a source, and one that writes its answer.
+    EncoderDecoder,
+}
+
+/// The section `[model]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Which parts the model is made of.
+    pub architecture: Architecture,
+    /// Width of the embeddings and the residual stream. 64 learns the sequence tasks in seconds on two cores.
+    pub d_model: usize,
+    /// Number of heads. 4 leaves each head a width of 16.
+    pub heads: usize,
+    /// Width of a head; 0 (the default) for `d_model` / `heads`, which must then divide.
+    pub d_head: usize,
+    /// Number of key and value heads, which divides `heads`; 0 (the default) for as many as `heads`.
+    pub key_value_heads: usize,
+    /// Number of blocks. 2 is the least that can copy what followed an earlier match.
+    pub layers: usize,
+    /// Probability of dropping attention weights and elements of the sub-layers' outputs while
+    /// training. 0: the tasks' training sets are large enough for small models.
+    pub dropout: f64,
+    /// Whether each head's query and key pass an RMS norm before they meet, as in Qwen3: scores stay bounded at high
+    /// learning rates. That of self-attention.
+    pub qk_norm: bool,
+    /// Position scheme. Learned, the simplest that works.
+    pub position: PositionScheme,
+    /// Base of the frequencies of rotary positions. 10000: the paper's. Llama 3 has 500000, for long texts.
+    pub rope_theta: f64,
+    /// With "random_sinusoidal": how many places positions are drawn from, at least as many as the longest sequence has
+    /// tokens. 2048, the paper's.
+    pub largest_position: usize,
+    /// How rotary positions are slowed down, for texts longer than those of training.
+    pub rope_scaling: RopeScaling,
+    /// By how much they are slowed down. 1: not at all.
+    pub rope_factor: f64,
+    /// With "llama3": planes that turn less often than this within the original context are slowed by all of the
+    /// factor.
+    pub rope_low_frequency_factor: f64,
+    /// With "llama3": planes that turn more often than this keep their speed.
+    pub rope_high_frequency_factor: f64,
+    /// With "llama3": the length that the model was first trained on.
+    pub rope_original_context: usize,
+    /// Where the norms stand. Pre-norm trains without warm-up.
+    pub norm: NormPlacement,
+    /// Which norm. An RMS norm, Llama's, has no shift whatever `bias` says.
+    pub norm_kind: NormKind,
+    /// Epsilon of the norms, added to the variance or mean square. 1e-5: PyTorch's and GPT-2's default.
+    pub norm_epsilon: f64,
+    /// Inner width of the feed-forward layers, in multiples of `d_model`. 4 since the first Transformer.
+    pub feed_forward: usize,
+    /// Inner width of the feed-forward layers in numbers; 0 (the default) for `feed_forward` * `d_model`. Gated layers
+    /// usually take 8/3 of `d_model`, which gives as many weights as 4 without a gate.
+    pub d_inner: usize,
+    /// Activation of the feed-forward layers. GPT-2's weights want "gelu_tanh", Llama's "swiglu".
+    pub activation: Activation,
+    /// Whether projections and layer norms have biases, as in the first Transformer and GPT-2.
+    pub bias: bool,
+    /// Whether the projections of queries, keys and values have biases, as Qwen2's alone do. Left out: as `bias`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_key_value_bias: Option<bool>,
+    /// Whether the projection behind attention has a bias, as in Llama with `attention_bias`. Left out: as `bias`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_output_bias: Option<bool>,
+    /// Whether the output layer has a bias. Off, as in GPT-2 and most that followed. The output layer of
+    /// the one-layer decoder has one where `bias` is on.
+    pub head_bias: bool,
+    /// Whether the output layer shares the weight of the token embedding. Off: small vocabularies save little by it.
+    pub tie_embeddings: bool,
+    /// What token embeddings are multiplied by. Gemma has the root of `d_model`.
+    pub embedding_scale: f64,
+    /// Bounds the logits: they become `softcap` * tanh(logits / `softcap`), as in Gemma 2. 0: unbounded.
+    pub softcap: f64,
+    /// Whether a norm follows the embeddings, as in BERT. Off, as in GPT-2.
+    pub embedding_norm: bool,
+    /// Epsilon of that norm. 1e-12: BERT's.
+    pub embedding_norm_epsilon: f64,
+    /// How linear layers start. Uniform suits any width.
+    pub initialisation: Initialisation,
+    /// Whether the projections that end attention and feed-forward layers start at zero, so that a block starts by
+    /// passing on what it gets (Zhang et al., 2019, arXiv 1901.09321).
+    pub zero_projections: bool,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            architecture: Architecture::default(),
+            d_model: 64,
+            heads: 4,
+            d_head: 0,
+            key_value_heads: 0,
+            layers: 2,
+            dropout: 0.0,
+            qk_norm: false,
+            position: PositionScheme::default(),
+            rope_theta: 10_000.0,
+            largest_position: 2048,
+            rope_scaling: RopeScaling::default(),
+            rope_factor: 1.0,
+            rope_low_frequency_factor: 1.0,
+            rope_high_frequency_factor: 4.0,
+            rope_original_context: 8192,
+            norm: NormPlacement::default(),
+            norm_kind: NormKind::default(),
+            norm_epsilon: 1e-5,
+            feed_forward: 4,
+            d_inner: 0,
+            activation: Activation::default(),
+            bias: true,
+            query_key_value_bias: None,
+            attention_output_bias: None,
+            head_bias: false,
+            tie_embeddings: false,
+            embedding_scale: 1.0,
+            softcap: 0.0,
+            embedding_norm: false,
+            embedding_norm_epsilon: 1e-12,
+            initialisation: Initialisation::default(),
+            zero_projections: false,
+        }
+    }
+}
+
+/// The most columns of a matrix in a model.
+const MAX_WIDTH: u64 = 65_536;
+
+impl Ranges for ModelConfig {
+    fn ranges(&self) -> Vec<Ranged> {
+        let whole = |key, value: usize, least, most| (key, Some(value.into()), Range::Whole(least, most));
+        let real = |key, value: f64, range| (key, Some(value.into()), range);
+        vec![
+            whole("d_model", self.d_model, 1, MAX_WIDTH),
+            whole("heads", self.heads, 1, MAX_WIDTH),
+            whole("d_head", self.d_head, 0, MAX_WIDTH),
+            whole("key_value_heads", self.key_value_heads, 0, MAX_WIDTH),
+            whole("layers", self.layers, 1, 1_024),
+            whole("feed_forward", self.feed_forward, 1, 64),
+            whole("d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
+            whole("largest_position", self.largest_position, 1, 1 << 20),
+            whole("rope_original_context", self.rope_original_context, 1, 1 << 40),
+            real("dropout", self.dropout, Range::FRACTION),
+            real("rope_theta", self.rope_theta, Range::POSITIVE),
+            real("rope_factor", self.rope_factor, Range::FROM_1),
+            real("rope_low_frequency_factor", self.rope_low_frequency_factor, Range::POSITIVE),
+            real("rope_high_frequency_factor", self.rope_high_frequency_factor, Range::POSITIVE),
+            real("embedding_scale", self.embedding_scale, Range::POSITIVE),
+            real("softcap", self.softcap, Range::NON_NEGATIVE),
+            real("norm_epsilon", self.norm_epsilon, Range::BETWEEN_0_AND_1),
+            real("embedding_norm_epsilon", self.embedding_norm_epsilon, Range::BETWEEN_0_AND_1),
+        ]
+    }
+}
+
+/// The sizes that the data give a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sizes {
+    /// Number of tokens that exist.
+    pub vocab: usize,
+    /// Longest sequence in training.
+    pub context: usize,
+    /// Longest source in training, for a model that reads one.
+    pub source_context: Option<usize>,
+}
+
+impl ModelConfig {
+    /// Columns of the matrices that stand side by side in the weight of a linear layer within blocks and attention, by
+    /// the layer's name; none for the embeddings and the head.
+    pub fn matrices_of(&self, layer: &str) -> Option<Vec<usize>> {
+        let [queries, keys] = self.query_and_key_widths();
+        let up = self.inner_width();
+        Some(match layer {
+            "qkv" => vec![queries, keys, keys],
+            "query" | "key" | "value" => vec![queries],
+            "output" | "down" => vec![self.d_model],
+            "up" => vec![up; self.up_width() / up],
+            _ => return None,
+        })
+    }
+
+    /// Whether these keys make a model.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the key, its value and the remedy.
+    pub fn check(&self) -> Result<()> {
+        self.check_ranges()?;
+        self.attention().check()?;
+        self.position.check(self.head_width())?;
+        let (low, high) = (self.rope_low_frequency_factor, self.rope_high_frequency_factor);
+        let problem = format!("must be above `rope_low_frequency_factor` = {low}");
+        Error::check(high > low, "rope_high_frequency_factor", high, problem)
+    }
+
+    /// Blocks of all stacks together; the one-layer decoder counts as one.
+    pub fn blocks(&self) -> usize {
+        match self.architecture {
+            Architecture::OneLayer => 1,
+            Architecture::Decoder => self.layers,
+            Architecture::EncoderDecoder => 2 * self.layers,
+        }
+    }
+
+    /// The inner width of the feed-forward layers; 0 where the architecture has none.
+    pub fn inner_width(&self) -> usize {
+        match self.architecture {
+            Architecture::OneLayer => 0,
+            Architecture::Decoder | Architecture::EncoderDecoder if self.d_inner > 0 => self.d_inner,
+            Architecture::Decoder | Architecture::EncoderDecoder => self.feed_forward * self.d_model,
+        }
+    }
+
+    /// The columns of their first matrix: gated ones have two for each number within.
+    pub fn up_width(&self) -> usize {
+        if self.activation.is_gated() { 2 * self.inner_width() } else { self.inner_width() }
+    }
+
+    /// The width of a head. [`Self::check`] lets no number of heads pass that has none.
+    pub fn head_width(&self) -> usize {
+        if self.d_head > 0 { self.d_head } else { self.d_model / self.heads }
+    }
+
+    /// The columns of the projection that makes queries, keys and values.
+    pub fn qkv_width(&self) -> usize {
+        let [queries, keys] = self.query_and_key_widths();
+        queries + 2 * keys
+    }
+
+    /// The columns of all queries, and of all keys or values.
+    fn query_and_key_widths(&self) -> [usize; 2] {
+        let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
+        [self.heads, shared].map(|heads| heads * self.head_width())
+    }
+
+    /// How fast rotary positions turn.
+    pub fn rotation(&self) -> Rotation {
+        Rotation {
+            theta: self.rope_theta,
+            scaling: self.rope_scaling,
+            factor: self.rope_factor,
+            low_frequency_factor: self.rope_low_frequency_factor,
+            high_frequency_factor: self.rope_high_frequency_factor,
+            original_context: self.rope_original_context,
+        }
+    }
+
+    /// The self-attention of each layer.
+    pub(super) fn attention(&self) -> MultiHeadAttentionConfig {
+        MultiHeadAttentionConfig::new(self.d_model, self.heads)
+            .with_d_head((self.d_head > 0).then_some(self.d_head))
+            .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
+            .with_dropout(self.dropout)
+            .with_bias(self.bias)
+            .with_query_key_value_bias(self.query_key_value_bias)
+            .with_output_bias(self.attention_output_bias)
+            .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
+    }
+
+    /// The cross-attention of each layer that has one.
+    pub(super) fn cross_attention(&self) -> SplitHeadsConfig {
+        SplitHeadsConfig::new(self.d_model, self.d_model, self.heads)
+            .with_d_head((self.d_head > 0).then_some(self.d_head))
+            .with_dropout(self.dropout)
+            .with_bias(self.query_key_value_bias.unwrap_or(self.bias))
+            .with_output_bias(self.attention_output_bias.unwrap_or(self.bias))
+    }
+}
+
+#[cfg(test)]
+mod tests;

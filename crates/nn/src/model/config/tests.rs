@@ -1,0 +1,61 @@
+//! What a model's config promises.
+
+use super::*;
+use burn::module::Module;
+use burn_ndarray::NdArray;
+
+const SIZES: Sizes = Sizes { vocab: 11, context: 7, source_context: None };
+
+fn config() -> ModelConfig {
+    ModelConfig { d_model: 30, heads: 6, layers: 3, ..ModelConfig::default() }
+}
+
+#[test]
+fn counted_parameters_are_those_that_exist() {
+    let configs = [
+        config(),
+        ModelConfig { architecture: Architecture::OneLayer, ..config() },
+        ModelConfig { key_value_heads: 2, feed_forward: 3, ..config() },
+        ModelConfig { bias: false, ..config() },
+        ModelConfig { head_bias: true, ..config() },
+        ModelConfig { bias: false, head_bias: true, tie_embeddings: true, ..config() },
+        ModelConfig { tie_embeddings: true, embedding_norm: true, ..config() },
+        ModelConfig { norm: NormPlacement::Post, position: PositionScheme::None, ..config() },
+    ];
+    for config in configs {
+        let model = config.init::<NdArray>(SIZES, &Default::default()).unwrap();
+        assert_eq!(config.parameters::<burn_flex::Flex>(SIZES), model.num_params(), "{config:?}");
+    }
+}
+
+#[test]
+fn a_config_that_makes_no_model_is_refused_with_key_value_and_remedy() {
+    let cases = [
+        (ModelConfig { heads: 7, ..config() }, "`heads` = 7 must divide `d_model` = 30"),
+        (ModelConfig { d_model: 0, ..config() }, "`d_model` = 0 must be from 1 to 65536"),
+        (ModelConfig { heads: 0, ..config() }, "`heads` = 0 must be from 1 to 65536"),
+        (ModelConfig { layers: 0, ..config() }, "`layers` = 0 must be from 1 to 1024"),
+        (ModelConfig { layers: 9_999, ..config() }, "`layers` = 9999 must be from 1 to 1024"),
+        (ModelConfig { dropout: 1.0, ..config() }, "`dropout` = 1 must lie in [0, 1)"),
+        (ModelConfig { dropout: f64::NAN, ..config() }, "`dropout` = NaN must lie in [0, 1)"),
+        (ModelConfig { key_value_heads: 4, ..config() }, "`key_value_heads` = 4 must divide `heads` = 6"),
+    ];
+    for (config, message) in cases {
+        assert_eq!(config.check().unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn every_key_has_a_default_and_an_unknown_one_is_refused() {
+    assert_eq!(serde_json::from_str::<ModelConfig>("{}").unwrap(), ModelConfig::default());
+    let written = serde_json::to_string(&ModelConfig::default()).unwrap();
+    assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), ModelConfig::default());
+    assert!(serde_json::from_str::<ModelConfig>(r#"{"head": 4}"#).unwrap_err().to_string().contains("head"));
+}
+
+#[test]
+fn a_model_too_large_to_hold_is_refused_before_it_is_made() {
+    let config = ModelConfig { d_model: 65_536, heads: 64, layers: 1_024, ..ModelConfig::default() };
+    let error = config.init::<NdArray>(SIZES, &Default::default()).unwrap_err().to_string();
+    assert!(error.contains("parameters"), "{error}");
+}

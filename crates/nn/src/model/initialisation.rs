@@ -1,0 +1,162 @@
+//! How parameters start.
+//!
+//! Burn initialises each parameter when it is first read, in whatever order that happens. One
+//! pass over the finished model fixes the order, so that equal seeds give equal models.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Distribution, Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+/// How the linear layers start; embeddings are N(0, 0.02) in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Initialisation {
+    /// Uniform within `1 / sqrt(d_input)`, PyTorch's default for linear layers: keeps the
+    /// stream's scale at any width.
+    #[default]
+    Uniform,
+    /// GPT-2's: weights from N(0, 0.02), biases zero, and the projections that return to the
+    /// stream divided by `sqrt(2 layers)`. Made for widths of several hundred and more.
+    Normal,
+}
+
+impl Initialisation {
+    /// Draws all parameters of a model with a stream through `layers` blocks, in the order of its fields. The
+    /// projections that return to the stream then become zero with `zero_projections`.
+    pub fn apply<B: Backend, M: Module<B>>(self, module: M, layers: usize, zero_projections: bool) -> M {
+        let [weights, returning] = match self {
+            Initialisation::Uniform => [None; 2],
+            Initialisation::Normal => [0.02, 0.02 / (2.0 * layers as f64).sqrt().max(1.0)].map(Some),
+        };
+        let returning = if zero_projections { Some(0.0) } else { returning };
+        module.map(&mut Draw { path: Vec::new(), weights, returning })
+    }
+}
+
+/// Draws the parameters of linear layers by standard deviations; where there is none, and all others, as Burn does,
+/// which initialises a parameter when it is read.
+struct Draw {
+    /// Names and container types of the modules around the parameter.
+    path: Vec<(String, String)>,
+    /// Of the weights.
+    weights: Option<f64>,
+    /// Of the weights that return to the stream.
+    returning: Option<f64>,
+}
+
+impl<B: Backend> ModuleMapper<B> for Draw {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_string(), container_type.to_string()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        // A parameter's own name ends the path, within its layer.
+        let deviation = match self.path.as_slice() {
+            [.., (layer, _), (name, container)] if container == "Struct:Linear" => match name.as_str() {
+                "weight" if layer == "output" || layer == "down" => self.returning,
+                "weight" => self.weights,
+                _ => self.weights.map(|_| 0.0),
+            },
+            _ => None,
+        };
+        let Some(deviation) = deviation else {
+            param.val();
+            return param;
+        };
+        let (shape, device) = (param.lazy_shape(), param.lazy_device());
+        let value = match deviation {
+            0.0 => Tensor::zeros(shape, &device),
+            _ => Tensor::random(shape, Distribution::Normal(0.0, deviation), &device),
+        };
+        Param::initialized(param.id, value.require_grad())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Architecture, Model, ModelConfig, Sizes};
+    use burn_ndarray::NdArray;
+
+    type B = NdArray;
+
+    const SIZES: Sizes = Sizes { vocab: 101, context: 103, source_context: None };
+
+    fn config(initialisation: Initialisation) -> ModelConfig {
+        ModelConfig { d_model: 128, heads: 4, layers: 8, initialisation, ..Default::default() }
+    }
+
+    fn model(initialisation: Initialisation) -> Model<B> {
+        config(initialisation).init(SIZES, &Default::default()).unwrap()
+    }
+
+    /// Standard deviation around zero.
+    fn deviation<const D: usize>(parameter: &Param<Tensor<B, D>>) -> f64 {
+        f64::from(parameter.val().powf_scalar(2.0).mean().sqrt().into_scalar())
+    }
+
+    #[test]
+    fn normal_draws_what_gpt2_draws() {
+        let Model::Decoder(model) = model(Initialisation::Normal) else { panic!() };
+        let block = &model.blocks[5];
+        let close = |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.05, "{value}");
+        close(deviation(&model.embedding.token.weight), 0.02);
+        close(deviation(&block.attention.qkv.weight), 0.02);
+        close(deviation(&block.feed_forward.up.weight), 0.02);
+        close(deviation(&model.head.as_ref().unwrap().weight), 0.02);
+        // Two sub-layers a block: 0.02 / sqrt(16).
+        close(deviation(&block.attention.output.weight), 0.005);
+        close(deviation(&block.feed_forward.down.weight), 0.005);
+        assert_eq!(deviation(block.attention.qkv.bias.as_ref().unwrap()), 0.0);
+        assert_eq!(deviation(&block.attention_norm.gamma), 1.0);
+    }
+
+    #[test]
+    fn projections_that_return_to_the_stream_start_at_zero_where_asked_for() {
+        for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+            let Model::Decoder(usual) = model(initialisation) else { panic!() };
+            let config = ModelConfig { zero_projections: true, ..config(initialisation) };
+            let Model::Decoder(zero) = config.init::<B>(SIZES, &Default::default()).unwrap() else {
+                panic!()
+            };
+            for (zero, usual) in zero.blocks.iter().zip(&usual.blocks) {
+                assert_eq!(deviation(&zero.attention.output.weight), 0.0);
+                assert_eq!(deviation(&zero.feed_forward.down.weight), 0.0);
+                assert!(deviation(&usual.attention.output.weight) > 0.0);
+                assert!(deviation(&zero.attention.qkv.weight) > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn uniform_draws_what_pytorch_draws() {
+        let Model::Decoder(model) = model(Initialisation::Uniform) else { panic!() };
+        let bound = 1.0 / 128f64.sqrt();
+        for parameter in [&model.blocks[0].attention.qkv.weight, &model.blocks[0].feed_forward.up.weight] {
+            let largest = f64::from(parameter.val().abs().max().into_scalar());
+            assert!(largest <= bound * 1.0001 && largest > bound * 0.99, "{largest}");
+        }
+    }
+
+    #[test]
+    fn no_parameter_is_left_to_be_drawn_later() {
+        struct Drawn;
+        impl burn::module::ModuleVisitor<B> for Drawn {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+                assert!(param.is_initialized());
+            }
+        }
+        let sizes = Sizes { vocab: 5, context: 7, source_context: Some(3) };
+        for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
+            for initialisation in [Initialisation::Uniform, Initialisation::Normal] {
+                let config = ModelConfig { architecture, initialisation, ..ModelConfig::default() };
+                config.init::<B>(sizes, &Default::default()).unwrap().visit(&mut Drawn);
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The activations of feed-forward layers, with the gradient of the very form that is computed.
+//!
+//! `gelu(x) = x Phi(x)`, with `Phi` the distribution function of the normal distribution (Hendrycks and Gimpel, 2016,
+//! arXiv 1606.08415). A gated layer multiplies two halves of its inner layer, `f(gate) * up` (Shazeer, 2020,
+//! arXiv 2002.05202).
+
+use burn::tensor::{Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::kernels::activation::Activation as Form;
+
+/// The activation of a feed-forward layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// GELU, `x (1 + erf(x / sqrt 2)) / 2`: the definition, and PyTorch's default.
+    #[default]
+    Gelu,
+    /// GPT-2's approximation of it, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
+    GeluTanh,
+    /// `max(x, 0)`, that of the first Transformer.
+    Relu,
+    /// `max(x, 0)^2` (So et al., 2021, arXiv 2109.08668).
+    Relu2,
+    /// `x / (1 + e^-x)`, also named swish (Elfwing et al., 2017, arXiv 1702.03118).
+    Silu,
+    /// SiLU as a gate, `silu(gate) * up`: Llama's. The layer has half as many weights again as without a gate.
+    Swiglu,
+    /// GELU as a gate, `gelu(gate) * up`.
+    Geglu,
+}
+
+impl Activation {
+    /// Whether the inner layer is twice as wide as what it passes on: a gate, and as many columns that it gates.
+    pub fn is_gated(self) -> bool {
+        matches!(self, Self::Swiglu | Self::Geglu)
+    }
+
+    /// The elementwise function.
+    pub(super) fn form(self) -> Form {
+        match self {
+            Self::Gelu | Self::Geglu => Form::Gelu,
+            Self::GeluTanh => Form::GeluTanh,
+            Self::Relu => Form::Relu,
+            Self::Relu2 => Form::Relu2,
+            Self::Silu | Self::Swiglu => Form::Silu,
+        }
+    }
+
+    /// The activation of an inner layer, of half its width where it is gated.
+    ///
+    /// # Shapes
+    /// `[batch, time, width]`, of a gated layer `[batch, time, 2 * width]`, to `[batch, time, width]`.
+    pub fn forward<B: Backend, const D: usize>(self, input: Tensor<B, D>) -> Tensor<B, D> {
+        if self.is_gated() {
+            let width = input.dims()[D - 1] / 2;
+            let part = |start| input.clone().narrow(D - 1, start, width);
+            return elementwise(self.form(), part(0)) * part(width);
+        }
+        elementwise(self.form(), input)
+    }
+}
+
+/// Burn's own `gelu` is not used: on backends that take its default gradient (ndarray among
+/// them) it pairs the erf form with the derivative of the tanh form, which is off by 2e-4.
+fn elementwise<B: Backend, const D: usize>(form: Form, input: Tensor<B, D>) -> Tensor<B, D> {
+    match form {
+        Form::Gelu => {
+            let squashed = (input.clone() * std::f64::consts::FRAC_1_SQRT_2).erf();
+            input * (squashed + 1.0) * 0.5
+        }
+        Form::GeluTanh => {
+            let inner = input.clone() + input.clone() * input.clone() * input.clone() * 0.044715;
+            let squashed = (inner * (2.0 / std::f64::consts::PI).sqrt()).tanh();
+            input * (squashed + 1.0) * 0.5
+        }
+        Form::Relu => input.clamp_min(0.0),
+        Form::Relu2 => {
+            let positive = input.clamp_min(0.0);
+            positive.clone() * positive
+        }
+        // The logistic function by tanh, which overflows nowhere; Burn's own is rounded to single precision.
+        Form::Silu => input.clone() * ((input * 0.5).tanh() + 1.0) * 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::DType;
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    type B = Autodiff<NdArray<f64>>;
+
+    const ALL: [Activation; 7] = [
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Relu,
+        Activation::Relu2,
+        Activation::Silu,
+        Activation::Swiglu,
+        Activation::Geglu,
+    ];
+
+    #[test]
+    fn the_gradient_belongs_to_the_form_that_is_computed() {
+        // An even number of points, none of them zero, where ReLU has no derivative.
+        let points: Vec<f64> = (-30..30).map(|i| (f64::from(i) + 0.5) / 7.0).collect();
+        for form in ALL {
+            let at = |points: &[f64]| Tensor::<B, 1>::from_data(points, (&Default::default(), DType::F64));
+            let input = at(&points).require_grad();
+            let gradients = form.forward(input.clone()).sum().backward();
+            let gradient = input.grad(&gradients).unwrap().into_data().to_vec::<f64>().unwrap();
+            let step = 1e-5;
+            for i in 0..points.len() {
+                let moved = |step: f64| {
+                    let mut points = points.clone();
+                    points[i] += step;
+                    form.forward(at(&points)).sum().into_scalar()
+                };
+                let difference = (moved(step) - moved(-step)) / (2.0 * step);
+                assert!((gradient[i] - difference).abs() < 1e-7, "{form:?} at {}", points[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn all_forms_give_the_values_of_their_definition() {
+        let input =
+            Tensor::<NdArray<f64>, 1>::from_data([-1.0f64, 0.0, 2.0, 3.0], (&Default::default(), DType::F64));
+        // Phi(-1) = 0.158655253931, Phi(2) = 0.977249868052, Phi(3) = 0.998650101968;
+        // tanh(0.797884560803 (1 + 0.044715)) = 0.682383956...; 1 / (1 + e) = 0.268941421370.
+        for (form, expected) in [
+            (Activation::Gelu, &[-0.158655253931, 0.0, 1.954499736104, 2.995950305904][..]),
+            (Activation::GeluTanh, &[-0.158808009, 0.0, 1.954597694, 2.996362607]),
+            (Activation::Relu, &[0.0, 0.0, 2.0, 3.0]),
+            (Activation::Relu2, &[0.0, 0.0, 4.0, 9.0]),
+            (Activation::Silu, &[-0.268941421370, 0.0, 1.761594155956, 2.857722380414]),
+            (Activation::Swiglu, &[-0.268941421370 * 2.0, 0.0]),
+            (Activation::Geglu, &[-0.158655253931 * 2.0, 0.0]),
+        ] {
+            let values = form.forward(input.clone()).into_data().to_vec::<f64>().unwrap();
+            assert_eq!(values.len(), expected.len());
+            for (value, expected) in values.into_iter().zip(expected) {
+                assert!((value - expected).abs() < 1e-8, "{form:?}: {value} {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How tests compare the two forms of an operation, on the same backend, forward and gradients.
+
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend};
+use burn_autodiff::Autodiff;
+use burn_flex::Flex;
+use burn_ndarray::NdArray;
+
+use super::{linear::Layer, *};
+use crate::kernels::{linear::WeightLayout, random::random};
+
+pub type Ndarray = Autodiff<NdArray>;
+pub type Flexible = Autodiff<Flex>;
+
+/// The results of an operation: its output, with and without differentiation, and its gradients.
+pub struct Outcome {
+    pub outputs: Vec<Vec<f32>>,
+    pub gradients: Vec<Vec<f32>>,
+}
+
+/// Runs an operation on both paths: numbers must lie within 1e-5 of the largest of their kind.
+pub fn check(what: &str, run: impl Fn() -> Outcome) {
+    let (fused, composed) = (Kernels::Fused.run(&run), Kernels::Composed.run(&run));
+    for (kind, fused, composed) in
+        [("output", fused.outputs, composed.outputs), ("gradient", fused.gradients, composed.gradients)]
+    {
+        assert_eq!(fused.len(), composed.len());
+        let largest = composed.iter().flatten().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        for (index, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
+            assert_eq!(fused.len(), composed.len(), "{what}: {kind} {index}");
+            for (place, (a, b)) in fused.iter().zip(composed).enumerate() {
+                let close = (a - b).abs() <= 1e-5 * largest;
+                assert!(close, "{what}: {kind} {index} at {place} is {a}, not {b} (largest {largest})");
+            }
+        }
+    }
+}
+
+pub fn leaf<B: backend::Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
+    let values = random(seed, shape.iter().product());
+    Tensor::from_data(TensorData::new(values, shape), &Default::default())
+}
+
+pub fn numbers<B: backend::Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().unwrap()
+}
+
+/// Ids below `below`, and which of the places are hidden.
+pub fn ids<B: backend::Backend>(seed: u64, shape: [usize; 2], below: usize) -> Tensor<B, 2, Int> {
+    let ids = random(seed, shape.iter().product());
+    let ids = ids.into_iter().map(|x| ((x + 1.0) / 2.0 * below as f32) as i64).collect::<Vec<_>>();
+    Tensor::from_data(TensorData::new(ids, shape), &Default::default())
+}
+
+pub fn hidden<B: backend::Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D, Bool> {
+    let hidden = random(seed, shape.iter().product()).into_iter().map(|x| x > 0.3).collect::<Vec<_>>();
+    Tensor::from_data(TensorData::new(hidden, shape), &Default::default())
+}
+
+/// A layer of these parameters.
+pub fn layer_of<B: Backend>(weight: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Layer<B> {
+    Layer { weight, layout: WeightLayout::InputOutput, bias }
+}
+
+impl<B: AutodiffBackend> Layer<B> {
+    /// The same layer without gradients.
+    pub fn inner(self) -> Layer<B::InnerBackend> {
+        Layer { weight: self.weight.inner(), layout: self.layout, bias: self.bias.map(Tensor::inner) }
+    }
+}
+
+/// Differentiates the products of the output with random numbers.
+macro_rules! outcome {
+    ($output:expr, $inner:expr, [$($leaf:expr),* $(,)?]) => {{
+        let output = $output;
+        let weights = leaf(99, output.dims());
+        let gradients = (output.clone() * weights).sum().backward();
+        Outcome {
+            outputs: vec![numbers(output), numbers($inner)],
+            gradients: vec![$(numbers($leaf.grad(&gradients).unwrap())),*],
+        }
+    }};
+}
+pub(super) use outcome;
+
+#[test]
+fn both_cpu_backends_are_served_and_double_precision_is_composed() {
+    fn is_served<B: HostAccess>() -> bool {
+        Floats::<B>::new(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
+    }
+    assert!(is_served::<NdArray<f32>>() && is_served::<Flex>());
+    assert!(!is_served::<NdArray<f64>>());
+    assert!(!Kernels::Composed.run(is_served::<NdArray<f32>>));
+}

@@ -1,0 +1,103 @@
+//! Gradients outside of the graph: added up, and as numbers of the host.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorData};
+
+use super::host::tensor;
+use super::{Floats, HostAccess, float};
+use crate::kernels::{pool, sums};
+
+/// The sum of tensors of one shape along the binary tree over their order, `(a + b) + (c + d)` and so on; in one pass, and
+/// in the memory of the first, where the kernels can read all.
+///
+/// # Panics
+/// Of none.
+pub fn sum<B: HostAccess>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
+    if !parts.iter().all(|part| B::floats(part).is_some()) {
+        let sum = sum_in_order(parts.into_iter().map(Some), B::float_add);
+        return sum.expect("a sum has a part");
+    }
+    let mut parts = parts.into_iter().map(Floats::<B>::contiguous);
+    let first = parts.next().expect("a sum has a part");
+    let (shape, device) = (first.shape(), B::float_device(&first.tensor()));
+    let (others, mut sum) = (parts.collect::<Vec<_>>(), first.into_vec());
+    sums::add_all(&mut sum, &others.iter().map(Floats::slice).collect::<Vec<_>>());
+    others.into_iter().for_each(Floats::recycle);
+    tensor::<B>(sum, shape, &device)
+}
+
+/// Appends the numbers of a tensor, row by row.
+pub fn append<B: HostAccess>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
+    if B::floats(&gradient).is_some() {
+        let gradient = Floats::<B>::contiguous(gradient);
+        to.extend_from_slice(gradient.slice());
+        return gradient.recycle();
+    }
+    to.extend(float::<B, 1>(gradient).into_data().iter::<f32>());
+}
+
+/// A tensor of these numbers.
+pub fn from_numbers<B: HostAccess>(numbers: &[f32], shape: Shape, device: &B::Device) -> FloatTensor<B> {
+    let mut values = pool::take(numbers.len());
+    values.copy_from_slice(numbers);
+    B::float_from_data(TensorData::new(values.into_vec(), shape), device)
+}
+
+/// The sum of some parts, as many as a power of two or less, along the binary tree over their numbers: `add` takes
+/// neighbours, then their sums. What is missing adds nothing.
+pub fn sum_in_order<T>(parts: impl Iterator<Item = Option<T>>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
+    let mut sums: Vec<(u32, Option<T>)> = Vec::new();
+    let mut join = |left, right| match (left, right) {
+        (Some(left), Some(right)) => Some(add(left, right)),
+        (left, right) => left.or(right),
+    };
+    for part in parts {
+        let (mut level, mut sum) = (0, part);
+        while let Some((_, left)) = sums.pop_if(|(of, _)| *of == level) {
+            sum = join(left, sum);
+            level += 1;
+        }
+        sums.push((level, sum));
+    }
+    sums.into_iter().map(|(_, sum)| sum).rev().reduce(|right, left| join(left, right)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::kernels::random::random;
+    use crate::ops::primitive;
+    use burn::tensor::Tensor;
+
+    #[test]
+    fn parts_are_added_as_a_tournament_is_played() {
+        let written = |parts: &[&str]| {
+            let parts = parts.iter().map(|part| (!part.is_empty()).then(|| part.to_string()));
+            sum_in_order(parts, |a, b| format!("({a}{b})")).unwrap_or_default()
+        };
+        assert_eq!(written(&["a"]), "a");
+        assert_eq!(written(&["a", "b", "c", "d"]), "((ab)(cd))");
+        assert_eq!(written(&["a", "b", "c", "d", "e", "f", "g", "h"]), "(((ab)(cd))((ef)(gh)))");
+        assert_eq!(written(&["a", "b", "c", ""]), "((ab)c)");
+        assert_eq!(written(&["", ""]), "");
+    }
+
+    #[test]
+    fn one_pass_over_tensors_has_the_bits_of_the_tree() {
+        for (count, length) in [(1, 5), (2, 100_000), (3, 7), (5, 4_097), (8, 12_345)] {
+            let parts = || (0..count).map(|part| random(part + 1, length));
+            let device = Default::default();
+            let tensor = |numbers: Vec<f32>| Tensor::<NdArray, 1>::from_data(numbers.as_slice(), &device);
+            let sum = sum::<NdArray>(parts().map(|part| primitive(tensor(part))).collect());
+            let along_the_tree = sum_in_order(parts().map(Some), |mut left, right| {
+                left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
+                left
+            });
+            let mut numbers = Vec::new();
+            append::<NdArray>(sum, &mut numbers);
+            assert_eq!(Some(numbers), along_the_tree, "{count} of {length}");
+        }
+    }
+}

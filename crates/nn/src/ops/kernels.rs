@@ -1,0 +1,73 @@
+//! Which form of the operations runs.
+
+use std::{cell::Cell, thread::LocalKey};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, HostAccess};
+
+/// How the heavy operations are computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Kernels {
+    /// By the project's own kernels where they serve the backend, else composed.
+    #[default]
+    Fused,
+    /// By Burn's operations, one after another: for comparison, and for doubt.
+    Composed,
+}
+
+thread_local! {
+    static KERNELS: Cell<Kernels> = const { Cell::new(Kernels::Fused) };
+}
+
+/// What the calling thread's operations are computed by.
+pub fn kernels() -> Kernels {
+    KERNELS.get()
+}
+
+/// Whether the kernels compute this thread's operations, which then share nothing with those of other threads.
+pub fn is_on_host<B: Backend>() -> bool {
+    B::Host::IS_READ && kernels() == Kernels::Fused
+}
+
+impl Kernels {
+    /// Runs `work`, whose operations on this thread are computed so.
+    ///
+    /// A gradient is computed by what computed its operation, whenever and wherever that is.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        choose(&KERNELS, self, work)
+    }
+}
+
+/// Runs `work` under a choice for this thread, which ends with the work even if that panics.
+pub(super) fn choose<V: Copy + 'static, T>(
+    choice: &'static LocalKey<Cell<V>>,
+    value: V,
+    work: impl FnOnce() -> T,
+) -> T {
+    struct Restore<V: Copy + 'static>(&'static LocalKey<Cell<V>>, V);
+    impl<V: Copy> Drop for Restore<V> {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
+    }
+    let _restore = Restore(choice, choice.replace(value));
+    work()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_ends_with_the_work_even_if_that_panics() {
+        let within = Kernels::Composed
+            .run(|| Kernels::Fused.run(kernels) == Kernels::Fused && kernels() == Kernels::Composed);
+        assert!(within);
+        let panicked = std::panic::catch_unwind(|| Kernels::Composed.run(|| panic!("on purpose")));
+        assert!(panicked.is_err());
+        assert_eq!(kernels(), Kernels::Fused);
+    }
+}

@@ -1,0 +1,183 @@
+//! The precision of matrix products.
+//!
+//! Mixed precision as Micikevicius et al. (2018, arXiv 1710.03740) have it: weights, sums and everything
+//! between the products stay in single precision, and the factors of a product and its result are rounded to a
+//! half as they enter it. Half the bytes move, and a GPU's matrix units take them. On backends of the CPU the kernels
+//! round to bf16 and leave the results of products in single precision.
+
+use std::cell::Cell;
+
+use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
+use serde::{Deserialize, Serialize};
+
+use super::host::{Floats, HostAccess};
+use super::kernels::choose;
+use super::operation::{Backend, Gradients, Inputs, Operation, unfused};
+use crate::kernels::{self, pool};
+
+/// What the factors of a matrix product are rounded to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Single precision: not at all.
+    #[default]
+    F32,
+    /// The range of single precision with 8 bits of it.
+    Bf16,
+    /// 11 bits over a small range: gradients are scaled into it.
+    F16,
+}
+
+thread_local! {
+    static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
+}
+
+/// What the calling thread's products are rounded to.
+pub fn precision() -> Precision {
+    PRECISION.get()
+}
+
+impl Precision {
+    /// Every precision.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+
+    /// The name in configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// Whether a backend computes with it on `device`.
+    pub fn is_served<B: Backend>(self, device: &B::Device) -> bool {
+        match self.half() {
+            None => true,
+            Some(FloatDType::BF16) if B::Host::IS_READ => true,
+            Some(half) => B::supports_dtype(device, DType::from(half)),
+        }
+    }
+
+    /// Returns the kernels' name of the precision, where they know it.
+    pub fn of_kernels(self) -> Option<kernels::Precision> {
+        match self {
+            Self::F32 => Some(kernels::Precision::F32),
+            Self::Bf16 => Some(kernels::Precision::Bf16),
+            Self::F16 => None,
+        }
+    }
+
+    /// Runs `work`, whose products on this thread are computed so; their gradients too, whenever and
+    /// wherever those are computed.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        choose(&PRECISION, self, work)
+    }
+
+    /// What the loss of a mean over `targets` is multiplied by before its gradient is taken, and the
+    /// gradient divided by after: a power of two, which changes no digit. The gradient of one target's
+    /// scores is then of the order of one, far from the smallest number of a half.
+    pub fn loss_scale(self, targets: usize) -> f64 {
+        /// The sums over targets stay far from the largest number of a half, 65,504.
+        const MOST: usize = 4_096;
+        match self {
+            Self::F32 | Self::Bf16 => 1.0,
+            Self::F16 => (1 << targets.clamp(1, MOST).ilog2()) as f64,
+        }
+    }
+
+    fn half(self) -> Option<FloatDType> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Some(FloatDType::BF16),
+            Self::F16 => Some(FloatDType::F16),
+        }
+    }
+}
+
+/// The matrix product in the precision that was asked for; the result is in that of `left`.
+pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tensor<B, D>) -> Tensor<B, D> {
+    let round = |tensor: &Tensor<B, D>| unfused(tensor, Round);
+    match precision().half() {
+        None => left.matmul(right),
+        Some(FloatDType::BF16) if B::Host::IS_READ => round(&left).matmul(round(&right)),
+        Some(half) => {
+            let whole = FloatDType::from(left.dtype());
+            left.cast(half).matmul(right.cast(half)).cast(whole)
+        }
+    }
+}
+
+/// Rounds to bf16, and passes gradients on.
+#[derive(Debug, Clone)]
+struct Round;
+
+impl<B: HostAccess> Operation<B, 1> for Round {
+    type Saved = ();
+
+    const READS: usize = 0;
+
+    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, ()) {
+        let mut rounded = pool::take(inputs[0].slice().len());
+        kernels::round(inputs[0].slice(), &mut rounded);
+        (inputs[0].place(rounded, inputs[0].shape()), ())
+    }
+
+    fn backward(&self, _inputs: &Inputs<B, 1>, (): (), gradient: &Floats<B>) -> Gradients<B, 1> {
+        [Some(gradient.tensor())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+    use burn_autodiff::Autodiff;
+    use burn_flex::Flex;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::ops::{AutodiffBackend, Kernels};
+
+    /// A product's result and gradients by the kernels, by Burn's operations and in single precision.
+    fn bf16_agrees<B: AutodiffBackend>() {
+        let device = Default::default();
+        B::seed(&device, 7);
+        let normal = |shape| Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 1.0), &device);
+        let (input, weight, direction) = (normal([67, 131]), normal([131, 29]), normal([67, 29]));
+        let outcome = |precision: Precision, kernels: Kernels| {
+            let layer = burn::nn::Linear {
+                weight: burn::module::Param::from_tensor(weight.clone().detach()),
+                bias: None,
+            };
+            let input = input.clone().detach().require_grad();
+            let output = precision.run(|| kernels.run(|| crate::ops::linear(&layer, input.clone())));
+            let gradients = (output.clone() * direction.clone()).sum().backward();
+            let of_weight = layer.weight.val().grad(&gradients).unwrap();
+            [output.inner(), input.grad(&gradients).unwrap(), of_weight]
+        };
+        let distance = |a: &[Tensor<B::InnerBackend, 2>; 3], b: &[Tensor<B::InnerBackend, 2>; 3]| {
+            [0, 1, 2].map(|i| {
+                let largest = b[i].clone().abs().max().into_data().iter::<f64>().next().unwrap();
+                let apart =
+                    (a[i].clone() - b[i].clone()).abs().max().into_data().iter::<f64>().next().unwrap();
+                apart / largest
+            })
+        };
+        let single = outcome(Precision::F32, Kernels::Fused);
+        let fused = outcome(Precision::Bf16, Kernels::Fused);
+        let composed = outcome(Precision::Bf16, Kernels::Composed);
+        let [forward, ..] = distance(&fused, &composed);
+        assert!(forward < 1e-5, "the same factors are rounded: {forward}");
+        for half in [&fused, &composed] {
+            let apart = distance(half, &single);
+            assert!(apart.iter().all(|apart| (1e-4..1e-2).contains(apart)), "{apart:?}");
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_the_same_factors_by_the_kernels_and_by_burns_operations() {
+        bf16_agrees::<Autodiff<NdArray>>();
+        bf16_agrees::<Autodiff<Flex>>();
+    }
+}

@@ -1,0 +1,51 @@
+//! Learned positions: a vector for each place, added to the token's (Gehring et al., 2017,
+//! arXiv 1705.03122; GPT-2). Places beyond the trained length have none.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::{Error, Result, error::ensure};
+
+/// A learned vector for each place in time.
+#[derive(Module, Debug)]
+pub struct Learned<B: Backend> {
+    /// `[context, d_model]`, from N(0, 0.02) as the token embeddings.
+    pub weight: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Learned<B> {
+    /// Vectors for `context` places.
+    pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
+        Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([context, d_model], device) }
+    }
+
+    /// The vectors of `time` places from `start` on, `[time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where they reach beyond the context.
+    pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
+        let ([context, _], end) = (self.weight.shape().dims(), start + time);
+        ensure(end <= context, Error::Shape, || {
+            format!(
+                "a sequence of {end} tokens is longer than the context of {context}, and learned positions end \
+                 there: shorten it, or train with another `position`"
+            )
+        })?;
+        Ok(self.weight.val().narrow(0, start, time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn rows_start_where_asked_and_end_with_the_context() {
+        let learned = Learned::<NdArray>::new(5, 3, &Default::default());
+        let rows = learned.weight.val().narrow(0, 2, 3).into_data();
+        assert_eq!(learned.embedding(2, 3).unwrap().into_data(), rows);
+        let error = learned.embedding(2, 4).unwrap_err().to_string();
+        assert!(error.starts_with("a sequence of 6 tokens is longer than the context of 5"), "{error}");
+    }
+}

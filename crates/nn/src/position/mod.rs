@@ -1,0 +1,263 @@
+//! Where a token stands: attention by itself sees a set, not a sequence.
+//!
+//! | scheme | acts on | beyond the trained length |
+//! |---|---|---|
+//! | [`Learned`] | the embedding | ends: an error |
+//! | [`Sinusoidal`] | the embedding | goes on |
+//! | [`RandomSinusoidal`] | the embedding | goes on to a largest place, which training has seen |
+//! | [`Rotary`] | queries and keys | goes on |
+//! | [`Alibi`] | the scores | goes on, as it was made for |
+//! | [`Relative`] | the scores | goes on, all far distances alike |
+//!
+//! [`Position`] holds any of them and says what it adds to the embeddings and what it does to the
+//! scores; [`PositionScheme`] is the key `position`.
+
+pub mod alibi;
+mod learned;
+mod random_sinusoidal;
+pub mod relative;
+mod rotary;
+mod sinusoidal;
+
+pub use alibi::Alibi;
+pub use learned::Learned;
+pub use random_sinusoidal::{RandomSinusoidal, evaluation_places};
+pub use relative::Relative;
+pub use rotary::{RopeScaling, Rotary, Rotation};
+pub use sinusoidal::{Sinusoidal, sinusoids};
+
+use burn::module::Module;
+use burn::tensor::{Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, ops::ScorePosition};
+
+/// The position schemes, as `position` names them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PositionScheme {
+    /// No positions: only the causal mask tells first from last.
+    None,
+    /// A learned vector for each position, added to the embedding.
+    #[default]
+    Learned,
+    /// Fixed sines and cosines, added to the embedding.
+    Sinusoidal,
+    /// Those of places that are drawn, in training anew for each batch, from all up to `largest_position`.
+    RandomSinusoidal,
+    /// Queries and keys turned by an angle that grows with the position.
+    Rotary,
+    /// Scores lowered in proportion to the distance.
+    Alibi,
+    /// A learned number for each head and range of distances, added to the scores.
+    Relative,
+}
+
+impl std::fmt::Display for PositionScheme {
+    /// The name in a config.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// What the schemes need to know of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Widths {
+    /// Width of the embeddings.
+    pub d_model: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub d_head: usize,
+    /// How fast rotary positions turn.
+    pub rotation: Rotation,
+    /// How many places random positions are drawn from.
+    pub largest_position: usize,
+}
+
+/// Which way attention looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Back only, as in a decoder.
+    Causal,
+    /// Both ways, as in an encoder.
+    Both,
+}
+
+/// A position scheme with its parameters and tables.
+#[derive(Module, Debug)]
+pub enum Position<B: Backend> {
+    /// A learned vector for each position.
+    Learned(Learned<B>),
+    /// Fixed sines and cosines.
+    Sinusoidal(Sinusoidal<B>),
+    /// Fixed sines and cosines of places that are drawn.
+    RandomSinusoidal(RandomSinusoidal<B>),
+    /// Queries and keys turned by their position.
+    Rotary(Rotary<B>),
+    /// Scores lowered in proportion to the distance.
+    Alibi(Alibi<B>),
+    /// A learned number for each head and range of distances.
+    Relative(Relative<B>),
+}
+
+impl PositionScheme {
+    /// Every scheme.
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Learned,
+        Self::Sinusoidal,
+        Self::RandomSinusoidal,
+        Self::Rotary,
+        Self::Alibi,
+        Self::Relative,
+    ];
+
+    /// Whether the positions end with the context of training: no sequence can be longer then.
+    pub fn ends_with_context(self) -> bool {
+        self == Self::Learned
+    }
+
+    /// How many places a model has that was trained on sequences up to `context`; none where they do not end.
+    pub fn most_places(self, context: usize, largest_position: usize) -> Option<usize> {
+        match self {
+            Self::RandomSinusoidal => Some(largest_position),
+            _ => self.ends_with_context().then_some(context),
+        }
+    }
+
+    /// Whether the scheme works with heads of this width.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where rotary positions find heads of odd width.
+    pub fn check(self, d_head: usize) -> Result<()> {
+        let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
+        let problem = format!("turns pairs and so needs heads of even width, but they are {d_head} wide");
+        Error::check(has_pairs, "position", "\"rotary\"", problem)
+    }
+
+    /// The scheme for the attention of a model, which [`Self::check`] lets pass, and sequences up to `context`;
+    /// nothing for [`PositionScheme::None`].
+    pub fn init<B: Backend>(
+        self,
+        attention: Widths,
+        context: usize,
+        direction: Direction,
+        device: &B::Device,
+    ) -> Option<Position<B>> {
+        let Widths { d_model, heads, d_head, rotation, largest_position } = attention;
+        Some(match self {
+            PositionScheme::None => return None,
+            PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
+            PositionScheme::Sinusoidal => Position::Sinusoidal(Sinusoidal::new(context, d_model, device)),
+            PositionScheme::RandomSinusoidal => {
+                let random = RandomSinusoidal::new(context, largest_position, d_model, device);
+                Position::RandomSinusoidal(random)
+            }
+            PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_head, rotation, device)),
+            PositionScheme::Alibi => Position::Alibi(Alibi::new(heads, direction, device)),
+            PositionScheme::Relative => Position::Relative(Relative::new(heads, direction, device)),
+        })
+    }
+}
+
+/// What the positions of the `time` places from `start` on add to their embeddings, and to their
+/// scores over all places up to the last.
+///
+/// # Errors
+/// [`Error::Shape`] where the positions end before the tokens do.
+pub fn contributions<B: Backend>(
+    position: Option<&Position<B>>,
+    start: usize,
+    time: usize,
+) -> Result<(Option<Tensor<B, 2>>, ScorePosition<B>)> {
+    match position {
+        None => Ok((None, ScorePosition::None)),
+        Some(position) => Ok((position.embedding(start, time)?, position.scores(time, start + time))),
+    }
+}
+
+impl<B: Backend> Position<B> {
+    /// Whether the scheme reaches over `time` tokens from the first place on.
+    ///
+    /// # Errors
+    /// As [`Self::embedding`].
+    pub fn check(&self, time: usize) -> Result<()> {
+        match self {
+            Position::Learned(learned) => learned.embedding(0, time).map(drop),
+            Position::RandomSinusoidal(random) => random.check(time),
+            Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// What is added to the embeddings of `time` tokens, `[time, d_model]`, the first of which
+    /// stands at place `start`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the sequence is longer than the scheme knows positions for.
+    pub fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
+        match self {
+            Position::Learned(learned) => learned.embedding(start, time).map(Some),
+            Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.embedding(start, time))),
+            Position::RandomSinusoidal(random) => random.embedding(start, time).map(Some),
+            Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
+        }
+    }
+
+    /// What the scheme does to the scores of the last `query_time` of `key_time` places.
+    pub fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
+        match self {
+            Position::Learned(_) | Position::Sinusoidal(_) | Position::RandomSinusoidal(_) => {
+                ScorePosition::None
+            }
+            Position::Rotary(rotary) => rotary.scores(key_time),
+            Position::Alibi(alibi) => ScorePosition::Bias(alibi.bias(query_time, key_time)),
+            Position::Relative(relative) => ScorePosition::Bias(relative.bias(query_time, key_time)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelConfig;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn only_learned_positions_end_at_the_trained_length() {
+        for scheme in [
+            PositionScheme::Learned,
+            PositionScheme::Sinusoidal,
+            PositionScheme::RandomSinusoidal,
+            PositionScheme::Rotary,
+            PositionScheme::Alibi,
+            PositionScheme::Relative,
+        ] {
+            let rotation = ModelConfig::default().rotation();
+            let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation, largest_position: 31 };
+            let position = scheme.init::<NdArray>(widths, 5, Direction::Causal, &Default::default()).unwrap();
+            assert!(position.embedding(0, 5).is_ok());
+            position.scores(7, 7).check(3, 4, 7, 7).unwrap();
+            match position.embedding(0, 7) {
+                Ok(added) => {
+                    assert_ne!(scheme, PositionScheme::Learned);
+                    assert!(added.is_none_or(|added| added.dims() == [7, 12]));
+                }
+                Err(error) => {
+                    assert_eq!(scheme, PositionScheme::Learned);
+                    let message = error.to_string();
+                    assert!(message.contains('7') && message.contains('5'), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rotary_refuses_heads_of_odd_width() {
+        let error = PositionScheme::Rotary.check(5).unwrap_err().to_string();
+        assert!(error.contains("`position`") && error.contains("are 5 wide"), "{error}");
+    }
+}

@@ -1,0 +1,131 @@
+//! Sinusoidal positions at random places (Ruoss et al., 2023, arXiv 2305.16843): the tokens of a sequence stand, in
+//! their order, at places that are drawn without repetition from many more than there are tokens.
+//!
+//! ```text
+//! place of token t = the t-th smallest of n drawn from 0 .. largest
+//! ```
+//!
+//! So training on short sequences sees all places that longer ones will have, and only the order means anything.
+//! In training each batch draws its own; a model that is evaluated draws as in training, but the same at any
+//! time: as many as its context has, and for a longer sequence as many as that has.
+
+use burn::module::Module;
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
+
+use super::sinusoidal::sinusoids;
+use crate::{Error, Result, error::ensure, ops};
+
+/// The seed of the places of evaluation.
+const EVALUATION: u64 = 0;
+
+/// Fixed sines and cosines of places that are drawn; no parameters.
+#[derive(Module, Debug)]
+pub struct RandomSinusoidal<B: Backend> {
+    /// `[largest, d_model]`.
+    table: Tensor<B, 2>,
+    /// The longest sequence in training.
+    context: usize,
+}
+
+impl<B: Backend> RandomSinusoidal<B> {
+    /// A table of `largest` places for sequences that in training have up to `context` tokens.
+    pub fn new(context: usize, largest: usize, d_model: usize, device: &B::Device) -> Self {
+        Self { table: sinusoids(largest, d_model, device), context }
+    }
+
+    /// The rows of `time` tokens from the one at `start` on, `[time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where there are more tokens than places.
+    pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
+        self.check(start + time)?;
+        let [largest, _] = self.table.dims();
+        let device = self.table.device();
+        let (seed, count) = match B::ad_enabled(&device) {
+            true => (ops::next_seed(), start + time),
+            false => (EVALUATION, (start + time).max(self.context)),
+        };
+        let places = places(seed, count, largest).into_iter().skip(start).take(time);
+        let places = TensorData::new(places.map(|place| place as i64).collect(), [time]);
+        Ok(self.table.clone().select(0, Tensor::<B, 1, Int>::from_data(places, &device)))
+    }
+
+    /// Whether there are places for so many tokens.
+    ///
+    /// # Errors
+    /// As [`Self::embedding`].
+    pub fn check(&self, time: usize) -> Result<()> {
+        let [largest, _] = self.table.dims();
+        ensure(time <= largest, Error::Shape, || {
+            format!(
+                "a sequence of {time} tokens is longer than the {largest} places of its random positions \
+                 (`largest_position`): shorten it"
+            )
+        })
+    }
+}
+
+/// Returns the places of the `time` tokens of a sequence in evaluation, in ascending order: those of the context for
+/// sequences up to the context, and a draw of their own for longer ones.
+pub fn evaluation_places(time: usize, largest: usize) -> Vec<usize> {
+    places(EVALUATION, time, largest)
+}
+
+/// So many of the places below `largest`, in ascending order.
+fn places(seed: u64, count: usize, largest: usize) -> Vec<usize> {
+    let mut places =
+        index::sample(&mut ChaCha8Rng::seed_from_u64(seed), largest, count.min(largest)).into_vec();
+    places.sort_unstable();
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    fn rows<B: Backend>(position: &RandomSinusoidal<B>, start: usize, time: usize) -> Vec<Vec<f32>> {
+        let rows = position.embedding(start, time).unwrap().into_data().convert::<f32>();
+        rows.to_vec::<f32>().unwrap().chunks(7).map(<[f32]>::to_vec).collect()
+    }
+
+    #[test]
+    fn places_ascend_and_reach_over_all_that_there_are() {
+        let mut seen = [false; 23];
+        for seed in 0..200 {
+            let places = places(seed, 5, 23);
+            assert!(places.is_sorted_by(|a, b| a < b) && places.len() == 5, "{places:?}");
+            places.into_iter().for_each(|place| seen[place] = true);
+        }
+        assert_eq!(seen, [true; 23]);
+        assert_eq!(places(3, 23, 23), (0..23).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn training_draws_anew_and_follows_the_seed_and_evaluation_stays() {
+        let device = Default::default();
+        let trained = RandomSinusoidal::<Autodiff<NdArray>>::new(5, 101, 7, &device);
+        let evaluated = RandomSinusoidal::<NdArray>::new(5, 101, 7, &device);
+        ops::seed::<Autodiff<NdArray>>(&device, 3);
+        let drawn = [rows(&trained, 0, 5), rows(&trained, 0, 5)];
+        assert_ne!(drawn[0], drawn[1]);
+        ops::seed::<Autodiff<NdArray>>(&device, 3);
+        assert_eq!(drawn, [rows(&trained, 0, 5), rows(&trained, 0, 5)]);
+        let first = rows(&evaluated, 0, 5);
+        ops::seed::<NdArray>(&device, 11);
+        assert_eq!(rows(&evaluated, 0, 5), first);
+        // What is read in parts within the context is read as in one.
+        assert_eq!(rows(&evaluated, 2, 3), first[2..]);
+        assert_eq!(rows(&evaluated, 0, 3), first[..3]);
+    }
+
+    #[test]
+    fn there_are_no_more_tokens_than_places() {
+        let position = RandomSinusoidal::<NdArray>::new(5, 11, 7, &Default::default());
+        assert_eq!(rows(&position, 0, 11).len(), 11);
+        let error = position.embedding(5, 7).unwrap_err().to_string();
+        assert!(error.starts_with("a sequence of 12 tokens is longer than the 11 places"), "{error}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Rotary positions (Su et al., 2021, arXiv 2104.09864): before they meet, the pairs of elements
+//! of query and key are turned in their planes by the angle of their place,
+//!
+//! ```text
+//! (x, y) at place t  ->  (x cos t w_i - y sin t w_i,  x sin t w_i + y cos t w_i)
+//! w_i = theta^(-2i / d_head)
+//! ```
+//!
+//! A dot product of two turned vectors depends on the difference of their angles only, that is on
+//! the distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
+//!
+//! A model that was trained on short sequences reads longer ones where it turns more slowly: all planes by a factor
+//! (Chen et al., 2023, arXiv 2306.15595), or, as Llama 3.1 does, those alone that turn less than once within the
+//! trained length, since the fast ones tell near places apart (Grattafiori et al., 2024, arXiv 2407.21783).
+
+use std::f64::consts::TAU;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::module::Module;
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use super::sinusoidal::frequency;
+use crate::ops::ScorePosition;
+
+/// How much more slowly rotary positions turn than their angles say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RopeScaling {
+    /// As they say.
+    #[default]
+    None,
+    /// All by the same factor.
+    Linear,
+    /// Slow planes by the factor, fast ones not, those between by part of it.
+    Llama3,
+}
+
+/// How fast rotary positions turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rotation {
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// How they are scaled.
+    pub scaling: RopeScaling,
+    /// By how much.
+    pub factor: f64,
+    /// For Llama 3: planes that turn less often than this within the original context are scaled in full.
+    pub low_frequency_factor: f64,
+    /// For Llama 3: planes that turn more often than this are not scaled.
+    pub high_frequency_factor: f64,
+    /// For Llama 3: the length that the model was trained on first.
+    pub original_context: usize,
+}
+
+impl Rotation {
+    /// The angle from a place to the next in each plane of a head.
+    pub fn frequencies(&self, d_head: usize) -> Vec<f64> {
+        (0..d_head / 2).map(|pair| self.scaled(frequency(self.theta, pair, d_head))).collect()
+    }
+
+    fn scaled(&self, frequency: f64) -> f64 {
+        match self.scaling {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear => frequency / self.factor,
+            RopeScaling::Llama3 => {
+                let turns = self.original_context as f64 * frequency / TAU;
+                let (low, high) = (self.low_frequency_factor, self.high_frequency_factor);
+                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                kept * frequency + (1.0 - kept) * frequency / self.factor
+            }
+        }
+    }
+}
+
+/// Places whose tables are made with a model: few sequences are longer, and a context may be a hundred times as long.
+const USUAL: usize = 8192;
+
+/// Cosines and sines, a row a place, as far as they were asked for.
+#[derive(Debug, Clone, Default)]
+struct Tables([Vec<f32>; 2]);
+
+impl Tables {
+    /// Goes on to so many places.
+    fn extend(&mut self, rotation: Rotation, d_head: usize, places: usize) {
+        let frequencies = rotation.frequencies(d_head);
+        let made = self.0[0].len() / frequencies.len();
+        for (table, of) in self.0.iter_mut().zip([f64::cos, f64::sin]) {
+            let of_place =
+                |place| frequencies.iter().map(move |frequency| of(place as f64 * frequency) as f32);
+            table.extend((made..places).flat_map(of_place));
+        }
+    }
+
+    /// Their first `places`, each `[places, pairs]`.
+    fn tensors<B: Backend>(&self, [places, pairs]: [usize; 2], device: &B::Device) -> [Tensor<B, 2>; 2] {
+        self.0.each_ref().map(|table| {
+            let data = TensorData::new(table[..places * pairs].to_vec(), [places, pairs]);
+            Tensor::from_data(data, device)
+        })
+    }
+}
+
+/// Queries and keys turned by their position; no parameters.
+#[derive(Module, Debug)]
+pub struct Rotary<B: Backend> {
+    /// `[places, d_head / 2]`, of a usual context all.
+    cosine: Tensor<B, 2>,
+    /// As `cosine`.
+    sine: Tensor<B, 2>,
+    #[module(skip)]
+    rotation: Rotation,
+    /// Those that longer sequences asked for.
+    #[module(skip)]
+    longer: Arc<Mutex<Tables>>,
+}
+
+impl<B: Backend> Rotary<B> {
+    /// Tables of `context` places for heads of this width, which must be even.
+    pub fn new(context: usize, d_head: usize, rotation: Rotation, device: &B::Device) -> Self {
+        let (mut tables, places) = (Tables::default(), context.min(USUAL));
+        tables.extend(rotation, d_head, places);
+        let [cosine, sine] = tables.tensors([places, d_head / 2], device);
+        Self { cosine, sine, rotation, longer: Arc::default() }
+    }
+
+    /// The tables of the first `time` places.
+    pub fn scores(&self, time: usize) -> ScorePosition<B> {
+        let [places, pairs] = self.cosine.dims();
+        if time <= places {
+            let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().narrow(0, 0, time));
+            return ScorePosition::Rotation { cosine, sine };
+        }
+        let mut longer = self.longer.lock().unwrap_or_else(PoisonError::into_inner);
+        if longer.0[0].len() < time * pairs {
+            // A text that grows by a token a step asks for more a few times only.
+            longer.extend(self.rotation, 2 * pairs, time.next_power_of_two());
+        }
+        let [cosine, sine] = longer.tensors([time, pairs], &self.cosine.device());
+        ScorePosition::Rotation { cosine, sine }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::ModelConfig, ops::rotate};
+    use burn::tensor::Tolerance;
+    use burn_ndarray::NdArray;
+
+    fn tables(time: usize) -> [Tensor<NdArray, 2>; 2] {
+        let rotation = ModelConfig::default().rotation();
+        match Rotary::<NdArray>::new(5, 6, rotation, &Default::default()).scores(time) {
+            ScorePosition::Rotation { cosine, sine } => [cosine, sine],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn scores_depend_on_the_distance_only() {
+        let device = Default::default();
+        let query = Tensor::<NdArray, 3>::from_floats([[[0.9, 0.2, 0.5, 0.7, 0.1, 0.4]]], &device);
+        let key = Tensor::<NdArray, 3>::from_floats([[[0.3, 0.8, 0.6, 0.1, 0.9, 0.5]]], &device);
+        // The same two vectors at every place: their scores must be constant along each diagonal.
+        let turned = |x: &Tensor<NdArray, 3>| {
+            let [cosine, sine] = tables(7);
+            rotate(x.clone().repeat_dim(1, 7), cosine, sine).reshape([7, 6])
+        };
+        let scores: Tensor<NdArray, 2> = turned(&query).matmul(turned(&key).transpose());
+        let inner = scores.clone().slice([0..6, 0..6]).into_data();
+        let shifted = scores.clone().slice([1..7, 1..7]).into_data();
+        inner.assert_approx_eq::<f32>(&shifted, Tolerance::absolute(1e-5));
+        // And they must change with it.
+        let scores = scores.into_data().to_vec::<f32>().unwrap();
+        assert!((scores[0] - scores[1]).abs() > 1e-3, "{scores:?}");
+    }
+
+    #[test]
+    fn tables_beyond_the_context_continue_it() {
+        let longer = tables(7).map(|table| table.narrow(0, 0, 3).into_data());
+        assert_eq!(longer, tables(3).map(|table| table.into_data()));
+    }
+
+    #[test]
+    fn a_long_context_makes_tables_as_they_are_asked_for() {
+        let rotation = ModelConfig::default().rotation();
+        let rotary = Rotary::<NdArray>::new(131_072, 6, rotation, &Default::default());
+        assert_eq!(rotary.cosine.dims(), [USUAL, 3]);
+        for time in [USUAL + 7, USUAL + 3, 3 * USUAL] {
+            let ScorePosition::Rotation { cosine, sine } = rotary.clone().scores(time) else { panic!() };
+            for (table, of) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
+                assert_eq!(table.dims(), [time, 3]);
+                let last = table.narrow(0, time - 1, 1).into_data().to_vec::<f32>().unwrap();
+                let angles =
+                    rotation.frequencies(6).into_iter().map(|frequency| (time - 1) as f64 * frequency);
+                assert_eq!(last, angles.map(|angle| of(angle) as f32).collect::<Vec<_>>(), "{time}");
+            }
+        }
+        let made = rotary.longer.lock().unwrap().0[0].len();
+        assert_eq!(made, 4 * USUAL * 3, "what was made for one copy of a model serves all");
+    }
+
+    #[test]
+    fn scaling_slows_what_it_says() {
+        let plain = Rotation { theta: 100.0, ..ModelConfig::default().rotation() };
+        let linear = Rotation { scaling: RopeScaling::Linear, factor: 4.0, ..plain };
+        assert_eq!(plain.frequencies(4), [1.0, 0.1]);
+        assert_eq!(linear.frequencies(4), [0.25, 0.025]);
+        // With an original context of 20 turns of the first plane, the planes turn 20, 6.3, 2 and 0.63 times.
+        let original_context = (20.0 * TAU) as usize;
+        let llama3 = Rotation { scaling: RopeScaling::Llama3, original_context, ..linear };
+        let turns = |frequency: f64| original_context as f64 * frequency / TAU;
+        let between = turns(0.1);
+        let kept = (between - 1.0) / 3.0;
+        let expected = [1.0, 10f64.powf(-0.5), kept * 0.1 + (1.0 - kept) * 0.025, 10f64.powf(-1.5) / 4.0];
+        for (frequency, expected) in llama3.frequencies(8).into_iter().zip(expected) {
+            assert!((frequency - expected).abs() < 1e-12, "{frequency} {expected}");
+        }
+    }
+}

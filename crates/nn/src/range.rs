@@ -1,0 +1,182 @@
+//! The ranges of the numbers in a config, each declared once: what checks refuse, and what a schema can say.
+
+use std::fmt;
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
+
+use crate::error::{Error, Result};
+
+/// The largest integer that TOML can say.
+pub const MAX_INTEGER: u64 = i64::MAX as u64;
+
+/// The numbers that a key takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Range {
+    /// Integers from the first to the second.
+    Whole(u64, u64),
+    /// Finite numbers between two bounds.
+    Real(Bound<f64>, Bound<f64>),
+}
+
+impl Range {
+    /// Every integer from 0 on.
+    pub const ANY: Self = Self::Whole(0, MAX_INTEGER);
+    /// A number above 0.
+    pub const POSITIVE: Self = Self::Real(Excluded(0.0), Unbounded);
+    /// 0, or a number above it.
+    pub const NON_NEGATIVE: Self = Self::Real(Included(0.0), Unbounded);
+    /// A number from 1 on.
+    pub const FROM_1: Self = Self::Real(Included(1.0), Unbounded);
+    /// A fraction: from 0 up to 1, without 1.
+    pub const FRACTION: Self = Self::Real(Included(0.0), Excluded(1.0));
+    /// A number between 0 and 1.
+    pub const BETWEEN_0_AND_1: Self = Self::Real(Excluded(0.0), Excluded(1.0));
+
+    /// Returns the problem of a number that lies outside, or does so in single precision, in which models compute, as
+    /// a clause that follows the number.
+    pub fn problem(self, number: Number) -> Option<String> {
+        Some(match (self, number) {
+            (Self::Whole(least, most), Number::Whole(value)) if !(least..=most).contains(&value) => {
+                self.to_string()
+            }
+            (Self::Real(..), Number::Real(value)) if !self.holds(value) => self.to_string(),
+            (Self::Real(..), Number::Real(value)) => {
+                let single = value as f32;
+                match single {
+                    _ if single.is_infinite() => {
+                        "is infinite in single precision: write less than 3e38".to_string()
+                    }
+                    0.0 if value != 0.0 => {
+                        "is 0 in single precision: write 0, or more than 1e-37".to_string()
+                    }
+                    _ if !self.holds(f64::from(single)) => format!("{self}, in single precision too"),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn holds(self, value: f64) -> bool {
+        let Self::Real(least, most) = self else { return false };
+        let is_above = match least {
+            Included(least) => value >= least,
+            Excluded(least) => value > least,
+            Unbounded => true,
+        };
+        let is_below = match most {
+            Included(most) => value <= most,
+            Excluded(most) => value < most,
+            Unbounded => true,
+        };
+        is_above && is_below && value.is_finite()
+    }
+}
+
+impl fmt::Display for Range {
+    /// Writes the requirement as a clause that follows the number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(least, MAX_INTEGER) => write!(f, "must be {least} or above, up to {MAX_INTEGER}"),
+            Self::Whole(least, most) => write!(f, "must be from {least} to {most}"),
+            Self::Real(Included(least), Unbounded) => write!(f, "must be {least} or a number above it"),
+            Self::Real(Excluded(least), Unbounded) => write!(f, "must be a number above {least}"),
+            Self::Real(Included(least), Excluded(most)) => write!(f, "must lie in [{least}, {most})"),
+            Self::Real(Excluded(least), Excluded(most)) => {
+                write!(f, "must be above {least} and below {most}")
+            }
+            Self::Real(..) => f.write_str("must be a finite number"),
+        }
+    }
+}
+
+/// The number of a key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// An integer.
+    Whole(u64),
+    /// Any number.
+    Real(f64),
+}
+
+impl From<usize> for Number {
+    fn from(value: usize) -> Self {
+        Self::Whole(value as u64)
+    }
+}
+
+impl From<u64> for Number {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(value) => write!(f, "{value}"),
+            Self::Real(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+/// A field with its number, where it has one, and its range.
+pub type Ranged = (&'static str, Option<Number>, Range);
+
+/// A config whose numbers have ranges.
+pub trait Ranges: Default {
+    /// Returns each field that takes a number.
+    fn ranges(&self) -> Vec<Ranged>;
+
+    /// Refuses the first number outside its range.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the field, its value and the range.
+    fn check_ranges(&self) -> Result<()> {
+        let ranges = self.ranges().into_iter();
+        ranges
+            .filter_map(|(name, number, range)| Some((name, number?, range)))
+            .try_for_each(|(name, number, range)| check(name, number, range))
+    }
+}
+
+/// Refuses a number outside its range.
+///
+/// # Errors
+/// [`Error::Argument`] naming the field, its value and the range.
+pub fn check(name: &'static str, number: Number, range: Range) -> Result<()> {
+    let problem = range.problem(number);
+    Error::check(problem.is_none(), name, number, problem.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outside_or_lost_in_single_precision_are_refused() {
+        let said = |range: Range, number: f64| range.problem(number.into()).unwrap_or_default();
+        for (range, number, expected) in [
+            (Range::POSITIVE, 0.0, "must be a number above 0"),
+            (Range::POSITIVE, f64::NAN, "must be a number above 0"),
+            (Range::POSITIVE, f64::INFINITY, "must be a number above 0"),
+            (Range::POSITIVE, 1e-60, "is 0 in single precision"),
+            (Range::NON_NEGATIVE, 1e-60, "is 0 in single precision"),
+            (Range::NON_NEGATIVE, 1e308, "is infinite in single precision"),
+            (Range::FRACTION, 1.0, "must lie in [0, 1)"),
+            (Range::FRACTION, 0.999_999_999, "must lie in [0, 1), in single precision too"),
+            (Range::BETWEEN_0_AND_1, 1.0, "must be above 0 and below 1"),
+            (Range::FROM_1, 0.5, "must be 1 or a number above it"),
+        ] {
+            assert!(said(range, number).contains(expected), "{number}: {}", said(range, number));
+        }
+        for number in [0.0, 1e-12, 0.5] {
+            assert_eq!(said(Range::FRACTION, number), "", "{number}");
+        }
+    }
+}
