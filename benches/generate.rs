@@ -87,7 +87,7 @@ fn main() {
 
     // What a step reads: everything but a table of positions. The token table is the head.
     let positions = if config.position.ends_with_context() { sizes.context * config.d_model } else { 0 };
-    let bytes = 4.0 * (config.parameters(sizes) - positions) as f64;
+    let bytes = 4.0 * (config.parameters::<burn_flex::Flex>(sizes) - positions) as f64;
     let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
     let (limit, step) = (bytes / bandwidth, median(steps.clone()));

@@ -245,7 +245,7 @@ struct Evaluate<'a> {
 impl Job for Evaluate<'_> {
     type Output = Vec<AtLength>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<AtLength>> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<AtLength>> {
         let Self { config, folder, lengths, on } = self;
         let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
         let dataset = data::load(&config.data, config.run.seed)?;

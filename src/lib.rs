@@ -10,17 +10,17 @@
 //! use burn::prelude::*;
 //! use burn_flex::Flex;
 //! use causal_attention::attention::{Mask, MultiHeadAttention, MultiHeadAttentionConfig};
-//! use causal_attention::ops::{self, ScorePosition};
+//! use causal_attention::ops::ScorePosition;
 //!
 //! #[derive(Module, Debug)]
 //! struct MyModel<B: Backend> {
 //!     attention: MultiHeadAttention<B>,
 //! }
 //!
-//! impl<B: ops::Backend> MyModel<B> {
+//! impl<B: Backend> MyModel<B> {
 //!     /// `[batch, time, d_model]` in and out; the weights are `[batch, heads, time, time]`.
 //!     fn forward(&self, x: Tensor<B, 3>) -> causal_attention::Result<(Tensor<B, 3>, Tensor<B, 4>)> {
-//!         self.attention.forward_with_weights(x, &Mask::causal(), &ScorePosition::None)
+//!         Ok(self.attention.forward_with_weights(x, &Mask::causal(), &ScorePosition::None)?)
 //!     }
 //! }
 //!

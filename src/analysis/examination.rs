@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::{HeadScores, HeadTallies, Sample, Score, View, ablation, view::floats};
@@ -12,7 +13,6 @@ use crate::error::Result;
 use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
 use crate::files::read_json;
 use crate::model::Model;
-use crate::ops;
 
 /// The most attention weights that are made for one scoring, and for one batch of it: 4 MB, which a
 /// processor's cache holds.
@@ -58,7 +58,7 @@ impl Analysis {
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) where the model cannot read the sequences.
-pub fn score_heads<B: ops::Backend>(
+pub fn score_heads<B: Backend>(
     model: &Model<B>,
     set: &Sequences,
     config: &AnalysisConfig,
@@ -91,7 +91,7 @@ pub fn score_heads<B: ops::Backend>(
 ///
 /// # Errors
 /// As [`score_heads`].
-pub fn examine<B: ops::Backend>(
+pub fn examine<B: Backend>(
     model: &Model<B>,
     dataset: &Dataset,
     config: &Config,
@@ -127,7 +127,7 @@ pub fn examine<B: ops::Backend>(
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) where the model cannot read it, as where it is too long.
-pub fn look_at<B: ops::Backend>(
+pub fn look_at<B: Backend>(
     model: &Model<B>,
     sample: &Sample,
     ablated: Option<impl Fn(u64)>,
@@ -152,7 +152,7 @@ fn ablation_batch(time: usize, rows: usize) -> usize {
 }
 
 /// Fills in what the `loss` rises by without each head; `done` hears how many are.
-fn ablate<B: ops::Backend>(
+fn ablate<B: Backend>(
     model: &Model<B>,
     heads: &mut [Vec<HeadScores>],
     done: impl Fn(u64),

@@ -1,12 +1,13 @@
 //! A run's validation samples continued by the model itself: after the prompt it reads what it
 //! wrote, not the truth, so that one wrong token can lead to others.
 
+use burn::tensor::backend::Backend;
+
 use super::Sample;
 use crate::data::{Role, Vocabulary};
 use crate::error::Result;
 use crate::generation::{Options, Prompt, Sampling, write};
 use crate::model::{Model, Sizes};
-use crate::ops;
 
 /// A continuation beside the true one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl FreeRunning {
     ///
     /// # Errors
     /// Those of [`write()`].
-    pub fn new<B: ops::Backend>(
+    pub fn new<B: Backend>(
         (model, sizes): (&Model<B>, Sizes),
         vocabulary: &Vocabulary,
         sample: &Sample,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::model::{Inputs, Model};
-use crate::ops;
 
 /// Which attention a map is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,7 +60,7 @@ impl View {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where the model cannot read it, as where it is too long.
-    pub fn new<B: ops::Backend>(model: &Model<B>, inputs: Inputs<B>) -> Result<Self> {
+    pub fn new<B: Backend>(model: &Model<B>, inputs: Inputs<B>) -> Result<Self> {
         let (logits, maps) = model.forward_with_maps(inputs)?;
         let [_, _, vocab] = logits.dims();
         let probabilities = floats(softmax(logits, 2));

@@ -3,17 +3,16 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, backend::Backend};
 use burn_autodiff::Autodiff;
 
 use super::Job;
 use super::missing::{instead_of, needs};
 use super::{Device, DeviceWatch};
 use crate::error::{Error, Result, panic_message};
-use crate::ops;
 
 /// Runs `job` on a GPU, once a first small computation has shown that the GPU answers.
-pub fn run<B: ops::HostAccess, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
+pub fn run<B: Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Result<J::Output> {
     let watch = DeviceWatch::begin(device, &handle);
     let answers = catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<B, 1>::ones([3], &handle);
@@ -65,7 +64,7 @@ mod tests {
         impl Job for Unaware {
             type Output = f64;
 
-            fn run<B: ops::AutodiffBackend>(self, _: B::Device) -> Result<f64> {
+            fn run<B: AutodiffBackend>(self, _: B::Device) -> Result<f64> {
                 // The number of Flex's device.
                 let thread = std::thread::Builder::new().name("DSD-0-0".into());
                 let _ = thread.spawn(|| panic!("no such buffer")).unwrap().join();
@@ -103,7 +102,7 @@ mod tests {
         impl Job for TooLarge {
             type Output = Vec<f32>;
 
-            fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f32>> {
+            fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f32>> {
                 let sum = Tensor::<B, 1>::ones([self.0], &device).mul_scalar(2.0).sum();
                 Ok(sum.into_data().iter::<f32>().collect())
             }

@@ -2,11 +2,13 @@
 
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
+use burn::tensor::backend::Backend;
+
 use super::device::Device;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::kernels::{allocator, team};
-use crate::ops::{self, Precision};
+use crate::ops::Precision;
 use crate::terminal::warn;
 
 /// Runs `work` with the threads, kernels and precision that the config asks for.
@@ -38,7 +40,7 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
 
 /// Runs `work` as [`compute`] does for a run of this config; in single precision, with a line that says so,
 /// where the device `on` does not serve the run's own, for weights may be looked at on another machine.
-pub fn compute_as_run<B: ops::Backend, T: Send>(
+pub fn compute_as_run<B: Backend, T: Send>(
     config: &TrainingConfig,
     on: &Device,
     device: &B::Device,

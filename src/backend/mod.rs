@@ -27,9 +27,10 @@ pub use device_watch::DeviceWatch;
 pub use memory::{MOST_SHARDS_AT_ONCE, MemoryEstimate, free, rows, shards_at_once};
 
 #[cfg(any(feature = "ndarray", feature = "flex"))]
+use burn::tensor::backend::AutodiffBackend;
 use burn_autodiff::Autodiff;
 
-use crate::{config::BackendName, error::Result, ops};
+use crate::{config::BackendName, error::Result};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(
@@ -42,7 +43,7 @@ pub trait Job {
     type Output;
 
     /// Does the work on `device`.
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output>;
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output>;
 }
 
 /// The backends that this build holds, best first.

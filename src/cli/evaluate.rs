@@ -7,6 +7,7 @@ mod scored;
 use std::f64::consts::LN_2;
 use std::path::PathBuf;
 
+use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use self::scored::{Scored, Selected};
@@ -18,7 +19,6 @@ use crate::data::{Dataset, Sequences};
 use crate::error::Result;
 use crate::evaluation::{AtLength, DeviceBatch, Evaluation, evaluate};
 use crate::files::check_output;
-use crate::ops;
 use crate::terminal::{PieceProgress, beside_floor, counted, print_json, say, thousands, warn};
 use crate::training::{RunFolder, Split, check_precision, data_fingerprint};
 use crate::weights::{file::WeightsFile, native};
@@ -146,7 +146,7 @@ struct Evaluate<'a>(&'a Args, &'a Run, WeightsFile, &'a Dataset, &'a Sequences, 
 impl Job for Evaluate<'_> {
     type Output = (Evaluation, Vec<AtLength>);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, Run { config, device: on, .. }, weights, dataset, set, lengths) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;

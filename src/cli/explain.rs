@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::backend::AutodiffBackend;
+
 use super::input::{self, Run, RunArgs};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{Explanation, Origin, affordable, check_memory, explain, explained, unigram};
@@ -11,7 +13,6 @@ use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
 use crate::files::{check_output, hash, write_atomically, write_output};
 use crate::model::{Architecture, NormPlacement};
-use crate::ops;
 use crate::report::{Style, circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
 use crate::training::{Hashes, RunFolder, dataset_of};
@@ -148,7 +149,7 @@ struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject);
 impl Job for Explain<'_> {
     type Output = Explanation;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
         let Self(folder, config, subject) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explained(&model)?;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use burn::tensor::backend::AutodiffBackend;
 use rand::RngExt;
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt};
 use crate::model::Architecture;
-use crate::ops;
 use crate::terminal::{Bytes, counted, print_json, print_text, say, thousands, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
@@ -137,7 +137,7 @@ impl Job for Generate<'_> {
     /// The samples, where they are not printed as they come.
     type Output = Vec<Continuation>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
         let Self { args, run, vocabulary, companions, given } = self;
         let (model, description) = input::model::<B::InnerBackend>(&run.folder, &device)?;
         let answers = description.model.architecture == Architecture::EncoderDecoder;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use super::backend::BackendArgs;
@@ -12,7 +13,6 @@ use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::model::{Architecture, Model};
-use crate::ops;
 use crate::terminal::{counted, warn};
 use crate::training::{Ended, RUNS, RunFolder, Summary, checkpoint_steps, checkpoint_weights};
 use crate::weights::{file::WeightsFile, native, native::Description};
@@ -123,7 +123,7 @@ impl Run {
         impl<J: Job<Output: Send> + Send> Job for AsRun<'_, J> {
             type Output = J::Output;
 
-            fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<J::Output> {
+            fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<J::Output> {
                 let Self(run, job) = self;
                 let on_device = device.clone();
                 compute_as_run::<B, _>(&run.config.training, &run.device, &device, || job.run::<B>(on_device))
@@ -177,7 +177,7 @@ pub fn weights(folder: &RunFolder, checkpoint: Option<usize>) -> Result<WeightsF
 ///
 /// # Errors
 /// If there are none, or they cannot be read.
-pub fn model<B: ops::Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Model<B>, Description)> {
+pub fn model<B: Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Model<B>, Description)> {
     native::load_model(&weights(folder, None)?, device)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use super::input::{self, Run, RunArgs};
@@ -11,7 +12,6 @@ use crate::config::Config;
 use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
-use crate::ops;
 use crate::report::{Page, PictureFormat, Reading, Style, save_all};
 use crate::terminal::{Bytes, PieceProgress, counted, print_json_line, say};
 use crate::training::RunFolder;
@@ -134,7 +134,7 @@ struct Inspect<'a>(&'a Args, &'a RunFolder, &'a Sample);
 impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, sample) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);

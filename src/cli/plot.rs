@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, slice::from_ref};
 
+use burn::tensor::backend::AutodiffBackend;
+
 use super::input::{self, Run, RunArgs};
 use super::print_paths;
 use crate::analysis::{FreeRunning, MOST_WEIGHTS, Sample, View};
@@ -10,7 +12,6 @@ use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::files::{check_output, write_output};
-use crate::ops;
 use crate::report::{PictureFormat, RunData, Style};
 use crate::training::RunFolder;
 
@@ -65,7 +66,7 @@ struct Look<'a>(&'a RunFolder, &'a [Sample], usize, &'a Vocabulary);
 impl Job for Look<'_> {
     type Output = (Vec<View>, FreeRunning);
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(folder, samples, shown, vocabulary) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let mut views = Vec::with_capacity(samples.len());

@@ -1,5 +1,6 @@
 //! `score`: how likely a text is to a model, token by token.
 
+use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use super::input::{self, RunArgs};
@@ -7,7 +8,6 @@ use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::generation;
-use crate::ops;
 use crate::terminal::{counted, print_json, say, warn};
 use crate::training::RunFolder;
 
@@ -67,7 +67,7 @@ struct Score<'a>(&'a RunFolder, &'a [u32], Option<&'a [u32]>);
 impl Job for Score<'_> {
     type Output = Vec<f64>;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
         let Self(folder, tokens, source) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let context = description.sizes.context;

@@ -4,12 +4,12 @@
 //! all. Whether a scheme reads *far* shows where these do not weigh (Press, Smith and Lewis, 2021, arXiv 2108.12409,
 //! appendix B): windows then overlap, and of each only the last targets count.
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::{Tally, scores};
 use crate::data::{Role, Sequences};
 use crate::model::Model;
-use crate::ops;
 
 /// Which targets of a window of some length count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct AtLength {
 ///
 /// # Panics
 /// If the model cannot read so many tokens: [`Model::check`] says so before.
-pub fn at_length<B: ops::Backend>(
+pub fn at_length<B: Backend>(
     model: &Model<B>,
     set: &Sequences,
     floor: &[f64],
@@ -136,6 +136,7 @@ mod tests {
     use crate::data::{DataConfig, Task, load};
     use crate::evaluation::evaluate;
     use crate::model::{ModelConfig, Sizes};
+    use crate::ops;
 
     type B = NdArray;
 

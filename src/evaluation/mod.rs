@@ -68,7 +68,7 @@ impl Tally {
     ///
     /// # Panics
     /// If the model cannot read a batch: [`Model::check`] says so before.
-    pub fn of<B: ops::Backend>(
+    pub fn of<B: Backend>(
         model: &Model<B>,
         batches: impl Iterator<Item = Batch>,
         device: &B::Device,
@@ -183,7 +183,7 @@ impl<B: Backend> DeviceBatch<B> {
 ///
 /// # Panics
 /// If the model cannot read a batch: [`Model::check`] says so before.
-pub fn evaluate<B: ops::Backend>(
+pub fn evaluate<B: Backend>(
     model: &Model<B>,
     batches: impl Iterator<Item = Batch>,
     device: &B::Device,
@@ -192,7 +192,7 @@ pub fn evaluate<B: ops::Backend>(
 }
 
 /// The loss of each target in nats, and the likeliest token at its place, both `[rows, time]` row-major.
-fn scores<B: ops::Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
+fn scores<B: Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
     let logits = model.forward(inputs).expect("the model is built for the sizes of its data");
     let ops::TokenScores { losses, likeliest } = ops::token_scores(logits, targets, hidden);

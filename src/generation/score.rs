@@ -1,11 +1,10 @@
 //! How likely a text is to a model, token by token.
 
-use burn::tensor::{Tensor, activation::log_softmax};
+use burn::tensor::{Tensor, activation::log_softmax, backend::Backend};
 
 use super::{rows, source};
 use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
-use crate::ops;
 
 /// The log-probability in nats of each token but the first, given those before it.
 ///
@@ -15,7 +14,7 @@ use crate::ops;
 /// # Errors
 /// [`Error::Input`] where there are fewer than two tokens; [`Error::Shape`] where a source is missing,
 /// too long, or not taken. That all ids lie below the vocabulary is to be checked before.
-pub fn score<B: ops::Backend>(
+pub fn score<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     tokens: &[u32],
     given: Option<&[u32]>,

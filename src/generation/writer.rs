@@ -6,7 +6,7 @@
 //! place 0, and writing goes on. So the cache stays exact for every position scheme, and a token
 //! still costs little more than a step on average.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, backend::Backend};
 use rand::RngExt;
 use serde::Serialize;
 
@@ -17,7 +17,6 @@ use crate::data::Vocabulary;
 use crate::data::seed::{Purpose, generator};
 use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
-use crate::ops;
 
 /// A prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -153,7 +152,7 @@ struct Row<'a> {
 /// # Errors
 /// [`Error::Input`] where options or prompt cannot be used; [`Error::Shape`] where learned positions end within the
 /// prompt; [`Error::Failed`] where the model's logits are not finite; and those of `watch`.
-pub fn write<B: ops::Backend>(
+pub fn write<B: Backend>(
     (model, sizes): (&Model<B>, Sizes),
     vocabulary: &Vocabulary,
     prompt: &Prompt,

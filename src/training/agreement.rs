@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::{module::AutodiffModule, optim::Optimizer as _, tensor::TensorData, train::TrainStep};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
@@ -25,7 +26,7 @@ fn small() -> ModelConfig {
 }
 
 /// A model whose weights are the same wherever it is made: other tests draw from the backends' seeds.
-fn trainee<B: ops::AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
+fn trainee<B: AutodiffBackend>(config: &ModelConfig) -> Trainee<B> {
     let source_context = (config.architecture == Architecture::EncoderDecoder).then_some(TIME);
     let sizes = Sizes { vocab: VOCAB, context: TIME, source_context };
     let model = config.init(sizes, &Default::default()).unwrap();
@@ -64,7 +65,7 @@ fn batch(step: usize, has_source: bool) -> Batch {
 }
 
 /// The loss of each step, and the weights in the end.
-fn run<B: ops::AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
+fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
     let device = Default::default();
     let has_source = matches!(&trainee.model, Model::Decoder(model) if model.encoder.is_some());
     let mut optimizer = Optimizer::<B>::new(&TrainingConfig::default(), &ModelConfig::default());
@@ -127,7 +128,7 @@ fn all_kinds() -> Vec<ModelConfig> {
 
 #[test]
 fn two_hundred_fused_steps_follow_the_composed_ones() {
-    fn follow<B: ops::AutodiffBackend>(config: &ModelConfig) {
+    fn follow<B: AutodiffBackend>(config: &ModelConfig) {
         let losses = |kernels: Kernels| kernels.run(|| run(trainee::<B>(config), 200)).0;
         let (fused, composed) = (losses(Kernels::Fused), losses(Kernels::Composed));
         for (step, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
@@ -145,7 +146,7 @@ fn two_hundred_fused_steps_follow_the_composed_ones() {
 
 #[test]
 fn steps_have_the_same_bits_on_any_number_of_threads() {
-    fn same<B: ops::AutodiffBackend>() {
+    fn same<B: AutodiffBackend>() {
         let trainee = trainee::<B>(&small());
         // A module is sent, not shared.
         let trainee = std::sync::Mutex::new(trainee);

@@ -6,6 +6,7 @@
 use std::{sync::atomic::Ordering, time::Instant};
 
 use burn::module::{AutodiffModule, Module};
+use burn::tensor::backend::AutodiffBackend;
 use burn::train::TrainStep;
 
 use super::checkpoint::{self, Best};
@@ -43,7 +44,7 @@ pub struct Outcome {
     pub lock: Option<Lock>,
 }
 
-impl<B: ops::AutodiffBackend> Run<B> {
+impl<B: AutodiffBackend> Run<B> {
     /// Trains the run, whose folder `lock` takes, to its end. Worker 0 writes down what came of it.
     pub(super) fn conduct(mut self, lock: Option<Lock>) -> Result<Outcome> {
         // A run that diverged keeps its best weights, and shows them.

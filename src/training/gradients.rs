@@ -26,7 +26,7 @@ pub(super) fn together<B: Backend>(model: &Trainee<B>) -> usize {
 }
 
 /// Adds up what several shards, or sums of them, have learned, along the tree over their order; none of none.
-pub(super) fn sum<B: ops::AutodiffBackend>(
+pub(super) fn sum<B: AutodiffBackend>(
     model: &Trainee<B>,
     parts: impl IntoIterator<Item = Learned<B>>,
 ) -> Option<Learned<B>> {
@@ -77,7 +77,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If a worker does not answer.
-    pub(super) fn sum<B: ops::AutodiffBackend>(
+    pub(super) fn sum<B: AutodiffBackend>(
         &mut self,
         workers: &Workers,
         model: &Trainee<B>,

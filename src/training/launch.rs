@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use burn::tensor::backend::AutodiffBackend;
+
 use super::checkpoint::{self, State};
 use super::conduct::Outcome;
 use super::control::{Control, hold};
@@ -17,7 +19,7 @@ use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{with_remedy, write_atomically};
-use crate::ops::{self, Precision};
+use crate::ops::Precision;
 use crate::terminal::{counted, warn};
 use crate::weights::companions::Companions;
 use crate::weights::native::Description;
@@ -47,7 +49,7 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
     impl Job for Train<'_> {
         type Output = Outcome;
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
             let Train(config, mode, control) = self;
             let (folder, lock, dataset) = match mode {
                 Mode::New(target) => begin(config, &target, control)?,
@@ -205,7 +207,7 @@ pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
     impl Job for Served {
         type Output = Vec<Precision>;
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Vec<Precision>> {
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Precision>> {
             Ok(Precision::ALL.into_iter().filter(|precision| precision.is_served::<B>(&device)).collect())
         }
     }

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
-use burn::tensor::{TensorPrimitive, ops::FloatTensor};
+use burn::tensor::{TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
 
 use crate::config::{OptimizerKind, TrainingConfig};
 use crate::model::ModelConfig;
-use crate::ops::{AutodiffBackend, Moments, Parameter, Rule, Update, Updated};
+use crate::ops::{Moments, Parameter, Rule, Update, Updated};
 use crate::weights::native::Tensors;
 
 /// An optimizer whose state is shared by all its clones.

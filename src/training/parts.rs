@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::TrainStep};
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
@@ -103,7 +104,7 @@ pub fn time_parts(
     impl Job for Time<'_> {
         type Output = StepParts;
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<StepParts> {
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<StepParts> {
             let Time(config, dataset, on, cuts, workers) = self;
             let training = TrainingConfig {
                 threads: config.training.threads.or(workers.threads()),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::{prelude::*, tensor::Distribution};
 use burn_flex::Flex;
 
@@ -13,7 +14,6 @@ use crate::backend::{self, Device, Job, MemoryEstimate, rows};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Result;
-use crate::ops;
 
 /// What a run will take.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +114,7 @@ struct OperationsPerSecond;
 impl Job for OperationsPerSecond {
     type Output = f64;
 
-    fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<f64> {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<f64> {
         const SIZE: usize = 384;
         let matrix = Tensor::<B::InnerBackend, 2>::random([SIZE, SIZE], Distribution::Default, &device);
         let multiply = || matrix.clone().matmul(matrix.clone()).slice([0..1, 0..1]).into_data();

@@ -4,6 +4,7 @@ use std::{panic::resume_unwind, thread::Builder, time::Instant};
 
 use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
+use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Best, State};
 use super::control::is_heard;
@@ -16,14 +17,14 @@ use crate::error::{Error, Result};
 use crate::evaluation::Tally;
 use crate::files::{digits, write_atomically};
 use crate::model::Model;
-use crate::ops::{self, sum_in_order};
+use crate::ops::sum_in_order;
 use crate::terminal::{fixed, thousands};
 use crate::weights::native;
 
 /// Bytes of weights and moments from which a checkpoint is large.
 const LARGE: usize = 16 << 20;
 
-impl<B: ops::AutodiffBackend> Run<B> {
+impl<B: AutodiffBackend> Run<B> {
     /// Reads what the steps since the last reading left on the device, in one go. The last of them becomes a row
     /// where it `is_logged`.
     ///

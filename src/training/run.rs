@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::train::{Learner, LearningComponentsMarker};
 
 use super::checkpoint::{self, Best, Checkpoint, State};
@@ -26,13 +27,12 @@ use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{is_there, open_own_to_write, read_own, write_atomically};
-use crate::ops;
 use crate::terminal::{Progress, RunStatus, counted, part_of, warn};
 use crate::weights::native::{self, Description};
 use crate::workers::Shards;
 
 /// A run under way.
-pub struct Run<B: ops::AutodiffBackend> {
+pub struct Run<B: AutodiffBackend> {
     /// Its config.
     pub config: Config,
     /// How it is watched and stopped.
@@ -93,7 +93,7 @@ pub struct Run<B: ops::AutodiffBackend> {
     pub device: B::Device,
 }
 
-impl<B: ops::AutodiffBackend> Run<B> {
+impl<B: AutodiffBackend> Run<B> {
     /// Opens the run in `folder`, which worker 0 has taken, at its newest whole checkpoint. All of it is read and
     /// checked before any of it is changed, by worker 0 alone.
     ///

@@ -1,5 +1,6 @@
 //! A short training in memory alone: it leaves no run, and whatever it starts from stays as it is.
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::{optim::Optimizer as _, train::TrainStep};
 
 use super::launch::check_precision;
@@ -32,7 +33,7 @@ pub fn train_briefly(
     impl<R: FnMut(usize, f64) -> Option<f64> + Send> Job for Train<'_, R> {
         type Output = ();
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<()> {
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<()> {
             let Train(config, dataset, on, batch, mut rate) = self;
             compute(&config.training, || {
                 let mut trainee = first_trainee::<B>(config, dataset, on, &device)?;

@@ -1,12 +1,14 @@
 //! Shards of a step side by side, each on a thread of its own: none then waits for another one's part of a product.
 
+use burn::tensor::backend::Backend;
+
 use crate::backend::shards_at_once;
 use crate::kernels::team;
 use crate::ops;
 
 /// How many of a worker's `shards` are computed at once: as many as [`shards_at_once`] says where the kernels compute them
 /// and memory holds the gradients of so many, `most`.
-pub fn at_once<B: ops::Backend>(shards: usize, most: usize) -> usize {
+pub fn at_once<B: Backend>(shards: usize, most: usize) -> usize {
     let at_once = shards_at_once(team::threads(), shards);
     if at_once <= most && ops::is_on_host::<B>() { at_once } else { 1 }
 }

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::data::{self, Dataset, Vocabulary};
 use crate::error::{Error, Result, ensure};
 use crate::model::{Architecture, Sizes};
-use crate::ops::{self, Precision};
+use crate::ops::Precision;
 use crate::terminal::counted;
 use crate::weights::native::{self, Description, Tensors};
 
@@ -67,7 +67,7 @@ pub fn first_weights(config: &Config, sizes: Sizes) -> Result<Tensors> {
 ///
 /// # Errors
 /// If the model cannot be made, or the weights are not those of such a model.
-pub(super) fn trainee_of<B: ops::Backend>(
+pub(super) fn trainee_of<B: Backend>(
     config: &Config,
     sizes: Sizes,
     weights: Tensors,
@@ -82,7 +82,7 @@ pub(super) fn trainee_of<B: ops::Backend>(
 ///
 /// # Errors
 /// If the model cannot be made, or the memory does not hold it.
-pub(super) fn first_trainee<B: ops::Backend>(
+pub(super) fn first_trainee<B: Backend>(
     config: &Config,
     dataset: &Dataset,
     on: &Device,

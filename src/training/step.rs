@@ -6,7 +6,7 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::TensorPrimitive;
+use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
 use crate::config::TrainingConfig;
@@ -88,7 +88,7 @@ impl<B: Backend> Trainee<B> {
 /// Why a batch of the loader cannot be refused by the model.
 const FITS: &str = "the model is built for the sizes of its data";
 
-impl<B: ops::AutodiffBackend> Trainee<B> {
+impl<B: AutodiffBackend> Trainee<B> {
     /// The gradients of `loss`, which on the way back is `scale` times as large.
     fn gradients(&self, loss: Tensor<B, 1>, scale: f64) -> GradientsParams {
         if scale == 1.0 {
@@ -118,7 +118,7 @@ impl<B: ops::AutodiffBackend> Trainee<B> {
     }
 }
 
-impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
+impl<B: AutodiffBackend> TrainStep for Trainee<B> {
     type Input = StepBatches<B>;
     type Output = StepOutput<B::InnerBackend>;
 
@@ -155,7 +155,7 @@ impl<B: ops::AutodiffBackend> TrainStep for Trainee<B> {
 }
 
 /// Burn's learner asks for it; a run validates over all its workers.
-impl<B: ops::Backend> InferenceStep for Trainee<B> {
+impl<B: Backend> InferenceStep for Trainee<B> {
     type Input = ();
     type Output = ();
 
@@ -164,7 +164,7 @@ impl<B: ops::Backend> InferenceStep for Trainee<B> {
 
 /// Returns the number of right predictions among the targets that count, `[1]`, and of a loss that `is_smoothed` the
 /// summed cross-entropy without smoothing, `[1]`.
-fn measure<B: ops::Backend>(
+fn measure<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,

@@ -19,7 +19,6 @@ use serde_json::Value;
 use super::file::{LazyTensor, WeightsFile};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelConfig, Sizes};
-use crate::ops;
 
 /// The one entry of metadata in a weights file.
 const DESCRIPTION: &str = "causal-attention";
@@ -212,10 +211,7 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
 ///
 /// # Errors
 /// As [`read`], and where the weights are not those of the model.
-pub fn load_model<B: ops::Backend>(
-    file: &WeightsFile,
-    device: &B::Device,
-) -> Result<(Model<B>, Description)> {
+pub fn load_model<B: Backend>(file: &WeightsFile, device: &B::Device) -> Result<(Model<B>, Description)> {
     let (tensors, description) = checked(file)?;
     let model = description.model.init_lazy(description.sizes, device)?;
     Ok((apply_lazy(model, tensors.into_iter(), file.path())?, description))

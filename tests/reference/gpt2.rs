@@ -50,7 +50,7 @@ fn imported(case: &Case, prefix: &str) -> (Imported, Tensors) {
     read(folder.path())
 }
 
-fn agrees<B: ops::Backend>() {
+fn agrees<B: Backend>() {
     let (case, device) = (Case::read("gpt2"), Default::default());
     let (Imported { description, vocabulary, .. }, tensors) = imported(&case, "transformer.");
     let model = description.model.init::<B>(description.sizes, &device).unwrap();

@@ -43,7 +43,7 @@ pub fn self_attention<B: Backend>(case: &Case, prefix: &str, heads: usize) -> Mu
 
 #[test]
 fn multi_head_concat() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("multi_head_concat");
         let x = case.float::<B, 3>("input.x");
         let [_, time, _] = x.dims();
@@ -67,7 +67,7 @@ fn multi_head_concat() {
 
 #[test]
 fn multi_head_split() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("multi_head_split");
         let [_, heads, _, _] = case.shape("expected.weights");
         let [d_model, d_in] = case.shape("weight.query.weight");
@@ -90,7 +90,7 @@ fn multi_head_split() {
 
 #[test]
 fn multi_head_fused() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("multi_head_fused");
         let [_, heads, _, _] = case.shape("expected.weights");
         let attention = fused_attention::<B>(&case, "", heads);
@@ -107,7 +107,7 @@ fn multi_head_fused() {
 
 #[test]
 fn cross_attention() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("cross_attention");
         let [_, heads, _, _] = case.shape("expected.weights");
         let attention = self_attention::<B>(&case, "", heads).to_split();

@@ -30,7 +30,7 @@ fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
     }
 }
 
-fn encoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
+fn encoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
     let case = Case::read(name);
     let block = Block::<B> {
         attention_norm: norm(&case, "norm1"),
@@ -47,7 +47,7 @@ fn encoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
     case.assert_close("expected.output", output, CLOSE);
 }
 
-fn decoder_layer<B: ops::Backend>(name: &str, placement: NormPlacement) {
+fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
     let case = Case::read(name);
     let cross_attention = self_attention::<B>(&case, "multihead_attn.", HEADS).to_split();
     let block = Block::<B> {

@@ -44,7 +44,7 @@ fn simple_attention() {
 
 #[test]
 fn trainable_attention() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("trainable_attention");
         let attention = projection::<B>(&case, "", "");
         let x = case.float::<B, 2>("input.x");
@@ -69,7 +69,7 @@ fn trainable_attention() {
 
 #[test]
 fn causal_attention() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("causal_attention");
         let x = case.float::<B, 3>("input.x");
         let [_, time, _] = x.dims();
@@ -97,7 +97,7 @@ fn causal_attention() {
 
 #[test]
 fn multi_head_wrapper() {
-    fn agrees<B: ops::Backend>() {
+    fn agrees<B: Backend>() {
         let case = Case::read("multi_head_wrapper");
         let x = case.float::<B, 3>("input.x");
         let [_, time, _] = x.dims();

@@ -17,14 +17,14 @@ use crate::heads::fused_attention;
 #[test]
 fn one_layer_decoder() {
     /// The mean loss of a batch of sequences, `[batch, length + 1]`.
-    fn mean_loss<B: ops::Backend>(model: &Model<B>, batch: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    fn mean_loss<B: Backend>(model: &Model<B>, batch: Tensor<B, 2, Int>) -> Tensor<B, 1> {
         let [sequences, tokens] = batch.dims();
         let logits = model.forward(Inputs::tokens(batch.clone().narrow(1, 0, tokens - 1))).unwrap();
         let targets = batch.narrow(1, 1, tokens - 1);
         loss::cross_entropy(logits, targets, None, 0.0).unwrap() / (sequences * (tokens - 1)) as f64
     }
 
-    fn agrees<B: ops::AutodiffBackend>() {
+    fn agrees<B: AutodiffBackend>() {
         let case = Case::read("one_layer_decoder");
         let device = Default::default();
         let [vocab, d_model] = case.shape("weight.embedding.weight");

@@ -37,7 +37,7 @@ fn adamw_clipped() {
         vector: Param<Tensor<B, 1>>,
     }
 
-    fn agrees<B: ops::AutodiffBackend>() {
+    fn agrees<B: AutodiffBackend>() {
         let case = Case::read("adamw_clipped");
         let mut model = Affine::<B> {
             matrix: Param::from_tensor(case.float("weight.matrix")),
@@ -68,7 +68,7 @@ fn adamw_clipped() {
 /// Twenty steps of a small decoder as `tests/peers/make_muon.py` computes them.
 #[test]
 fn muon_with_adamw() {
-    fn agrees<B: ops::AutodiffBackend>() {
+    fn agrees<B: AutodiffBackend>() {
         let case = Case::read("muon");
         let [steps, sequences, tokens] = case.shape("input.batches");
         let [vocab, d_model] = case.shape("weight.embedding.token.weight");

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use causal_attention::model::ModelConfig;
-use causal_attention::ops::{Backend, ScorePosition, rotate};
+use causal_attention::ops::{ScorePosition, rotate};
 use causal_attention::position::{Alibi, Direction, Rotary, alibi, relative::bucket, sinusoids};
 
 use crate::CLOSE;

@@ -48,6 +48,12 @@ impl Buffer {
     }
 }
 
+impl From<Buffer> for Vec<f32> {
+    fn from(buffer: Buffer) -> Self {
+        buffer.into_vec()
+    }
+}
+
 impl Deref for Buffer {
     type Target = [f32];
 

@@ -1,6 +1,6 @@
 //! A decoder on the sequences that it is explained on, with any of its parts at their means.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, backend::Backend};
 
 use super::pass::{Activations, Interventions, Site, run};
 use super::weights::Input;
@@ -17,7 +17,7 @@ use crate::ops;
 const ONE_BY_ONE: usize = 16;
 
 /// The parts of a decoder that write into its stream, in its order.
-pub(super) fn parts<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+pub(super) fn parts<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     let layers = model.blocks.iter().enumerate();
     layers.flat_map(|(layer, block)| {
         let heads = block.attention.heads;
@@ -28,18 +28,18 @@ pub(super) fn parts<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item =
 }
 
 /// The stream before each block of a decoder, and behind the last one.
-pub(super) fn streams<B: ops::Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+pub(super) fn streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
     (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
 }
 
 /// The mean loss over the targets of a batch that count.
-pub(super) fn loss_of<B: ops::Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
+pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
     let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
     scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
 }
 
 /// A decoder on the sequences that it is explained on.
-pub(super) struct Bench<'a, B: ops::Backend> {
+pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
     pub batch: DeviceBatch<B>,
     /// What its cross-attention reads, one a block; empty without an encoder.
@@ -52,7 +52,7 @@ pub(super) struct Bench<'a, B: ops::Backend> {
     pub counts: Tensor<B, 3>,
 }
 
-impl<'a, B: ops::Backend> Bench<'a, B> {
+impl<'a, B: Backend> Bench<'a, B> {
     pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
         let memories = model.project_memory(batch.inputs.source.clone(), None)?;

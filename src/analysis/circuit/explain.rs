@@ -1,5 +1,7 @@
 //! Explains a decoder by ablation: the components that make its prediction, and the connections between them.
 
+use burn::tensor::backend::Backend;
+
 use super::bench::Bench;
 use super::explanation::{Component, Edge, Explanation};
 use super::gain::Gain;
@@ -15,7 +17,6 @@ use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
 use crate::data::{Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
-use crate::ops;
 use crate::{Error, Result};
 
 /// The share of the gain over the baseline by which the loss of a circuit may differ from that of the model, up or down.
@@ -46,7 +47,7 @@ pub struct Origin<'a> {
 ///
 /// # Errors
 /// Where the model is none that [`explained`] takes, or there is nothing to predict.
-pub fn explain<B: ops::Backend>(
+pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
     Origin { unigram, train, task, left_out }: Origin,
@@ -103,7 +104,7 @@ pub fn explain<B: ops::Backend>(
 }
 
 /// The scores of the heads on `samples`, `[layer][head]`.
-fn scores<B: ops::Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
+fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
     let mut tallies = HeadTallies::default();
     let patterns = (0..bench.model.blocks.len()).map(|layer| bench.whole.all_heads(Site::Pattern(layer, 0)));
     let maps: Vec<_> = patterns.map(|pattern| (pattern.dims()[1], floats(pattern))).collect();
@@ -112,7 +113,7 @@ fn scores<B: ops::Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<Head
 }
 
 /// What the weights of a decoder say by themselves.
-struct Weights<B: ops::Backend> {
+struct Weights<B: Backend> {
     /// The matrices of the heads of self-attention, `[layer][head]`.
     matrices: Vec<Vec<HeadMatrices<B>>>,
     /// The matrices of the heads of cross-attention, likewise.
@@ -121,7 +122,7 @@ struct Weights<B: ops::Backend> {
     random: HeadWeights,
 }
 
-impl<B: ops::Backend> Weights<B> {
+impl<B: Backend> Weights<B> {
     fn new(model: &Decoder<B>) -> Self {
         let logits = to_embedding(model);
         let matrices = HeadMatrices::all(model);
@@ -142,7 +143,7 @@ struct Circuit {
 }
 
 impl Circuit {
-    fn new<B: ops::Backend>(
+    fn new<B: Backend>(
         bench: &Bench<B>,
         samples: &[Sample],
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
@@ -178,7 +179,7 @@ impl Circuit {
 
 /// The paths between the heads of a circuit without which the loss moves by at least `least` from that of the `whole`
 /// model, up or down, from the most important on.
-fn paths<B: ops::Backend>(
+fn paths<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
     Weights { matrices, cross, .. }: &Weights<B>,

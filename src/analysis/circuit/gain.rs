@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -11,7 +12,6 @@ use super::bench::Bench;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::data::{Role, Sequences};
-use crate::ops;
 use crate::terminal::fixed;
 
 /// The least gain over each baseline that there is to explain, in nats.
@@ -64,11 +64,7 @@ pub(super) struct Gain {
 impl Gain {
     /// Compares a model with its baselines on the targets of `samples`, of which `unigram` holds the losses of the
     /// unigram baseline of the training set, where that is known.
-    pub fn new<B: ops::Backend>(
-        bench: &Bench<B>,
-        samples: &[Sample],
-        unigram: Option<Vec<f64>>,
-    ) -> Result<Self> {
+    pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
         let [_, _, vocab] = bench.whole.logits.dims();
         let of_model = bench.losses(bench.whole.logits.clone(), samples);
         let mean_ablated = mean(&bench.losses(bench.all_ablated()?, samples));

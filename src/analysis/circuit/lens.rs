@@ -10,7 +10,7 @@
 //!
 //! where a layer norm also takes the mean off each part. A softcap comes after that.
 
-use burn::tensor::{Int, Tensor, activation::softmax};
+use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
@@ -20,7 +20,6 @@ use super::weights::{centred, unembedding};
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
-use crate::ops;
 
 /// What the final norm and the head predict from the stream at each depth: before the first block, then after each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -35,7 +34,7 @@ pub struct Lens {
 
 impl Lens {
     /// Reads the streams of a pass over `batch`, those before each block through `maps` where there are some.
-    pub(super) fn new<B: ops::Backend>(
+    pub(super) fn new<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
         batch: &DeviceBatch<B>,
@@ -73,7 +72,7 @@ pub struct Attribution {
 }
 
 /// What each part adds, in the order of the model, from a pass over `batch`.
-pub fn attribute<B: ops::Backend>(
+pub fn attribute<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
     batch: &DeviceBatch<B>,
@@ -96,7 +95,7 @@ pub fn attribute<B: ops::Backend>(
 }
 
 /// What each part adds to the logit of each target, `[batch, time]`; no site stands for all biases, where there are some.
-pub fn contributions<B: ops::Backend>(
+pub fn contributions<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
     targets: Tensor<B, 2, Int>,

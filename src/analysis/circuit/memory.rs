@@ -1,11 +1,12 @@
 //! The memory of an explanation, estimated before it is asked for: an allocator that finds none ends the process.
 
+use burn::tensor::backend::Backend;
+
 use super::bench::parts;
 use super::pass::Site;
 use crate::analysis::Sample;
 use crate::data::Sequences;
 use crate::model::Decoder;
-use crate::ops;
 use crate::terminal::{Bytes, counted, thousands};
 use crate::{Error, Result};
 
@@ -17,7 +18,7 @@ const MAX_TOKENS: usize = 2_048;
 const PASSES: f64 = 4.0;
 
 /// The bytes that explaining a decoder on `rows` sequences of `time` tokens, with sources of `source` tokens, takes.
-fn estimate<B: ops::Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
+fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
     let [vocab, d_model] = model.embedding.token.weight.dims();
     let (time, source) = (time as f64, source as f64);
     let of_part = |part: Site| {
@@ -37,7 +38,7 @@ fn estimate<B: ops::Backend>(model: &Decoder<B>, rows: usize, time: usize, sourc
 ///
 /// # Errors
 /// [`Error::Input`] naming both sizes.
-pub fn check_memory<B: ops::Backend>(model: &Decoder<B>, samples: &[Sample], free: f64) -> Result<()> {
+pub fn check_memory<B: Backend>(model: &Decoder<B>, samples: &[Sample], free: f64) -> Result<()> {
     let time = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
     let source = samples.iter().map(|sample| sample.source.as_ref().map_or(0, Vec::len)).max().unwrap_or(0);
     let taken = estimate(model, samples.len(), time, source);
@@ -55,7 +56,7 @@ pub fn check_memory<B: ops::Backend>(model: &Decoder<B>, samples: &[Sample], fre
 
 /// The sequences of a set that a model is explained on: as many as time allows, at least two where there are, each as
 /// far as `free` bytes of memory allow; and what is left out of them.
-pub fn affordable<B: ops::Backend>(
+pub fn affordable<B: Backend>(
     model: &Decoder<B>,
     set: &Sequences,
     free: f64,
@@ -88,6 +89,6 @@ pub fn affordable<B: ops::Backend>(
 }
 
 /// Whether the streams of whole sequences of a set can be recorded.
-pub(super) fn holds_streams<B: ops::Backend>(model: &Decoder<B>, set: &Sequences) -> bool {
+pub(super) fn holds_streams<B: Backend>(model: &Decoder<B>, set: &Sequences) -> bool {
     set.time() <= Sample::longest(parts(model).count())
 }

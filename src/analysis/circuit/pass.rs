@@ -97,7 +97,7 @@ struct Pass<'a, B: Backend> {
     recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
 }
 
-impl<B: ops::Backend> Pass<'_, B> {
+impl<B: Backend> Pass<'_, B> {
     /// Records `activation`, or what replaces it.
     fn record(&mut self, site: Site, activation: Tensor<B, 3>) -> Tensor<B, 3> {
         self.record_heads(|_| site, activation.unsqueeze_dim(1)).squeeze_dim(1)
@@ -216,7 +216,7 @@ pub fn explained<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
 ///
 /// # Errors
 /// [`Error::Shape`] where the positions end before the tokens do.
-pub fn run<B: ops::Backend>(
+pub fn run<B: Backend>(
     model: &Decoder<B>,
     tokens: Tensor<B, 2, Int>,
     memories: &[Memory<B>],

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench::streams;
@@ -24,7 +24,6 @@ use crate::analysis::view::floats;
 use crate::analysis::{MOST_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
 use crate::model::Decoder;
-use crate::ops;
 
 /// The least mean by which the logit difference falls where there is something to recover.
 const LEAST_FALL: f64 = 0.1;
@@ -55,7 +54,7 @@ impl Pair {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn of_task<B: ops::Backend>(
+    pub fn of_task<B: Backend>(
         model: &Decoder<B>,
         task: &dyn SequenceTask,
         samples: &[Sample],
@@ -75,7 +74,7 @@ impl Pair {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn by_exchange<B: ops::Backend>(
+    pub fn by_exchange<B: Backend>(
         model: &Decoder<B>,
         samples: &[Sample],
         device: &B::Device,
@@ -94,7 +93,7 @@ impl Pair {
 
     /// The candidates for which the model's own answers differ, its most likely tokens: each at the position where the
     /// exchange moves the difference of both answers' logits most.
-    fn answered<B: ops::Backend>(
+    fn answered<B: Backend>(
         model: &Decoder<B>,
         candidates: Vec<Candidate>,
         device: &B::Device,
@@ -126,7 +125,7 @@ impl Pair {
 }
 
 /// Sequences as a tensor `[batch, time]`, the shorter ones padded behind their end, where nothing before it reads.
-fn padded<B: ops::Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
+fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
     let row = |tokens: &&Vec<u32>| {
         let ids: Vec<i64> = tokens.iter().map(|&id| i64::from(id)).collect();
@@ -164,11 +163,7 @@ impl Patching {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn new<B: ops::Backend>(
-        model: &Decoder<B>,
-        pairs: &[Pair],
-        device: &B::Device,
-    ) -> Result<Option<Self>> {
+    pub fn new<B: Backend>(model: &Decoder<B>, pairs: &[Pair], device: &B::Device) -> Result<Option<Self>> {
         if pairs.is_empty() {
             return Ok(None);
         }
@@ -211,7 +206,7 @@ impl Patching {
 }
 
 /// A decoder on pairs of sequences.
-struct Bench<'a, B: ops::Backend> {
+struct Bench<'a, B: Backend> {
     model: &'a Decoder<B>,
     pairs: &'a [Pair],
     /// The corrupted ones, the shorter ones padded behind their end, where nothing that is asked for reads.
@@ -220,7 +215,7 @@ struct Bench<'a, B: ops::Backend> {
     corrupted: Activations<B>,
 }
 
-impl<'a, B: ops::Backend> Bench<'a, B> {
+impl<'a, B: Backend> Bench<'a, B> {
     fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
         let ids = |of: fn(&Pair) -> &Vec<u32>| padded(&pairs.iter().map(of).collect::<Vec<_>>(), device);
         let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &[], &Interventions::default());

@@ -21,7 +21,6 @@ use crate::analysis::view::floats;
 use crate::data::{Loader, Role, Sequences};
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
-use crate::ops;
 
 /// Training tokens that the maps learn from, and how many of them are passed through the model at a time.
 const TOKENS: usize = 1 << 15;
@@ -45,7 +44,7 @@ pub(super) struct Translator<B: Backend> {
     bias: Tensor<B, 2>,
 }
 
-impl<B: ops::Backend> Translator<B> {
+impl<B: Backend> Translator<B> {
     /// The maps for the stream before each block; none of a model so wide that training them takes too long.
     ///
     /// # Errors
@@ -149,7 +148,7 @@ impl<B: ops::Backend> Translator<B> {
 }
 
 /// `[tokens, d_model]` to `[tokens, vocab]`.
-fn logits<B: ops::Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
+fn logits<B: Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
     model.logits(x.unsqueeze::<3>()).squeeze_dim(0)
 }
 

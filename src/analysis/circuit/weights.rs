@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::view::floats;
 use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
-use crate::ops::{self, Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
+use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
 
 /// Draws of random weights that what is measured stands beside.
 const DRAWS: u64 = 4;
@@ -59,7 +59,7 @@ pub struct HeadWeights {
     pub positive: f64,
 }
 
-impl<B: ops::Backend> HeadMatrices<B> {
+impl<B: Backend> HeadMatrices<B> {
     /// The matrices of each head of a decoder, `[layer][head]`.
     pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
         let of_layer = |block: &Block<B>| {

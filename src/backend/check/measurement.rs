@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::{TensorMetadata, TensorPrimitive, ops::FloatTensor};
+use burn::tensor::{TensorMetadata, TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
 
 use super::{Part, largest};
 use crate::config::TrainingConfig;
@@ -13,7 +13,7 @@ use crate::data::{Batch, Role};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::model::{Model, ModelConfig, Sizes, each_parameter, loss};
-use crate::ops::{self, Activation, NormKind, Parameter, Rule, Update};
+use crate::ops::{Activation, NormKind, Parameter, Rule, Update};
 use crate::position::PositionScheme;
 use crate::weights::native::{self, Tensors};
 
@@ -34,7 +34,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     /// Measures from the weights `start`; `expected` are the reference's gradients, unless this is it.
-    pub fn new<B: ops::AutodiffBackend>(
+    pub fn new<B: AutodiffBackend>(
         config: &ModelConfig,
         start: &Tensors,
         expected: Option<&Tensors>,
@@ -71,7 +71,7 @@ impl Measurement {
 /// What two steps add to the weights `start`, along `gradients` and half of the way against them: so that both
 /// moments, and their corrections, count. The settings are the usual ones, but for a decay of the weights that
 /// shows beside a step.
-fn updates<B: ops::HostAccess>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
+fn updates<B: Backend>(start: &Tensors, gradients: &Tensors, device: &B::Device) -> Tensors {
     let TrainingConfig { beta1, beta2, epsilon, max_gradient_norm, .. } = TrainingConfig::default();
     let rule = Rule::Adam { beta1, beta2, epsilon };
     let tensor = |data: &TensorData| B::float_from_data(data.clone(), device);
@@ -98,7 +98,7 @@ fn updates<B: ops::HostAccess>(start: &Tensors, gradients: &Tensors, device: &B:
 }
 
 /// The mean loss of a model, and the gradients of its parameters in visiting order.
-fn differentiate<B: ops::AutodiffBackend>(
+fn differentiate<B: AutodiffBackend>(
     model: &Model<B>,
     device: &B::Device,
 ) -> Result<(TensorData, Vec<TensorData>)> {
@@ -131,7 +131,7 @@ pub(super) fn configs() -> [ModelConfig; 2] {
     [gpt2, modern]
 }
 
-pub(super) fn decoder<B: ops::Backend>(config: &ModelConfig, device: &B::Device) -> Result<Model<B>> {
+pub(super) fn decoder<B: Backend>(config: &ModelConfig, device: &B::Device) -> Result<Model<B>> {
     Ok(config.init(Sizes { vocab: VOCAB, context: TIME, source_context: None }, device)?)
 }
 

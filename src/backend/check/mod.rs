@@ -3,6 +3,7 @@
 
 mod measurement;
 
+use burn::tensor::backend::AutodiffBackend;
 use burn::{nn::DropoutConfig, prelude::*};
 use burn_autodiff::Autodiff;
 
@@ -80,7 +81,7 @@ pub fn check(device: &Device) -> Result<Check> {
     impl Job for Compare {
         type Output = Check;
 
-        fn run<B: ops::AutodiffBackend>(self, device: B::Device) -> Result<Check> {
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Check> {
             compare::<B>(&device, |_| ())
         }
     }
@@ -89,7 +90,7 @@ pub fn check(device: &Device) -> Result<Check> {
 }
 
 /// Checks the backend `B` itself, as if it had computed what `alter` leaves of its results.
-fn compare<B: ops::AutodiffBackend>(device: &B::Device, alter: impl Fn(&mut Measurement)) -> Result<Check> {
+fn compare<B: AutodiffBackend>(device: &B::Device, alter: impl Fn(&mut Measurement)) -> Result<Check> {
     let reference_device = Default::default();
     let mut parts = Vec::new();
     for (config, of) in configs().iter().zip(["", " of the gated decoder"]) {
@@ -145,7 +146,7 @@ fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -
 
 /// How far the share that dropout zeroes is from its probability; infinitely, where what stays does not
 /// grow as it must, its gradient is another, or the same elements fall every time.
-fn dropout<B: ops::AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
+fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
     let draw = || {
         let input = Tensor::<B, 1>::ones([ELEMENTS], device).require_grad();
         let output = drop(input.clone());

@@ -2,6 +2,8 @@
 
 use std::{fmt::Display, path::Path};
 
+use burn::tensor::backend::Backend;
+
 use super::super::input::Run;
 use crate::backend::{Device, MemoryEstimate, free};
 use crate::config::Config;
@@ -10,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::evaluation::{AtLength, Protocol, at_length};
 use crate::files::write_output;
 use crate::model::{Architecture, Model, Sizes};
-use crate::ops;
 use crate::report::{Style, lengths_picture, save_all};
 use crate::terminal::{Bytes, PieceProgress, counted, say, thousands};
 use crate::training::{RunFolder, Split};
@@ -132,12 +133,7 @@ impl Sets {
     }
 
     /// Scores a model at each.
-    pub fn evaluate<B: ops::Backend>(
-        &self,
-        model: &Model<B>,
-        json: bool,
-        device: &B::Device,
-    ) -> Vec<AtLength> {
+    pub fn evaluate<B: Backend>(&self, model: &Model<B>, json: bool, device: &B::Device) -> Vec<AtLength> {
         let pieces = PieceProgress::new(json, self.sets.len(), "lengths");
         let scored = self.sets.iter().zip(1..).flat_map(|((set, floor), number)| {
             let scored = at_length(model, set, floor, self.most_tokens, device);

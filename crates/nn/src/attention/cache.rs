@@ -77,7 +77,7 @@ impl<B: Backend> KeyValueCache<B> {
     }
 }
 
-impl<B: ops::Backend> KeyValueCache<B> {
+impl<B: Backend> KeyValueCache<B> {
     /// Appends the keys and values of some places, and returns their queries with the keys and values of
     /// all places. What a rotation does is done then: `options` ask for no other.
     ///

@@ -128,7 +128,7 @@ impl CausalAttentionConfig {
     }
 }
 
-impl<B: ops::Backend> CausalAttention<B> {
+impl<B: Backend> CausalAttention<B> {
     /// Attends to each token and those before it. The scores returned are masked if they were
     /// masked; the weights are those that were applied.
     ///

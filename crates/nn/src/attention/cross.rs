@@ -28,7 +28,7 @@ pub struct Memory<B: Backend> {
     pub mask: Mask<B>,
 }
 
-impl<B: ops::Backend> SplitHeads<B> {
+impl<B: Backend> SplitHeads<B> {
     /// Projects the keys and values that are to be attended over.
     ///
     /// # Shapes

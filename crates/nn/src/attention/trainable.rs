@@ -53,7 +53,7 @@ impl TrainableAttentionConfig {
     }
 }
 
-impl<B: ops::Backend> TrainableAttention<B> {
+impl<B: Backend> TrainableAttention<B> {
     /// Queries, keys and values of every token.
     ///
     /// # Shapes

@@ -7,7 +7,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
 use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads};
-use crate::ops::{self, Norm, ScorePosition};
+use crate::ops::{Norm, ScorePosition};
 
 /// Attention and a feed-forward layer.
 #[derive(Module, Debug)]
@@ -48,7 +48,7 @@ impl<B: Backend> Block<B> {
     }
 }
 
-impl<B: ops::Backend> Block<B> {
+impl<B: Backend> Block<B> {
     /// Passes the stream through the block. Each place looks at those of its sequence that `mask` shows; with a
     /// cache, at those that are kept there too. The weights of self-attention and cross-attention are added to
     /// `maps` where asked for.

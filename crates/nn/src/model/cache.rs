@@ -6,8 +6,8 @@
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::{Model, Source, check_tokens};
+use crate::Result;
 use crate::attention::{KeyValueCache, Memory};
-use crate::{Result, ops};
 
 /// The keys and values that each layer of a model has computed so far.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl<B: Backend> ModelCache<B> {
     }
 }
 
-impl<B: ops::Backend> Model<B> {
+impl<B: Backend> Model<B> {
     /// An empty cache; for an encoder-decoder one that holds its reading of the source.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ mod tests {
         })
     }
 
-    fn cached_and_uncached_logits_agree_on<B: ops::Backend>() {
+    fn cached_and_uncached_logits_agree_on<B: Backend>() {
         let device = Default::default();
         for config in configs() {
             let model = config.init::<B>(SIZES, &device).unwrap();

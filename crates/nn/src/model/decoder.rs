@@ -38,7 +38,7 @@ pub struct Decoder<B: Backend> {
     pub softcap: f64,
 }
 
-impl<B: ops::Backend> Decoder<B> {
+impl<B: Backend> Decoder<B> {
     /// What the blocks attend over of a source that the encoder has read: a memory a block, none without an
     /// encoder or a source. The encoder's attention weights are added to `maps` where asked for.
     ///

@@ -42,7 +42,7 @@ impl<B: Backend> Embeddings<B> {
     }
 }
 
-impl<B: ops::Backend> Embeddings<B> {
+impl<B: Backend> Embeddings<B> {
     /// Embeds tokens at the places that `position` holds.
     ///
     /// # Shapes

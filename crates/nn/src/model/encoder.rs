@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 use super::{block::Block, check_tokens, embedding::Embeddings};
 use crate::attention::Mask;
-use crate::ops::{self, Norm};
+use crate::ops::Norm;
 use crate::position::{Position, contributions};
 use crate::{Error, Result, error::ensure};
 
@@ -32,7 +32,7 @@ pub struct Encoder<B: Backend> {
     pub norm: Option<Norm<B>>,
 }
 
-impl<B: ops::Backend> Encoder<B> {
+impl<B: Backend> Encoder<B> {
     /// Whether the encoder can read this source.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl<B: Backend> FeedForward<B> {
     }
 }
 
-impl<B: ops::Backend> FeedForward<B> {
+impl<B: Backend> FeedForward<B> {
     /// `residual` plus what the network makes of `input` at every place, in one operation where the backend
     /// has it.
     ///

@@ -4,7 +4,7 @@
 //! that batches of different sizes, or parts of one, are weighed by their tokens. Padding is never
 //! counted: the mean of Burn's own loss divides by it too (tracel-ai/burn issue 5568).
 
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor, backend::Backend};
 
 use crate::{Error, Result, error::ensure, ops};
 
@@ -19,7 +19,7 @@ use crate::{Error, Result, error::ensure, ops};
 ///
 /// # Errors
 /// [`Error::Shape`] where the shapes do not fit, naming both.
-pub fn cross_entropy<B: ops::Backend>(
+pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
     hidden: Option<Tensor<B, 2, Bool>>,

@@ -76,7 +76,7 @@ fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
     })
 }
 
-impl<B: ops::Backend> Model<B> {
+impl<B: Backend> Model<B> {
     /// Whether the model can read these inputs. That all ids lie below the vocabulary is to be
     /// checked where the ids are made.
     ///

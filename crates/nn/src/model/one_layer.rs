@@ -20,7 +20,7 @@ pub struct OneLayerDecoder<B: Backend> {
     pub head: Linear<B>,
 }
 
-impl<B: ops::Backend> OneLayerDecoder<B> {
+impl<B: Backend> OneLayerDecoder<B> {
     /// What the attention makes of each token; with a cache, of tokens that follow those that were read
     /// before. Its weights are added to `maps` where asked for.
     ///

@@ -7,12 +7,12 @@
 //!
 //! Xiong et al., 2020 (arXiv 2002.04745) compare the two.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::attention::check_width;
-use crate::ops::{self, Norm};
+use crate::ops::Norm;
 
 /// Where the norm stands around a residual connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl NormPlacement {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] where `x` is not as wide as the norm; and those of the sub-layer.
-    pub fn apply<B: ops::Backend>(
+    pub fn apply<B: Backend>(
         self,
         norm: &Norm<B>,
         x: Tensor<B, 3>,

@@ -1,6 +1,7 @@
 //! How tests compare the two forms of an operation, on the same backend, forward and gradients.
 
-use burn::tensor::{Bool, Int, Tensor, TensorData, backend};
+pub use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
@@ -35,23 +36,23 @@ pub fn check(what: &str, run: impl Fn() -> Outcome) {
     }
 }
 
-pub fn leaf<B: backend::Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
+pub fn leaf<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
     let values = random(seed, shape.iter().product());
     Tensor::from_data(TensorData::new(values, shape), &Default::default())
 }
 
-pub fn numbers<B: backend::Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub fn numbers<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().to_vec().unwrap()
 }
 
 /// Ids below `below`, and which of the places are hidden.
-pub fn ids<B: backend::Backend>(seed: u64, shape: [usize; 2], below: usize) -> Tensor<B, 2, Int> {
+pub fn ids<B: Backend>(seed: u64, shape: [usize; 2], below: usize) -> Tensor<B, 2, Int> {
     let ids = random(seed, shape.iter().product());
     let ids = ids.into_iter().map(|x| ((x + 1.0) / 2.0 * below as f32) as i64).collect::<Vec<_>>();
     Tensor::from_data(TensorData::new(ids, shape), &Default::default())
 }
 
-pub fn hidden<B: backend::Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D, Bool> {
+pub fn hidden<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D, Bool> {
     let hidden = random(seed, shape.iter().product()).into_iter().map(|x| x > 0.3).collect::<Vec<_>>();
     Tensor::from_data(TensorData::new(hidden, shape), &Default::default())
 }
@@ -84,8 +85,8 @@ pub(super) use outcome;
 
 #[test]
 fn both_cpu_backends_are_served_and_double_precision_is_composed() {
-    fn is_served<B: HostAccess>() -> bool {
-        Floats::<B>::new(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
+    fn is_served<B: Backend>() -> bool {
+        host::Floats::new::<B>(&primitive(leaf::<B, 2>(1, [3, 5]))).is_some()
     }
     assert!(is_served::<NdArray<f32>>() && is_served::<Flex>());
     assert!(!is_served::<NdArray<f64>>());

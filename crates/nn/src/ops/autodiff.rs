@@ -2,82 +2,99 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use burn::tensor::{backend::AutodiffBackend, ops::FloatTensor};
+use burn::tensor::{
+    backend::{AutodiffBackend, Backend},
+    ops::FloatTensor,
+};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
 use burn_autodiff::checkpoint::state::BackwardStates;
-use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
+use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_autodiff::{Autodiff, NodeId};
 
-use super::host::{Floats, HostAccess};
-use super::operation::{Backend, Inputs, Operation, Recomputed};
+use super::host::{Floats, Host};
+use super::operation::{Inputs, Operation};
 
-impl<B: HostAccess, C: CheckpointStrategy> Backend for Autodiff<B, C> {
-    type Host = B;
+/// A tensor in the graph.
+type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-    fn host(tensor: &FloatTensor<Self>) -> &FloatTensor<B> {
-        &tensor.primitive
-    }
-
-    fn run<O: Operation<B, N>, const N: usize>(
-        operation: O,
-        tensors: [Option<FloatTensor<Self>>; N],
-        mut inputs: Inputs<B, N>,
-    ) -> FloatTensor<Self> {
-        let first = tensors[0].as_ref().expect("the first input is never absent");
-        let nodes = present::<B, C, N>(&tensors).map(|tensor| tensor.node);
-        // What an operation says is computed again, whatever the strategy of the backend.
-        let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
-        let step = match O::IS_CHEAP {
-            true => {
-                let inputs = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.node.id));
-                let again =
-                    Recompute { inputs, operation: operation.clone(), backend: PhantomData::<fn() -> B> };
-                step.memory_bound().retro_forward(again).parents(tensors.iter().flatten())
-            }
-            false => step.compute_bound(),
-        };
-        match step.stateful() {
-            OpsKind::Tracked(mut step) => {
-                inputs.wanted =
-                    tensors.each_ref().map(|tensor| tensor.as_ref().is_some_and(|it| it.is_tracked()));
-                let (output, saved) = operation.forward(&inputs);
-                if O::IS_CHEAP {
-                    // The graph does not keep it, and Burn would free what the next step needs again.
-                    Floats::<B>::contiguous(output.clone()).recycle_once_free();
-                }
-                inputs.values[O::READS..].fill_with(|| None);
-                // The graph keeps the first input in the operation's place: it has it from elsewhere, or
-                // computes it again.
-                let first = inputs.values[0].take().map(|_| step.checkpoint(first));
-                step.finish(Arc::new(Kept { operation, inputs, first, saved }), output)
-            }
-            OpsKind::UnTracked(step) => step.finish(operation.forward(&inputs).0),
+/// Runs the operation that `of` makes of its inputs, and puts its gradient into the graph; none where the kernels do
+/// not serve them.
+pub(super) fn run<H: Host, O: Operation<N>, const N: usize>(
+    tensors: [Option<Tracked<H>>; N],
+    of: impl FnOnce(&Inputs<N>) -> Option<O>,
+) -> Option<Tracked<H>> {
+    let mut inputs =
+        Inputs::read::<H>(&tensors.each_ref().map(|it| it.as_ref().map(|it| it.primitive.clone())))?;
+    let operation = of(&inputs)?;
+    let first = tensors[0].as_ref().expect("the first input is never absent");
+    let nodes = present::<H, N>(&tensors).map(|tensor| tensor.node);
+    // What an operation says is computed again, whatever the strategy of the backend.
+    let step = Step::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes);
+    let step = match O::IS_CHEAP {
+        true => {
+            let inputs = tensors.each_ref().map(|tensor| tensor.as_ref().map(|it| it.node.id));
+            let again = Recompute { inputs, operation: operation.clone(), backend: PhantomData::<fn() -> H> };
+            step.memory_bound().retro_forward(again).parents(tensors.iter().flatten())
         }
-    }
-
-    fn run_recomputed<O: Recomputed<B, N>, const N: usize>(
-        operation: O,
-        tensors: [Option<FloatTensor<Self>>; N],
-    ) -> FloatTensor<Self> {
-        let nodes = present::<B, C, N>(&tensors).map(|tensor| tensor.node);
-        let inputs = tensors.map(|tensor| Some(tensor?.primitive));
-        let output = operation.forward(inputs.clone());
-        match Again::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(step) => step.finish((operation, inputs, output.clone()), output),
-            OpsKind::UnTracked(step) => step.finish(output),
+        false => step.compute_bound(),
+    };
+    Some(match step.stateful() {
+        OpsKind::Tracked(mut step) => {
+            inputs.wanted =
+                tensors.each_ref().map(|tensor| tensor.as_ref().is_some_and(|it| it.is_tracked()));
+            let (output, saved) = operation.forward(&inputs);
+            if O::IS_CHEAP {
+                // The graph does not keep it, and Burn would free what the next step needs again.
+                output.clone().recycle_once_free();
+            }
+            inputs.values[O::READS..].fill_with(|| None);
+            // The graph keeps the first input in the operation's place: it has it from elsewhere, or
+            // computes it again.
+            let first = inputs.values[0].take().map(|_| step.checkpoint(first));
+            step.finish(Arc::new(Kept { operation, inputs, first, saved }), H::unwrap(output))
         }
+        OpsKind::UnTracked(step) => step.finish(H::unwrap(operation.forward(&inputs).0)),
+    })
+}
+
+/// An operation of Burn's own operations on `N` inputs, some of which may be absent, that computes in the gradient
+/// again what would take too much memory to keep: so its gradient is written out.
+pub(super) trait Recomputed<B: Backend, const N: usize>:
+    Clone + fmt::Debug + Send + Sync + 'static
+{
+    /// The result.
+    fn forward(&self, inputs: [Option<FloatTensor<B>>; N]) -> FloatTensor<B>;
+
+    /// The gradients of the inputs for that of the result; of an absent one there is none.
+    fn backward(
+        &self,
+        inputs: [Option<FloatTensor<B>>; N],
+        result: FloatTensor<B>,
+        gradient: FloatTensor<B>,
+    ) -> [Option<FloatTensor<B>>; N];
+}
+
+/// Runs an operation that needs no kernels, and puts its gradient into the graph.
+pub(super) fn run_recomputed<B: Backend, O: Recomputed<B, N>, const N: usize>(
+    operation: O,
+    tensors: [Option<Tracked<B>>; N],
+) -> Tracked<B> {
+    let nodes = present::<B, N>(&tensors).map(|tensor| tensor.node);
+    let inputs = tensors.map(|tensor| Some(tensor?.primitive));
+    let output = operation.forward(inputs.clone());
+    match Again::<O>(PhantomData).prepare::<BalancedCheckpointing>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(step) => step.finish((operation, inputs, output.clone()), output),
+        OpsKind::UnTracked(step) => step.finish(output),
     }
 }
 
 /// The inputs of an operation as they stand in the graph: what is absent is a tensor that asks for no gradient.
-fn present<B: HostAccess, C: CheckpointStrategy, const N: usize>(
-    tensors: &[Option<FloatTensor<Autodiff<B, C>>>; N],
-) -> [FloatTensor<Autodiff<B, C>>; N] {
+fn present<B: Backend, const N: usize>(tensors: &[Option<Tracked<B>>; N]) -> [Tracked<B>; N] {
     let first = tensors[0].as_ref().expect("the first input is never absent");
-    let absent = || Autodiff::<B, C>::from_inner(first.primitive.clone());
+    let absent = || Autodiff::<B>::from_inner(first.primitive.clone());
     tensors.each_ref().map(|tensor| tensor.clone().unwrap_or_else(absent))
 }
 
@@ -90,7 +107,7 @@ impl<O> fmt::Debug for Again<O> {
     }
 }
 
-impl<B: HostAccess, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O> {
+impl<B: Backend, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Again<O> {
     type State = (O, [Option<FloatTensor<B>>; N], FloatTensor<B>);
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
@@ -107,9 +124,9 @@ impl<B: HostAccess, O: Recomputed<B, N>, const N: usize> Backward<B, N> for Agai
 
 /// What is kept of an operation until its gradient is due.
 #[derive(Debug)]
-struct Kept<B: HostAccess, O: Operation<B, N>, const N: usize> {
+struct Kept<O: Operation<N>, const N: usize> {
     operation: O,
-    inputs: Inputs<B, N>,
+    inputs: Inputs<N>,
     first: Option<NodeId>,
     saved: O::Saved,
 }
@@ -123,14 +140,15 @@ impl<O> fmt::Debug for Step<O> {
     }
 }
 
-impl<B: HostAccess, O: Operation<B, N>, const N: usize> Backward<B, N> for Step<O> {
-    type State = Arc<Kept<B, O, N>>;
+impl<H: Host, O: Operation<N>, const N: usize> Backward<H, N> for Step<O> {
+    type State = Arc<Kept<O, N>>;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, checkpointer: &mut Checkpointer) {
         let kept = Arc::into_inner(ops.state).expect("a step of the graph is made once");
         let Kept { operation, mut inputs, first, saved } = kept;
-        inputs.values[0] = first.map(|first| Floats::contiguous(checkpointer.retrieve_node_output(first)));
-        let gradient = Floats::contiguous(gradients.consume::<B>(&ops.node));
+        inputs.values[0] =
+            first.map(|first| Floats::contiguous::<H>(checkpointer.retrieve_node_output(first)));
+        let gradient = Floats::contiguous::<H>(gradients.consume::<H>(&ops.node));
         let found = operation.backward(&inputs, saved, &gradient);
         // It stays where it was passed on as the gradient of an input.
         gradient.recycle();
@@ -138,18 +156,15 @@ impl<B: HostAccess, O: Operation<B, N>, const N: usize> Backward<B, N> for Step<
         for (input, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(input), Some(gradient)) = (input, gradient) {
                 let rc = Arc::new(input.id);
-                add(gradients, Tracked::<B> { primitive: gradient, node: input, rc });
+                add::<H>(gradients, Tracked::<H> { primitive: H::unwrap(gradient), node: input, rc });
             }
         }
     }
 }
 
-/// A tensor in the graph.
-type Tracked<B> = FloatTensor<Autodiff<B>>;
-
 /// Adds a gradient, which stands in the place of its tensor, to what other readers of the tensor have given
 /// it: where that lies, as Burn would take fresh memory for the sum.
-fn add<B: HostAccess>(gradients: &mut Gradients, tensor: Tracked<B>) {
+fn add<B: Backend>(gradients: &mut Gradients, tensor: Tracked<B>) {
     let id = tensor.node.id;
     let Some(sum) = gradients.remove(&tensor) else {
         return gradients.register::<B>(id, tensor.primitive);
@@ -165,10 +180,10 @@ struct Recompute<B, O, const N: usize> {
     backend: PhantomData<fn() -> B>,
 }
 
-impl<B: HostAccess, O: Operation<B, N>, const N: usize> RetroForward for Recompute<B, O, N> {
+impl<H: Host, O: Operation<N>, const N: usize> RetroForward for Recompute<H, O, N> {
     fn forward(&self, states: &mut BackwardStates, output: NodeId) {
-        let mut input = |id| Floats::contiguous(states.get_state::<FloatTensor<B>>(&id));
+        let mut input = |id| Floats::contiguous::<H>(states.get_state::<FloatTensor<H>>(&id));
         let inputs = Inputs { values: self.inputs.map(|id| id.map(&mut input)), wanted: [false; N] };
-        states.save(output, self.operation.forward(&inputs).0);
+        states.save(output, H::unwrap(self.operation.forward(&inputs).0));
     }
 }

@@ -1,9 +1,10 @@
 //! Cross-entropy in nats, summed over the targets that count.
 
-use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend, ops::FloatTensor};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend::Backend};
 
+use super::host::{self, Floats};
 use super::operation::{Gradients, Inputs, Operation, fused, input};
-use super::{Backend, Floats, HostAccess, primitive};
+use super::primitive;
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};
 
@@ -29,7 +30,7 @@ pub fn cross_entropy<B: Backend>(
 
 /// How a model does, target by target.
 #[derive(Debug, Clone)]
-pub struct TokenScores<B: backend::Backend> {
+pub struct TokenScores<B: Backend> {
     /// `-log p(target)` in nats, zero where the target is hidden, `[batch, time]`.
     pub losses: Tensor<B, 2>,
     /// The likeliest token, the first of several, `[batch, time]`.
@@ -46,7 +47,7 @@ pub fn token_scores<B: Backend>(
     hidden: Option<Tensor<B, 2, Bool>>,
 ) -> TokenScores<B> {
     let shape = targets.dims();
-    let readable = Floats::<B::Host>::new(B::host(&primitive(logits.clone())));
+    let readable = Floats::new::<B>(&primitive(logits.clone()));
     let Some((values, targets)) = readable.zip(counted(&targets, &hidden)) else {
         let likeliest = logits.clone().argmax(2).squeeze_dim(2);
         return TokenScores { losses: composed(logits, targets, hidden, 0.0).reshape(shape), likeliest };
@@ -96,9 +97,9 @@ fn settings(smoothing: f64) -> kernel::CrossEntropy {
 
 /// The targets, with those that do not count marked as such; none where the kernels cannot read them.
 fn counted<B: Backend>(targets: &Tensor<B, 2, Int>, hidden: &Option<Tensor<B, 2, Bool>>) -> Option<Vec<i64>> {
-    let mut targets = B::Host::integers(&targets.clone().into_primitive())?;
+    let mut targets = host::integers::<B>(targets.clone().into_primitive())?;
     if let Some(hidden) = hidden {
-        for (target, hidden) in targets.iter_mut().zip(B::Host::bools(&hidden.clone().into_primitive())?) {
+        for (target, hidden) in targets.iter_mut().zip(host::bools::<B>(hidden.clone().into_primitive())?) {
             if hidden != 0 {
                 *target = HIDDEN;
             }
@@ -114,13 +115,13 @@ struct Fused {
     kernel: kernel::CrossEntropy,
 }
 
-impl<B: HostAccess> Operation<B, 1> for Fused {
+impl Operation<1> for Fused {
     /// The log-sum-exp of each row.
     type Saved = Buffer;
 
     const READS: usize = 1;
 
-    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, Buffer) {
+    fn forward(&self, inputs: &Inputs<1>) -> (Floats, Buffer) {
         let [mut losses, mut log_sum_exp] = [self.targets.len(); 2].map(pool::take);
         let logits = inputs[0].slice();
         let mut sum = pool::take(1);
@@ -128,7 +129,7 @@ impl<B: HostAccess> Operation<B, 1> for Fused {
         (inputs[0].place(sum, [1]), log_sum_exp)
     }
 
-    fn backward(&self, inputs: &Inputs<B, 1>, log_sum_exp: Buffer, gradient: &Floats<B>) -> Gradients<B, 1> {
+    fn backward(&self, inputs: &Inputs<1>, log_sum_exp: Buffer, gradient: &Floats) -> Gradients<1> {
         let (logits, scale) = (inputs[0].slice(), gradient.slice()[0]);
         inputs.gradients(|[for_logits]| {
             let for_logits = for_logits.expect("logits are never absent");
@@ -142,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, Kernels, agreement::*};
+    use crate::ops::{Kernels, agreement::*};
 
     fn cross_entropy_agrees<B: AutodiffBackend>(
         [batch, time, vocab]: [usize; 3],

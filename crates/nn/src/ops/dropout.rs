@@ -4,10 +4,10 @@
 use std::cell::Cell;
 
 use burn::nn::Dropout;
-use burn::tensor::{Distribution, Int, Tensor, ops::FloatTensor};
+use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 
+use super::host::Floats;
 use super::operation::{self, Gradients, Inputs, Operation, fused};
-use super::{Backend, Floats, HostAccess};
 use crate::kernels::{dropout as kernel, pool};
 
 /// Dropout, which acts on differentiable backends only: inference is on the inner one.
@@ -78,23 +78,23 @@ pub(super) fn draw<B: Backend>(probability: f64, device: &B::Device) -> Option<k
 struct Fused(kernel::Dropout);
 
 impl Fused {
-    fn apply<B: HostAccess>(&self, values: &Floats<B>) -> FloatTensor<B> {
+    fn apply(&self, values: &Floats) -> Floats {
         let mut output = pool::take(values.slice().len());
         kernel::apply(self.0, values.width(), values.slice(), &mut output);
         values.place(output, values.shape())
     }
 }
 
-impl<B: HostAccess> Operation<B, 1> for Fused {
+impl Operation<1> for Fused {
     type Saved = ();
 
     const READS: usize = 0;
 
-    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, ()) {
+    fn forward(&self, inputs: &Inputs<1>) -> (Floats, ()) {
         (self.apply(&inputs[0]), ())
     }
 
-    fn backward(&self, _inputs: &Inputs<B, 1>, (): (), gradient: &Floats<B>) -> Gradients<B, 1> {
+    fn backward(&self, _inputs: &Inputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
         [Some(self.apply(gradient))]
     }
 }
@@ -102,7 +102,7 @@ impl<B: HostAccess> Operation<B, 1> for Fused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{AutodiffBackend, agreement::*};
+    use crate::ops::agreement::*;
 
     #[test]
     fn a_gradient_passes_through_the_mask_of_its_dropout() {

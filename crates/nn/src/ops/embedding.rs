@@ -1,10 +1,10 @@
 //! Tokens to vectors: a row of a table for each token, and for each position one more.
 
 use burn::nn::Embedding;
-use burn::tensor::{Int, Shape, Tensor, ops::FloatTensor};
+use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
+use super::host::{self, Floats};
 use super::operation::{Gradients, Inputs, Operation, fused, input};
-use super::{Backend, Floats, HostAccess};
 use crate::kernels::{embedding as kernel, pool};
 
 /// The row of each token, plus the row of `positions` for each place in time if there is one.
@@ -27,7 +27,7 @@ fn run<B: Backend>(
 ) -> Tensor<B, 3> {
     let [_, time] = tokens.dims();
     let output = fused([input(&table), positions.as_ref().and_then(input)], |_| {
-        let ids = B::Host::integers(&tokens.clone().into_primitive())?;
+        let ids = host::integers::<B>(tokens.clone().into_primitive())?;
         (!ids.is_empty()).then_some(Fused { ids, time })
     });
     if let Some(output) = output {
@@ -53,19 +53,19 @@ impl Fused {
     }
 }
 
-impl<B: HostAccess> Operation<B, 2> for Fused {
+impl Operation<2> for Fused {
     type Saved = ();
 
     const READS: usize = 2;
 
-    fn forward(&self, inputs: &Inputs<B, 2>) -> (FloatTensor<B>, ()) {
+    fn forward(&self, inputs: &Inputs<2>) -> (Floats, ()) {
         let (table, d_model) = (&inputs[0], inputs[0].width());
         let mut output = pool::take(self.ids.len() * d_model);
         kernel::forward(self.sequences(), d_model, table.slice(), inputs.slice(1), &mut output);
         (table.place(output, Shape::from([self.ids.len() / self.time, self.time, d_model])), ())
     }
 
-    fn backward(&self, inputs: &Inputs<B, 2>, (): (), gradient: &Floats<B>) -> Gradients<B, 2> {
+    fn backward(&self, inputs: &Inputs<2>, (): (), gradient: &Floats) -> Gradients<2> {
         inputs.gradients(|[table, positions]| {
             let table = table.expect("the table is never absent");
             kernel::backward(self.sequences(), inputs[0].width(), gradient.slice(), table, positions);
@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, agreement::*};
+    use crate::ops::agreement::*;
 
     #[test]
     fn an_embedding_is_the_row_of_the_token_plus_that_of_the_place() {

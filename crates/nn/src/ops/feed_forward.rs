@@ -1,13 +1,14 @@
 //! The feed-forward layer with its residual connection, `residual + dropout(f(x W_up + b_up) W_down + b_down)`.
 
 use burn::nn::{Dropout, Linear};
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 
+use super::Activation;
 use super::dropout::draw;
+use super::host::Floats;
 use super::linear::{Layer, kernel_layer};
 use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::precision;
-use super::{Activation, Backend, Floats, HostAccess};
 use crate::kernels;
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::feed_forward as kernel;
@@ -66,7 +67,7 @@ struct Fused {
 
 impl Fused {
     /// Both layers, as the kernels read them.
-    fn layers<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 6>) -> kernel::FeedForward<'a> {
+    fn layers<'a>(&self, inputs: &'a Inputs<6>) -> kernel::FeedForward<'a> {
         let [up, down] = [1, 3].map(|at| {
             kernel_layer(&inputs[at], WeightLayout::InputOutput, inputs.slice(at + 1), self.precision)
         });
@@ -74,13 +75,13 @@ impl Fused {
     }
 }
 
-impl<B: HostAccess> Operation<B, 6> for Fused {
+impl Operation<6> for Fused {
     /// `x W_up + b_up`, where the backward pass reads it.
     type Saved = Option<Buffer>;
 
     const READS: usize = 5;
 
-    fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Option<Buffer>) {
+    fn forward(&self, inputs: &Inputs<6>) -> (Floats, Option<Buffer>) {
         let (layers, input, residual) = (self.layers(inputs), inputs[0].slice(), &inputs[5]);
         let rows = input.len() / layers.up.d_in;
         let is_kept = inputs.wanted.contains(&true)
@@ -93,17 +94,17 @@ impl<B: HostAccess> Operation<B, 6> for Fused {
 
     fn backward(
         &self,
-        inputs: &Inputs<B, 6>,
+        inputs: &Inputs<6>,
         pre_activation: Option<Buffer>,
-        gradient: &Floats<B>,
-    ) -> Gradients<B, 6> {
+        gradient: &Floats,
+    ) -> Gradients<6> {
         let mut found = inputs.gradients(|[input, up_weight, up_bias, weight, bias, _]| {
             let gradients = [(input, up_weight, up_bias), (None, weight, bias)]
                 .map(|(input, weight, bias)| linear::Gradients { input, weight, bias });
             let (layers, input) = (self.layers(inputs), inputs[0].slice());
             kernel::backward(&layers, input, pre_activation, gradient.slice(), gradients);
         });
-        found[5] = inputs.wanted[5].then(|| gradient.tensor());
+        found[5] = inputs.wanted[5].then(|| gradient.clone());
         found
     }
 }
@@ -113,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, agreement::*};
+    use crate::ops::agreement::*;
 
     fn feed_forward_agrees<B: AutodiffBackend>([rows, d_model, d_inner]: [usize; 3], bias: bool, seed: u64) {
         // Where squared ReLU has its corner, rounding decides nothing; ReLU's gradient jumps there.

@@ -1,10 +1,10 @@
 //! Gradients outside of the graph: added up, and as numbers of the host.
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{Shape, TensorData, backend::Backend};
 
-use super::host::tensor;
-use super::{Floats, HostAccess, float};
+use super::float;
+use super::host::{self, Floats};
 use crate::kernels::{pool, sums};
 
 /// The sum of tensors of one shape along the binary tree over their order, `(a + b) + (c + d)` and so on; in one pass, and
@@ -12,24 +12,24 @@ use crate::kernels::{pool, sums};
 ///
 /// # Panics
 /// Of none.
-pub fn sum<B: HostAccess>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
-    if !parts.iter().all(|part| B::floats(part).is_some()) {
+pub fn sum<B: Backend>(parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
+    if !parts.iter().all(|part| host::slice::<B>(part).is_some()) {
         let sum = sum_in_order(parts.into_iter().map(Some), B::float_add);
         return sum.expect("a sum has a part");
     }
-    let mut parts = parts.into_iter().map(Floats::<B>::contiguous);
+    let device = B::float_device(&parts[0]);
+    let mut parts = parts.into_iter().map(Floats::contiguous::<B>);
     let first = parts.next().expect("a sum has a part");
-    let (shape, device) = (first.shape(), B::float_device(&first.tensor()));
-    let (others, mut sum) = (parts.collect::<Vec<_>>(), first.into_vec());
+    let (shape, others, mut sum) = (first.shape(), parts.collect::<Vec<_>>(), first.into_vec());
     sums::add_all(&mut sum, &others.iter().map(Floats::slice).collect::<Vec<_>>());
     others.into_iter().for_each(Floats::recycle);
-    tensor::<B>(sum, shape, &device)
+    host::tensor::<B>(sum, shape, &device)
 }
 
 /// Appends the numbers of a tensor, row by row.
-pub fn append<B: HostAccess>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
-    if B::floats(&gradient).is_some() {
-        let gradient = Floats::<B>::contiguous(gradient);
+pub fn append<B: Backend>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
+    if host::slice::<B>(&gradient).is_some() {
+        let gradient = Floats::contiguous::<B>(gradient);
         to.extend_from_slice(gradient.slice());
         return gradient.recycle();
     }
@@ -37,7 +37,7 @@ pub fn append<B: HostAccess>(gradient: FloatTensor<B>, to: &mut Vec<f32>) {
 }
 
 /// A tensor of these numbers.
-pub fn from_numbers<B: HostAccess>(numbers: &[f32], shape: Shape, device: &B::Device) -> FloatTensor<B> {
+pub fn from_numbers<B: Backend>(numbers: &[f32], shape: Shape, device: &B::Device) -> FloatTensor<B> {
     let mut values = pool::take(numbers.len());
     values.copy_from_slice(numbers);
     B::float_from_data(TensorData::new(values.into_vec(), shape), device)

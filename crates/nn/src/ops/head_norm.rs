@@ -1,10 +1,11 @@
 //! RMS norms of each head's query and key within a packed projection (Henry et al., 2020, arXiv 2010.04245).
 
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 
+use super::host::Floats;
 use super::norm::{self, Norm};
 use super::operation::{self, Gradients, Inputs, Operation, fused};
-use super::{AttentionOptions, Backend, Floats, HostAccess, Projections};
+use super::{AttentionOptions, Projections};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 
@@ -50,7 +51,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn norms<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> [kernel::Norm<'a>; 2] {
+    fn norms<'a>(&self, inputs: &'a Inputs<3>) -> [kernel::Norm<'a>; 2] {
         [0, 1].map(|at| kernel::Norm {
             is_centred: false,
             gamma: inputs[at + 1].slice(),
@@ -60,13 +61,13 @@ impl Settings {
     }
 }
 
-impl<B: HostAccess> Operation<B, 3> for Settings {
+impl Operation<3> for Settings {
     /// Mean and inverse deviation of each head.
     type Saved = [Buffer; 2];
 
     const READS: usize = 3;
 
-    fn forward(&self, inputs: &Inputs<B, 3>) -> (FloatTensor<B>, [Buffer; 2]) {
+    fn forward(&self, inputs: &Inputs<3>) -> (Floats, [Buffer; 2]) {
         let (input, width) = (inputs[0].slice(), inputs[0].width());
         let statistics = input.len() / width * self.heads.iter().sum::<usize>();
         let [mut output, mut mean, mut inverse] = [input.len(), statistics, statistics].map(pool::take);
@@ -75,12 +76,7 @@ impl<B: HostAccess> Operation<B, 3> for Settings {
         (inputs[0].place(output, inputs[0].shape()), [mean, inverse])
     }
 
-    fn backward(
-        &self,
-        inputs: &Inputs<B, 3>,
-        [mean, inverse]: [Buffer; 2],
-        gradient: &Floats<B>,
-    ) -> Gradients<B, 3> {
+    fn backward(&self, inputs: &Inputs<3>, [mean, inverse]: [Buffer; 2], gradient: &Floats) -> Gradients<3> {
         let (norms, statistics) = (self.norms(inputs), [&*mean, &*inverse]);
         inputs.gradients(|parts| {
             let [input, query, key] = parts.map(|part| part.expect("no input is ever absent"));
@@ -103,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, Mask, ScorePosition, agreement::*};
+    use crate::ops::{Mask, ScorePosition, agreement::*};
 
     fn agrees<B: AutodiffBackend>([rows, heads, group, d_head]: [usize; 4], seed: u64) {
         fn options<B: Backend>(heads: usize, key_value_heads: usize) -> AttentionOptions<B> {

@@ -2,9 +2,10 @@
 
 use std::{cell::Cell, thread::LocalKey};
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, HostAccess};
+use super::host;
 
 /// How the heavy operations are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ pub fn kernels() -> Kernels {
 
 /// Whether the kernels compute this thread's operations, which then share nothing with those of other threads.
 pub fn is_on_host<B: Backend>() -> bool {
-    B::Host::IS_READ && kernels() == Kernels::Fused
+    host::is_read::<B>() && kernels() == Kernels::Fused
 }
 
 impl Kernels {

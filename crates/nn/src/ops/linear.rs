@@ -1,12 +1,12 @@
 //! The linear layer `y = x W + b`, with what usually follows it in one operation.
 
 use burn::nn::{Dropout, Embedding, Linear};
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 
 use super::dropout::{self, draw};
+use super::host::Floats;
 use super::operation::{self, Gradients, Inputs, Operation, fused};
 use super::precision::{Precision, matmul, precision};
-use super::{Backend, Floats, HostAccess};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
 use crate::kernels::{self, pool};
@@ -116,8 +116,8 @@ impl<B: Backend> Layer<B> {
 }
 
 /// As the kernels read a layer.
-pub(super) fn kernel_layer<'a, B: HostAccess>(
-    weight: &'a Floats<B>,
+pub(super) fn kernel_layer<'a>(
+    weight: &'a Floats,
     layout: WeightLayout,
     bias: Option<&'a [f32]>,
     precision: kernels::Precision,
@@ -138,12 +138,12 @@ struct Fused {
     precision: kernels::Precision,
 }
 
-impl<B: HostAccess> Operation<B, 4> for Fused {
+impl Operation<4> for Fused {
     type Saved = ();
 
     const READS: usize = 3;
 
-    fn forward(&self, inputs: &Inputs<B, 4>) -> (FloatTensor<B>, ()) {
+    fn forward(&self, inputs: &Inputs<4>) -> (Floats, ()) {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
         let mut shape = inputs[0].shape();
         let last = shape.num_dims() - 1;
@@ -157,13 +157,13 @@ impl<B: HostAccess> Operation<B, 4> for Fused {
         (inputs[0].place(output, shape), ())
     }
 
-    fn backward(&self, inputs: &Inputs<B, 4>, (): (), gradient: &Floats<B>) -> Gradients<B, 4> {
+    fn backward(&self, inputs: &Inputs<4>, (): (), gradient: &Floats) -> Gradients<4> {
         let layer = kernel_layer(&inputs[1], self.layout, inputs.slice(2), self.precision);
         let mut found = inputs.gradients(|[input, weight, bias, _]| {
             let gradients = kernel::Gradients { input, weight, bias };
             kernel::backward(&layer, inputs[0].slice(), self.dropout, gradient.slice(), gradients);
         });
-        found[3] = inputs.wanted[3].then(|| gradient.tensor());
+        found[3] = inputs.wanted[3].then(|| gradient.clone());
         found
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, agreement::*};
+    use crate::ops::agreement::*;
 
     type B = NdArray;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Bool, Tensor, activation::softmax, backend};
+use burn::tensor::{Bool, Tensor, activation::softmax, backend::Backend};
 
 use crate::{Error, Result};
 
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// In every part `true` means hidden. A query whose keys are all hidden gets weights and a
 /// context of zeros.
 #[derive(Debug, Clone)]
-pub struct Mask<B: backend::Backend> {
+pub struct Mask<B: Backend> {
     /// Hides keys that come after the query. With fewer queries than keys, the queries are the
     /// last ones, as when keys of earlier steps are cached.
     pub causal: bool,
@@ -21,7 +21,7 @@ pub struct Mask<B: backend::Backend> {
     pub pairs: Vec<Tensor<B, 3, Bool>>,
 }
 
-impl<B: backend::Backend> Mask<B> {
+impl<B: Backend> Mask<B> {
     /// Hides nothing: every query sees every key.
     pub fn none() -> Self {
         Self { causal: false, keys: None, pairs: Vec::new() }
@@ -133,7 +133,7 @@ impl<B: backend::Backend> Mask<B> {
 ///
 /// # Shapes
 /// `scores` and the result `[batch, heads, query_time, key_time]`.
-pub fn masked_softmax<B: backend::Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Tensor<B, 4> {
+pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Tensor<B, 4> {
     let [batch, heads, query_time, key_time] = scores.dims();
     let Some(hidden) = mask.hidden(query_time, key_time, &scores.device()) else {
         return softmax(scores, 3);

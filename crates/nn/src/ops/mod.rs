@@ -1,15 +1,14 @@
 //! The heavy operations of a model, one file each: composed of Burn's operations, and fused.
 //!
 //! Each file holds an operation in three forms side by side. The composed form is a few lines of Burn's own
-//! operations, differentiable wherever Burn is. The fused form is an [`Operation`] that calls the project's
+//! operations, differentiable wherever Burn is. The fused form is an operation that calls the project's
 //! [kernels](crate::kernels), forward and backward. The functions that models call ([`linear()`],
 //! [`attention()`], ...) take the fused form where the kernels can read the tensors, else the composed one;
 //! [`Kernels`] chooses for the calling thread. They take Burn's `Linear` and `Embedding` as they are, so that
 //! records and weights do not depend on how an operation is computed.
 //!
-//! A backend joins by an `impl` of [`HostAccess`]: an empty one for composed operations, or one that lets the
-//! kernels read its tensors. [`Backend`] follows from it, for the backend itself and for the one that
-//! differentiates it.
+//! Every backend of Burn's computes the composed form; the kernels read the tensors of burn-flex and, with the
+//! feature `ndarray`, of burn-ndarray. Attention that is differentiated goes by blocks on GPUs, with `wgpu` and `cuda`.
 //!
 //! Shapes are checked by the modules that call these functions; here a misfit is a programmer's
 //! error and panics.
@@ -45,23 +44,21 @@ pub use embedding::embedding;
 pub use feed_forward::feed_forward;
 pub use gradients::{append, from_numbers, sum, sum_in_order};
 pub use head_norm::normalise_heads;
-pub use host::{Floats, HostAccess};
 pub use kernels::{Kernels, is_on_host, kernels};
 pub use linear::{linear, linear_residual, tied_linear};
 pub use mask::{Mask, masked_softmax};
 pub use norm::{Norm, NormKind};
-pub use operation::{AutodiffBackend, Backend, Inputs, Operation};
 pub use optimizer::{Moments, Parameter, Rule, Update, Updated};
 pub use precision::{Precision, precision};
 
-use burn::tensor::{Tensor, TensorPrimitive, backend, ops::FloatTensor};
+use burn::tensor::{Tensor, TensorPrimitive, backend::Backend, ops::FloatTensor};
 
 /// Wraps a float primitive as a tensor of a known rank.
-fn float<B: backend::Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+fn float<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
 /// The way back from a tensor to its float primitive.
-fn primitive<B: backend::Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }

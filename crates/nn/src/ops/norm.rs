@@ -9,11 +9,12 @@
 //! out the mean, and with it a pass over the numbers.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::{Tensor, backend, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use super::host::Floats;
 use super::operation::{self, Gradients, Inputs, Operation, fused};
-use super::{Backend, Floats, HostAccess, float, primitive};
+use super::{float, primitive};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
 
@@ -33,7 +34,7 @@ pub enum NormKind {
 ///
 /// Burn's own modules keep their epsilon to themselves, which an operation that is to be fused needs.
 #[derive(Module, Debug)]
-pub struct Norm<B: backend::Backend> {
+pub struct Norm<B: Backend> {
     /// The scale, `[d_model]`, ones at first.
     pub gamma: Param<Tensor<B, 1>>,
     /// The shift, `[d_model]`, zeros at first; absent in models without biases, and in every RMS norm.
@@ -45,7 +46,7 @@ pub struct Norm<B: backend::Backend> {
     pub kind: NormKind,
 }
 
-impl<B: backend::Backend> Norm<B> {
+impl<B: Backend> Norm<B> {
     /// A layer norm over an axis of `d_model` elements, which changes only mean and variance at first.
     pub fn layer(d_model: usize, epsilon: f64, bias: bool, device: &B::Device) -> Self {
         let beta = bias.then(|| Initializer::Zeros.init([d_model], device));
@@ -102,7 +103,7 @@ impl Settings {
         Self { epsilon, kind: NormKind::Rms }
     }
 
-    fn kernel<'a, B: HostAccess>(&self, inputs: &'a Inputs<B, 3>) -> kernel::Norm<'a> {
+    fn kernel<'a>(&self, inputs: &'a Inputs<3>) -> kernel::Norm<'a> {
         kernel::Norm {
             is_centred: self.kind == NormKind::Layer,
             gamma: inputs[1].slice(),
@@ -112,7 +113,7 @@ impl Settings {
     }
 }
 
-impl<B: HostAccess> Operation<B, 3> for Settings {
+impl Operation<3> for Settings {
     /// Mean and inverse deviation of each row.
     type Saved = [Buffer; 2];
 
@@ -121,7 +122,7 @@ impl<B: HostAccess> Operation<B, 3> for Settings {
     /// The result is as large as the input.
     const IS_CHEAP: bool = true;
 
-    fn forward(&self, inputs: &Inputs<B, 3>) -> (FloatTensor<B>, [Buffer; 2]) {
+    fn forward(&self, inputs: &Inputs<3>) -> (Floats, [Buffer; 2]) {
         let input = inputs[0].slice();
         let rows = input.len() / inputs[0].width();
         let [mut output, mut mean, mut inverse_deviation] = [input.len(), rows, rows].map(pool::take);
@@ -131,10 +132,10 @@ impl<B: HostAccess> Operation<B, 3> for Settings {
 
     fn backward(
         &self,
-        inputs: &Inputs<B, 3>,
+        inputs: &Inputs<3>,
         [mean, inverse_deviation]: [Buffer; 2],
-        gradient: &Floats<B>,
-    ) -> Gradients<B, 3> {
+        gradient: &Floats,
+    ) -> Gradients<3> {
         let (norm, statistics) = (self.kernel(inputs), [&*mean, &*inverse_deviation]);
         inputs.gradients(|[input, gamma, beta]| {
             let (input, gamma) = input.zip(gamma).expect("input and scale are never absent");
@@ -146,14 +147,11 @@ impl<B: HostAccess> Operation<B, 3> for Settings {
 #[cfg(test)]
 mod tests {
     use burn::tensor::TensorData;
-    use burn_autodiff::Autodiff;
-    use burn_flex::Flex;
-    use burn_ndarray::NdArray;
     use proptest::prelude::*;
 
     use super::*;
     use crate::kernels::random::random;
-    use crate::ops::{Activation, AutodiffBackend, agreement::*, feed_forward};
+    use crate::ops::{Activation, agreement::*, feed_forward};
 
     /// The input of a norm. Each value lies far from the next: where those of a row hardly differ, nothing is
     /// left of them but the rounding of their mean.
@@ -241,21 +239,21 @@ mod tests {
     #[test]
     fn the_graph_keeps_no_norm_for_the_layer_behind_it() {
         /// Whether its memory comes back to the pool while the layer's result is there. Of such a size nothing else is.
-        fn is_free<B: HostAccess>() -> bool {
+        fn is_free<B: AutodiffBackend>() -> bool {
             let (rows, width) = (997, 41);
-            let parameter = |seed| leaf::<Autodiff<B>, 1>(seed, [width]).require_grad();
-            let input = leaf::<Autodiff<B>, 2>(3, [rows, width]).require_grad();
+            let parameter = |seed| leaf::<B, 1>(seed, [width]).require_grad();
+            let input = leaf::<B, 2>(3, [rows, width]).require_grad();
             let normed = run(input, parameter(1), Some(parameter(2)), LAYER);
-            let layer = layer_of(leaf::<Autodiff<B>, 2>(4, [width, 5]).require_grad(), None);
+            let layer = layer_of(leaf::<B, 2>(4, [width, 5]).require_grad(), None);
             let output = layer.apply(normed.clone(), None);
-            let normed = Floats::<B>::contiguous(primitive(normed).primitive);
+            let normed = Floats::contiguous::<B>(primitive(normed));
             let place = normed.slice().as_ptr();
             drop(normed);
             let is_free = [(); 2].map(|()| pool::take(rows * width)).iter().any(|it| it.as_ptr() == place);
             drop(output);
             is_free
         }
-        assert!(is_free::<NdArray>() && is_free::<Flex>());
+        assert!(is_free::<Ndarray>() && is_free::<Flexible>());
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! The kernels update all parameters in one pass over their numbers; Burn's operations update one after the
 //! other.
 
-use burn::tensor::{Tensor, TensorMetadata, backend, ops::FloatTensor};
+use burn::tensor::{Tensor, TensorMetadata, backend::Backend, ops::FloatTensor};
 
+use super::host::{Floats, tensor};
 use super::precision::{matmul, precision};
-use super::{Floats, HostAccess, float, host::tensor, primitive};
+use super::{float, primitive};
 use crate::kernels::{muon, optimizer as kernel};
 
 /// How gradients move weights.
@@ -46,7 +47,7 @@ pub struct Update {
 
 /// A parameter that has a gradient. Tensors of any rank stand side by side as primitives.
 #[derive(Debug, Clone)]
-pub struct Parameter<B: backend::Backend> {
+pub struct Parameter<B: Backend> {
     /// The weights.
     pub weights: FloatTensor<B>,
     /// Their gradient.
@@ -61,7 +62,7 @@ pub struct Parameter<B: backend::Backend> {
 
 /// The running means of a parameter's gradient, flat.
 #[derive(Debug, Clone)]
-pub struct Moments<B: backend::Backend> {
+pub struct Moments<B: Backend> {
     /// Of the gradient; for SGD and Muon the momentum.
     pub first: Tensor<B, 1>,
     /// Of its square; SGD and Muon have none.
@@ -70,7 +71,7 @@ pub struct Moments<B: backend::Backend> {
 
 /// A parameter after its update.
 #[derive(Debug, Clone)]
-pub struct Updated<B: backend::Backend> {
+pub struct Updated<B: Backend> {
     /// The new weights.
     pub weights: FloatTensor<B>,
     /// The new moments.
@@ -79,12 +80,12 @@ pub struct Updated<B: backend::Backend> {
 
 impl Update {
     /// Updates every parameter, and says the Euclidean norm of all gradients together before any scaling, `[1]`.
-    pub fn apply<B: HostAccess>(
+    pub fn apply<B: Backend>(
         &self,
         parameters: Vec<Parameter<B>>,
         device: &B::Device,
     ) -> (Vec<Updated<B>>, Tensor<B, 1>) {
-        let gradients = parameters.iter().map(|parameter| Floats::<B>::new(&parameter.gradient));
+        let gradients = parameters.iter().map(|parameter| Floats::new::<B>(&parameter.gradient));
         if let Rule::Adam { beta1, beta2, epsilon } = self.rule
             && let Some(gradients) = gradients.collect::<Option<Vec<_>>>()
         {
@@ -97,13 +98,16 @@ impl Update {
             // Kernels do not know f16.
             let precision = precision().of_kernels().unwrap_or_default();
             let muon = muon::Muon { learning_rate, momentum, max_norm, precision };
-            return (fused((&adam, &muon), norm, parameters), Tensor::from_data([norm as f32], device));
+            return (
+                fused((&adam, &muon), norm, parameters, device),
+                Tensor::from_data([norm as f32], device),
+            );
         }
         self.composed(parameters, device)
     }
 
     /// By Burn's operations, which leave the norm on the device.
-    fn composed<B: HostAccess>(
+    fn composed<B: Backend>(
         &self,
         parameters: Vec<Parameter<B>>,
         device: &B::Device,
@@ -168,7 +172,7 @@ impl Update {
 }
 
 /// What Muon moves matrices side by side by, whose momentum this is, at a learning rate of one.
-fn orthogonal<B: HostAccess>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
+fn orthogonal<B: Backend>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor<B, 1> {
     let columns = widths.iter().sum::<usize>();
     let rows = momentum.dims()[0] / columns;
     let of_one = |x: Tensor<B, 2>| {
@@ -189,7 +193,7 @@ fn orthogonal<B: HostAccess>(momentum: Tensor<B, 1>, widths: &[usize]) -> Tensor
     Tensor::cat(parts.into_iter().map(of_one).collect(), 1).reshape([rows * columns])
 }
 
-fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
+fn flat<B: Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
     let length = tensor.shape().num_elements();
     float(B::float_reshape(tensor, [length].into()))
 }
@@ -198,12 +202,13 @@ fn flat<B: backend::Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
 ///
 /// The new weights take the memory of the gradients, and the next gradients that of the old weights,
 /// once nobody reads these any more.
-fn fused<B: HostAccess>(
+fn fused<B: Backend>(
     (adam, muon): (&kernel::AdamW, &muon::Muon),
     norm: f64,
     parameters: Vec<Parameter<B>>,
+    device: &B::Device,
 ) -> Vec<Updated<B>> {
-    let taken = |tensor: FloatTensor<B>| Floats::<B>::contiguous(tensor).into_vec();
+    let taken = |tensor: FloatTensor<B>| Floats::contiguous::<B>(tensor).into_vec();
     let (mut old, mut numbers) = (Vec::new(), Vec::new());
     for Parameter { weights, gradient, moments, weight_decay, matrices } in parameters {
         let gradient = taken(gradient);
@@ -212,7 +217,7 @@ fn fused<B: HostAccess>(
             old.map_or_else(|| vec![0.0; gradient.len()], |old| taken(primitive(old)))
         };
         let (first, second) = (moment(first), matrices.is_none().then(|| moment(second)));
-        old.push(Floats::<B>::contiguous(weights));
+        old.push(Floats::contiguous::<B>(weights));
         numbers.push((gradient, first, second, weight_decay, matrices));
     }
     let (mut by_adam, mut by_muon) = (Vec::new(), Vec::new());
@@ -238,13 +243,12 @@ fn fused<B: HostAccess>(
     kernel::step(adam, norm, &mut by_adam);
     muon::step(muon, norm, &mut by_muon);
     let updated = old.into_iter().zip(numbers).map(|(old, (new, first, second, ..))| {
-        let device = B::float_device(&old.tensor());
         let moment = |values: Vec<f32>| {
             let length = values.len();
-            float(tensor::<B>(values, [length], &device))
+            float(tensor::<B>(values, [length], device))
         };
         let moments = Moments { first: moment(first), second: second.map(moment) };
-        let weights = tensor::<B>(new, old.shape(), &device);
+        let weights = tensor::<B>(new, old.shape(), device);
         old.recycle_once_free();
         Updated { weights, moments }
     });
@@ -263,7 +267,7 @@ mod tests {
 
     /// A few updates of matrices of these shapes, the first `muon` of them by Muon: after each the weights, the
     /// moments and the norm.
-    fn path<B: HostAccess>(
+    fn path<B: Backend>(
         rule: Rule,
         (decay, max_norm, muon): (f64, Option<f64>, usize),
         shapes: &[[usize; 2]],
@@ -305,7 +309,7 @@ mod tests {
         path
     }
 
-    fn both_ways_agree<B: HostAccess>(
+    fn both_ways_agree<B: Backend>(
         rule: Rule,
         settings: (f64, Option<f64>, usize),
         shapes: &[[usize; 2]],

@@ -7,12 +7,12 @@
 
 use std::cell::Cell;
 
-use burn::tensor::{DType, FloatDType, Tensor, ops::FloatTensor};
+use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::host::{Floats, HostAccess};
+use super::host::{self, Floats};
 use super::kernels::choose;
-use super::operation::{Backend, Gradients, Inputs, Operation, unfused};
+use super::operation::{Gradients, Inputs, Operation, unfused};
 use crate::kernels::{self, pool};
 
 /// What the factors of a matrix product are rounded to.
@@ -55,7 +55,7 @@ impl Precision {
     pub fn is_served<B: Backend>(self, device: &B::Device) -> bool {
         match self.half() {
             None => true,
-            Some(FloatDType::BF16) if B::Host::IS_READ => true,
+            Some(FloatDType::BF16) if host::is_read::<B>() => true,
             Some(half) => B::supports_dtype(device, DType::from(half)),
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tens
     let round = |tensor: &Tensor<B, D>| unfused(tensor, Round);
     match precision().half() {
         None => left.matmul(right),
-        Some(FloatDType::BF16) if B::Host::IS_READ => round(&left).matmul(round(&right)),
+        Some(FloatDType::BF16) if host::is_read::<B>() => round(&left).matmul(round(&right)),
         Some(half) => {
             let whole = FloatDType::from(left.dtype());
             left.cast(half).matmul(right.cast(half)).cast(whole)
@@ -113,31 +113,31 @@ pub(super) fn matmul<B: Backend, const D: usize>(left: Tensor<B, D>, right: Tens
 #[derive(Debug, Clone)]
 struct Round;
 
-impl<B: HostAccess> Operation<B, 1> for Round {
+impl Operation<1> for Round {
     type Saved = ();
 
     const READS: usize = 0;
 
-    fn forward(&self, inputs: &Inputs<B, 1>) -> (FloatTensor<B>, ()) {
+    fn forward(&self, inputs: &Inputs<1>) -> (Floats, ()) {
         let mut rounded = pool::take(inputs[0].slice().len());
         kernels::round(inputs[0].slice(), &mut rounded);
         (inputs[0].place(rounded, inputs[0].shape()), ())
     }
 
-    fn backward(&self, _inputs: &Inputs<B, 1>, (): (), gradient: &Floats<B>) -> Gradients<B, 1> {
-        [Some(gradient.tensor())]
+    fn backward(&self, _inputs: &Inputs<1>, (): (), gradient: &Floats) -> Gradients<1> {
+        [Some(gradient.clone())]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Distribution;
+    use burn::tensor::{Distribution, backend::AutodiffBackend};
     use burn_autodiff::Autodiff;
     use burn_flex::Flex;
     use burn_ndarray::NdArray;
 
     use super::*;
-    use crate::ops::{AutodiffBackend, Kernels};
+    use crate::ops::Kernels;
 
     /// A product's result and gradients by the kernels, by Burn's operations and in single precision.
     fn bf16_agrees<B: AutodiffBackend>() {

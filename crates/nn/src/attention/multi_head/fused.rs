@@ -115,7 +115,7 @@ impl MultiHeadAttentionConfig {
     }
 }
 
-impl<B: ops::Backend> MultiHeadAttention<B> {
+impl<B: Backend> MultiHeadAttention<B> {
     /// Attends within one sequence.
     ///
     /// # Shapes

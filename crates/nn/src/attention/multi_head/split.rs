@@ -80,7 +80,7 @@ impl SplitHeadsConfig {
     }
 }
 
-impl<B: ops::Backend> SplitHeads<B> {
+impl<B: Backend> SplitHeads<B> {
     /// Attends to each token and those before it.
     ///
     /// # Shapes

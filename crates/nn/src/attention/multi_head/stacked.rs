@@ -65,7 +65,7 @@ impl StackedHeadsConfig {
     }
 }
 
-impl<B: ops::Backend> StackedHeads<B> {
+impl<B: Backend> StackedHeads<B> {
     /// Attends to each token and those before it, head after head.
     ///
     /// # Shapes

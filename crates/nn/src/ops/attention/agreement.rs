@@ -1,11 +1,11 @@
 //! Both forms of attention, packed and not, under every mask and position.
 
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Tensor, backend::Backend};
 use burn_flex::Flex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ops::{AutodiffBackend, Precision, agreement::*};
+use crate::ops::{Precision, agreement::*};
 
 /// What an attention is tried with.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ fn by_blocks<B: Backend>(
     let (mask, dropout) = (options.mask.clone(), options.dropout);
     let parts = HeadParts::new(projections, options);
     merge_heads(match kernels() {
-        Kernels::Fused => blocks::attention(parts, mask, dropout, most_scores),
+        Kernels::Fused => blocks::attention(&parts, &mask, dropout, most_scores).expect("a known backend"),
         Kernels::Composed => composed(parts, &mask, dropout).0,
     })
 }

@@ -10,57 +10,96 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Distribution, IndexingUpdateOp, Tensor, ops::FloatTensor};
+use burn::tensor::{Bool, Distribution, IndexingUpdateOp, Tensor, backend::Backend, ops::FloatTensor};
+use burn_autodiff::Autodiff;
 
 use super::{HeadParts, bias_columns};
-use crate::ops::operation::{Gradients, Recomputed};
+use crate::ops::autodiff::{Recomputed, run_recomputed};
+use crate::ops::host::{self, cast};
 use crate::ops::precision::{Precision, matmul, precision};
-use crate::ops::{Backend, HostAccess, Mask, dropout, float, primitive};
+use crate::ops::{Mask, dropout, float, primitive};
 
 /// A block has so many scores at most, or one query: 16 MiB, an eighth of the least that a buffer of any device holds
 /// (WebGPU, limit `maxStorageBufferBindingSize`).
 pub(super) const MOST_SCORES: usize = 1 << 22;
 
-/// The contexts of the heads, `[batch, heads, query_time, d_head]`, by blocks of at most so many scores, or one query.
+/// Returns `$run` where the tensors of `$B` are those of a graph around a backend that is known here.
+macro_rules! on_devices {
+    ($B:ty, $H:ident => $run:expr) => {
+        #[cfg(feature = "ndarray")]
+        on_devices!(@one burn_ndarray::NdArray, $B, $H => $run);
+        on_devices!(@one burn_flex::Flex, $B, $H => $run);
+        #[cfg(feature = "wgpu")]
+        on_devices!(@one burn_wgpu::Wgpu, $B, $H => $run);
+        #[cfg(feature = "cuda")]
+        on_devices!(@one burn_cuda::Cuda, $B, $H => $run);
+    };
+    (@one $host:ty, $B:ty, $H:ident => $run:expr) => {
+        {
+            type $H = $host;
+            if host::has_tensors_of::<$B, Autodiff<$H>>() {
+                return $run;
+            }
+        }
+    };
+}
+
+/// The contexts of the heads, `[batch, heads, query_time, d_head]`, by blocks of at most so many scores, or one query;
+/// none where a graph of an unknown backend would have to hold the gradient.
 pub(super) fn attention<B: Backend>(
-    parts: HeadParts<B>,
-    mask: Mask<B>,
+    parts: &HeadParts<B>,
+    mask: &Mask<B>,
     probability: f64,
     most_scores: usize,
-) -> Tensor<B, 4> {
-    let is_dropping = probability > 0.0 && B::ad_enabled(&parts.query.device());
-    let operation = Blocks {
-        // Both backends have the same tensors of truth values.
-        mask: Mask {
-            causal: mask.causal,
-            keys: mask.keys.map(|keys| Tensor::from_primitive(keys.into_primitive())),
-            pairs: mask
-                .pairs
-                .into_iter()
-                .map(|pairs| Tensor::from_primitive(pairs.into_primitive()))
-                .collect(),
-        },
-        dropout: is_dropping.then(|| (probability, dropout::next_seed())),
+) -> Option<Tensor<B, 4>> {
+    let is_differentiated = B::ad_enabled(&parts.query.device());
+    let settings = Settings {
+        dropout: (probability > 0.0 && is_differentiated).then(|| (probability, dropout::next_seed())),
         precision: precision(),
         most_scores,
     };
-    let HeadParts { query, key, value, bias } = parts;
+    let HeadParts { query, key, value, bias } = parts.clone();
     let inputs = [Some(primitive(query)), Some(primitive(key)), Some(primitive(value)), bias.map(primitive)];
-    float(B::run_recomputed(operation, inputs))
+    if !is_differentiated {
+        return Some(float(Blocks { mask: mask.clone(), settings }.forward(inputs)));
+    }
+    on_devices!(B, H => {
+        let operation = Blocks { mask: cast_mask::<B, H>(mask), settings };
+        Some(float(cast(run_recomputed::<H, _, 4>(operation, cast(inputs)))))
+    });
+    None
 }
 
-/// The operation on queries, keys, values and the bias by distance, where there is one.
-#[derive(Debug, Clone)]
-struct Blocks<B: HostAccess> {
-    mask: Mask<B>,
+/// The mask under another name of its backend: both have the same tensors of truth values.
+fn cast_mask<B: Backend, H: Backend>(mask: &Mask<B>) -> Mask<H> {
+    fn tensor<B: Backend, H: Backend, const D: usize>(part: &Tensor<B, D, Bool>) -> Tensor<H, D, Bool> {
+        Tensor::from_primitive(cast(part.clone().into_primitive()))
+    }
+    Mask {
+        causal: mask.causal,
+        keys: mask.keys.as_ref().map(tensor),
+        pairs: mask.pairs.iter().map(tensor).collect(),
+    }
+}
+
+/// What blocks are computed with.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
     /// The probability with which a weight is dropped, and the seed of the first block.
     dropout: Option<(f64, u64)>,
     precision: Precision,
     most_scores: usize,
 }
 
+/// The operation on queries, keys, values and the bias by distance, where there is one.
+#[derive(Debug, Clone)]
+struct Blocks<B: Backend> {
+    mask: Mask<B>,
+    settings: Settings,
+}
+
 /// Some queries with the keys that they may see.
-struct Block<B: HostAccess> {
+struct Block<B: Backend> {
     queries: Range<usize>,
     /// The first column of the bias by distance.
     first_column: usize,
@@ -70,11 +109,12 @@ struct Block<B: HostAccess> {
     kept: Option<Tensor<B, 4>>,
 }
 
-impl<B: HostAccess> Blocks<B> {
+impl<B: Backend> Blocks<B> {
     /// The blocks one after another.
     fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = Block<B>> + 'a {
         let ([batch, heads, query_time, _], [_, _, key_time, _]) = (parts.query.dims(), parts.key.dims());
-        let rows = (self.most_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
+        let rows =
+            (self.settings.most_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
         (0..query_time).step_by(rows).map(move |start| {
             let queries = start..(start + rows).min(query_time);
             let keys = if self.mask.causal { key_time - query_time + queries.end } else { key_time };
@@ -87,7 +127,7 @@ impl<B: HostAccess> Blocks<B> {
                 bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, queries.len() + keys - 1)),
             };
             let weights = parts.weights(&self.mask.block(queries.clone(), keys));
-            let kept = self.dropout.map(|(probability, seed)| {
+            let kept = self.settings.dropout.map(|(probability, seed)| {
                 let device = weights.device();
                 B::seed(&device, seed.wrapping_add(start as u64));
                 let drawn = Distribution::Bernoulli(1.0 - probability);
@@ -98,7 +138,7 @@ impl<B: HostAccess> Blocks<B> {
     }
 }
 
-impl<B: HostAccess> Block<B> {
+impl<B: Backend> Block<B> {
     /// The weights, or their gradients, after dropout.
     fn dropped(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
@@ -111,14 +151,14 @@ impl<B: HostAccess> Block<B> {
 }
 
 /// The inputs as tensors.
-fn parts<B: HostAccess>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> HeadParts<B> {
+fn parts<B: Backend>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> HeadParts<B> {
     let [query, key, value] =
         [query, key, value].map(|part| float(part.expect("queries, keys and values are never absent")));
     HeadParts { query, key, value, bias: bias.map(float) }
 }
 
 /// Adds to the first rows of a sum, along its axis of time.
-fn add<B: HostAccess>(sum: Tensor<B, 4>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
+fn add<B: Backend>(sum: Tensor<B, 4>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
     let [batch, heads, count, width] = rows.dims();
     let place = [0..batch, 0..heads, 0..count, 0..width];
     if sum.dims() == rows.dims() {
@@ -128,11 +168,11 @@ fn add<B: HostAccess>(sum: Tensor<B, 4>, rows: Tensor<B, 4>) -> Tensor<B, 4> {
     sum.slice_assign(place, added)
 }
 
-impl<B: HostAccess> Recomputed<B, 4> for Blocks<B> {
+impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
     fn forward(&self, inputs: [Option<FloatTensor<B>>; 4]) -> FloatTensor<B> {
         let parts = parts(inputs);
         let context = |block: Block<B>| matmul(block.dropped(block.weights.clone()), block.parts.value);
-        let contexts = self.precision.run(|| self.blocks(&parts).map(context).collect());
+        let contexts = self.settings.precision.run(|| self.blocks(&parts).map(context).collect());
         primitive(Tensor::cat(contexts, 2))
     }
 
@@ -141,12 +181,12 @@ impl<B: HostAccess> Recomputed<B, 4> for Blocks<B> {
         inputs: [Option<FloatTensor<B>>; 4],
         result: FloatTensor<B>,
         gradient: FloatTensor<B>,
-    ) -> Gradients<B, 4> {
+    ) -> [Option<FloatTensor<B>>; 4] {
         let (parts, result, gradient) = (parts(inputs), float(result), float(gradient));
         let mut of_query = Vec::new();
         let (mut of_key, mut of_value) = (parts.key.zeros_like(), parts.value.zeros_like());
         let mut of_bias = parts.bias.as_ref().map(Tensor::zeros_like);
-        self.precision.run(|| {
+        self.settings.precision.run(|| {
             for block in self.blocks(&parts) {
                 let gradient = block.of_queries(&gradient);
                 let applied = block.dropped(block.weights.clone());
@@ -165,7 +205,7 @@ impl<B: HostAccess> Recomputed<B, 4> for Blocks<B> {
                 });
             }
         });
-        if let Some((_, seed)) = self.dropout {
+        if let Some((_, seed)) = self.settings.dropout {
             // What another batch of the step draws next must not repeat what this one drew after its forward pass.
             B::seed(&parts.query.device(), !seed);
         }

@@ -1,6 +1,6 @@
 //! Attention by the kernels, forward and backward.
 
-use burn::tensor::{Tensor, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 
 use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels;
@@ -10,9 +10,9 @@ use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
+use crate::ops::host::{self, Floats};
 use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
 use crate::ops::precision::precision;
-use crate::ops::{Backend, Floats, HostAccess};
 
 /// Attention by the kernels; none where these do not serve it.
 pub fn attention<B: Backend>(
@@ -34,11 +34,11 @@ pub fn attention<B: Backend>(
         let mut key_padding = None;
         if let Some(part) = &options.mask.keys {
             let [_, key_time] = part.dims();
-            key_padding = Some(B::Host::bools(&part.clone().expand([batch, key_time]).into_primitive())?);
+            key_padding = Some(host::bools::<B>(part.clone().expand([batch, key_time]).into_primitive())?);
         }
         let key_time = inputs.values[1].as_ref().map_or(query_time, |key| key.shape()[1]);
         let pairs = match options.mask.pairs(batch, query_time, key_time) {
-            Some(pairs) => Some(B::Host::bools(&pairs.into_primitive())?),
+            Some(pairs) => Some(host::bools::<B>(pairs.into_primitive())?),
             None => None,
         };
         let mut bias = inputs.slice(3).map(<[f32]>::to_vec);
@@ -75,7 +75,7 @@ struct Attention {
 }
 
 impl Attention {
-    fn kernel<'a, B: HostAccess>(&'a self, inputs: &'a Inputs<B, 6>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, inputs: &'a Inputs<6>) -> Kernel<'a> {
         let [batch, query_time, width] = inputs[0].shape().dims();
         let (key_time, heads_side_by_side) = match &inputs.values[1] {
             Some(key) => (key.shape()[1], self.heads),
@@ -97,33 +97,33 @@ impl Attention {
     }
 }
 
-fn parts<'a, B: HostAccess>(attention: &Kernel, inputs: &'a Inputs<B, 6>) -> [Matrix<'a>; 3] {
+fn parts<'a>(attention: &Kernel, inputs: &'a Inputs<6>) -> [Matrix<'a>; 3] {
     let others = inputs.slice(1).zip(inputs.slice(2));
     attention.parts(inputs[0].slice(), others.map(|(key, value)| [key, value]))
 }
 
-impl<B: HostAccess> Operation<B, 6> for Attention {
+impl Operation<6> for Attention {
     /// Context and log-sum-exp.
-    type Saved = (Floats<B>, Buffer);
+    type Saved = (Floats, Buffer);
 
     const READS: usize = 6;
 
-    fn forward(&self, inputs: &Inputs<B, 6>) -> (FloatTensor<B>, Self::Saved) {
+    fn forward(&self, inputs: &Inputs<6>) -> (Floats, Self::Saved) {
         let attention = self.kernel(inputs);
         let shape = [attention.batch, attention.query_time, attention.heads * attention.d_head];
         let mut context = pool::take(shape.iter().product());
         let mut log_sum_exp = pool::take(attention.batch * attention.heads * attention.query_time);
         kernel::forward(&attention, parts(&attention, inputs), &mut context, &mut log_sum_exp);
         let context = inputs[0].place(context, shape);
-        (context.clone(), (Floats::contiguous(context), log_sum_exp))
+        (context.clone(), (context, log_sum_exp))
     }
 
     fn backward(
         &self,
-        inputs: &Inputs<B, 6>,
+        inputs: &Inputs<6>,
         (context, log_sum_exp): Self::Saved,
-        gradient: &Floats<B>,
-    ) -> Gradients<B, 6> {
+        gradient: &Floats,
+    ) -> Gradients<6> {
         let [_, _, _, is_bias_wanted, is_cosine_wanted, is_sine_wanted] = inputs.wanted;
         assert!(!is_cosine_wanted && !is_sine_wanted, "the angles of a rotation are constants");
         let attention = self.kernel(inputs);

@@ -9,16 +9,15 @@ mod rotate;
 
 pub use rotate::rotate;
 
-use burn::tensor::{Int, Tensor, backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::host::HostAccess;
 use super::kernels::{Kernels, kernels};
-use super::{Backend, Mask, dropout, masked_softmax, precision::matmul};
+use super::{Mask, dropout, host, masked_softmax, precision::matmul};
 use crate::{Error, Result};
 
 /// What an attention operation is told besides its tensors.
 #[derive(Debug, Clone)]
-pub struct AttentionOptions<B: backend::Backend> {
+pub struct AttentionOptions<B: Backend> {
     /// Number of query heads.
     pub heads: usize,
     /// Number of key and value heads, each shared by `heads / key_value_heads` query heads
@@ -34,7 +33,7 @@ pub struct AttentionOptions<B: backend::Backend> {
 
 /// How a position scheme reaches the scores.
 #[derive(Debug, Clone)]
-pub enum ScorePosition<B: backend::Backend> {
+pub enum ScorePosition<B: Backend> {
     /// Not at all.
     None,
     /// Queries and keys are rotated by their position before they meet; see [`rotate`]. With
@@ -51,7 +50,7 @@ pub enum ScorePosition<B: backend::Backend> {
     Bias(Tensor<B, 2>),
 }
 
-impl<B: backend::Backend> ScorePosition<B> {
+impl<B: Backend> ScorePosition<B> {
     /// Whether the tables fit queries and keys of these sizes.
     ///
     /// # Errors
@@ -80,7 +79,7 @@ impl<B: backend::Backend> ScorePosition<B> {
 
 /// Queries, keys and values, the heads of each side by side on the last axis.
 #[derive(Debug, Clone)]
-pub enum Projections<B: backend::Backend> {
+pub enum Projections<B: Backend> {
     /// All three side by side, as one projection makes them of one sequence:
     /// `[batch, time, (heads + 2 * key_value_heads) * d_head]`.
     Packed(Tensor<B, 3>),
@@ -89,7 +88,7 @@ pub enum Projections<B: backend::Backend> {
     Separate([Tensor<B, 3>; 3]),
 }
 
-impl<B: backend::Backend> Projections<B> {
+impl<B: Backend> Projections<B> {
     /// Queries, keys and values apart; see [`Projections::Separate`].
     pub fn split(self, options: &AttentionOptions<B>) -> [Tensor<B, 3>; 3] {
         let packed = match self {
@@ -121,8 +120,11 @@ pub fn attention<B: Backend>(
     }
     let (dropout, mask) = (options.dropout, options.mask.clone());
     let parts = HeadParts::new(projections.split(&options), options);
-    if maps.is_none() && !B::Host::IS_READ && kernels() == Kernels::Fused {
-        return merge_heads(blocks::attention(parts, mask, dropout, blocks::MOST_SCORES));
+    if maps.is_none() && !host::is_read::<B>() && kernels() == Kernels::Fused {
+        let by_blocks = blocks::attention(&parts, &mask, dropout, blocks::MOST_SCORES);
+        if let Some(context) = by_blocks {
+            return merge_heads(context);
+        }
     }
     let (context, weights) = composed(parts, &mask, dropout);
     if let Some(maps) = maps {
@@ -133,7 +135,7 @@ pub fn attention<B: Backend>(
 
 /// Queries, keys and values of all heads as they meet.
 #[derive(Debug, Clone)]
-struct HeadParts<B: backend::Backend> {
+struct HeadParts<B: Backend> {
     /// Rotated and scaled, `[batch, heads, query_time, d_head]`.
     query: Tensor<B, 4>,
     /// Rotated, `[batch, heads, key_time, d_head]`.
@@ -183,20 +185,20 @@ fn composed<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (T
 }
 
 /// `[batch, heads, time, d_head]` to `[batch, time, heads * d_head]`.
-fn merge_heads<B: backend::Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
+fn merge_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, count, time, d_head] = heads.dims();
     heads.swap_dims(1, 2).reshape([batch, time, count * d_head])
 }
 
 /// `[batch, time, heads * d_head]` to `[batch, heads, time, d_head]`.
-pub fn split_heads<B: backend::Backend>(input: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
+pub fn split_heads<B: Backend>(input: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
     let [batch, time, width] = input.dims();
     input.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
 }
 
 /// Lets groups of query heads share a head: `[batch, key_value_heads, time, d_head]` to
 /// `[batch, heads, time, d_head]`, each head repeated in its place.
-pub fn repeat_heads<B: backend::Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
+pub fn repeat_heads<B: Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
     let [batch, key_value_heads, time, d_head] = input.dims();
     if key_value_heads == heads {
         return input;
@@ -210,22 +212,14 @@ pub fn repeat_heads<B: backend::Backend>(input: Tensor<B, 4>, heads: usize) -> T
 
 /// A bias by distance, `[heads, query_time + key_time - 1]`, laid out over the scores,
 /// `[heads, query_time, key_time]`.
-fn spread_bias<B: backend::Backend>(
-    by_distance: Tensor<B, 2>,
-    query_time: usize,
-    key_time: usize,
-) -> Tensor<B, 3> {
+fn spread_bias<B: Backend>(by_distance: Tensor<B, 2>, query_time: usize, key_time: usize) -> Tensor<B, 3> {
     let [heads, _] = by_distance.dims();
     let columns = bias_columns(query_time, key_time, &by_distance.device());
     by_distance.select(1, columns).reshape([heads, query_time, key_time])
 }
 
 /// The column of the bias by distance that each pair takes, `[query_time * key_time]`.
-fn bias_columns<B: backend::Backend>(
-    query_time: usize,
-    key_time: usize,
-    device: &B::Device,
-) -> Tensor<B, 1, Int> {
+fn bias_columns<B: Backend>(query_time: usize, key_time: usize, device: &B::Device) -> Tensor<B, 1, Int> {
     let query = Tensor::<B, 1, Int>::arange(0..query_time as i64, device).reshape([query_time, 1]);
     let key = Tensor::<B, 1, Int>::arange(0..key_time as i64, device).reshape([1, key_time]);
     (query - key + (key_time as i64 - 1)).reshape([query_time * key_time])

@@ -1,12 +1,12 @@
 //! Rotary positions on interleaved pairs (Su et al., 2021, arXiv 2104.09864): elements `2i` and `2i + 1` of each head
 //! are one point in the plane, turned by the angle of time and pair.
 
-use burn::tensor::{Tensor, backend, ops::FloatTensor};
+use burn::tensor::{Tensor, backend::Backend};
 
 use crate::kernels::attention::rotary::{Rotary, Turn, turn};
 use crate::kernels::pool::{self, Buffer};
+use crate::ops::host::Floats;
 use crate::ops::operation::{Gradients, Inputs, Operation, fused, input};
-use crate::ops::{Backend, Floats, HostAccess};
 
 /// Queries or keys turned by their positions.
 ///
@@ -17,11 +17,7 @@ pub fn rotate<B: Backend>(x: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B,
     fused(inputs, |_| Some(Rotate)).unwrap_or_else(|| composed(x, cosine, sine))
 }
 
-fn composed<B: backend::Backend>(
-    input: Tensor<B, 3>,
-    cosine: Tensor<B, 2>,
-    sine: Tensor<B, 2>,
-) -> Tensor<B, 3> {
+fn composed<B: Backend>(input: Tensor<B, 3>, cosine: Tensor<B, 2>, sine: Tensor<B, 2>) -> Tensor<B, 3> {
     let ([batch, time, width], [_, pairs]) = (input.dims(), cosine.dims());
     let points = input.reshape([batch, time, width / (2 * pairs), pairs, 2]);
     let table = |table: Tensor<B, 2>| table.reshape([1, time, 1, pairs, 1]);
@@ -38,7 +34,7 @@ fn composed<B: backend::Backend>(
 struct Rotate;
 
 impl Rotate {
-    fn turned<B: HostAccess>(inputs: &Inputs<B, 3>, way: Turn, values: &Floats<B>) -> Buffer {
+    fn turned(inputs: &Inputs<3>, way: Turn, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
         let rotary = Rotary { cosines: inputs[0].slice(), sines: inputs[1].slice() };
         let mut turned = pool::take(values.slice().len());
@@ -48,16 +44,16 @@ impl Rotate {
     }
 }
 
-impl<B: HostAccess> Operation<B, 3> for Rotate {
+impl Operation<3> for Rotate {
     type Saved = ();
 
     const READS: usize = 2;
 
-    fn forward(&self, inputs: &Inputs<B, 3>) -> (FloatTensor<B>, ()) {
+    fn forward(&self, inputs: &Inputs<3>) -> (Floats, ()) {
         (inputs[2].place(Self::turned(inputs, Turn::Forth, &inputs[2]), inputs[2].shape()), ())
     }
 
-    fn backward(&self, inputs: &Inputs<B, 3>, (): (), gradient: &Floats<B>) -> Gradients<B, 3> {
+    fn backward(&self, inputs: &Inputs<3>, (): (), gradient: &Floats) -> Gradients<3> {
         let turned = Self::turned(inputs, Turn::Back, gradient);
         [None, None, Some(gradient.place(turned, gradient.shape()))]
     }
@@ -66,7 +62,7 @@ impl<B: HostAccess> Operation<B, 3> for Rotate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{AutodiffBackend, agreement::*};
+    use crate::ops::agreement::*;
 
     #[test]
     fn both_ways_of_turning_agree() {

@@ -1,0 +1,303 @@
+//! The bridge between Burn's tensors and the kernels, which know slices only: the one file that knows which backends
+//! have kernels.
+//!
+//! A tensor that lies in the host's memory, row by row, in single precision is read where it lies.
+//! What a kernel makes becomes a tensor without a copy, and the memory of a tensor that nobody needs
+//! any more goes back to the kernels' pool, so that steps in steady state ask the system for none.
+//!
+//! Models ask for Burn's `Backend` alone. The type of a backend's tensors says whether kernels can read them, and
+//! whether they are differentiated: a comparison of types that the compiler decides.
+
+use std::any::{Any, TypeId};
+
+use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn::tensor::{Shape, TensorData, TensorMetadata, backend::Backend};
+use burn_autodiff::Autodiff;
+use burn_flex::{Flex, FlexTensor};
+#[cfg(feature = "ndarray")]
+use burn_ndarray::{NdArray, NdArrayTensor};
+
+use super::kernels::{Kernels, kernels};
+use crate::kernels::pool;
+
+/// A backend whose tensors the kernels read.
+pub(super) trait Host: Backend {
+    /// Its tensor as the kernels read it.
+    fn wrap(tensor: FloatTensor<Self>) -> Floats;
+
+    /// The way back.
+    fn unwrap(floats: Floats) -> FloatTensor<Self>;
+}
+
+#[cfg(feature = "ndarray")]
+impl Host for NdArray {
+    fn wrap(tensor: NdArrayTensor) -> Floats {
+        Floats::NdArray(tensor)
+    }
+
+    fn unwrap(floats: Floats) -> NdArrayTensor {
+        #[allow(irrefutable_let_patterns, reason = "ndarray may be the only backend")]
+        let Floats::NdArray(tensor) = floats else { unreachable!("a tensor stays with its backend") };
+        tensor
+    }
+}
+
+impl Host for Flex {
+    fn wrap(tensor: FlexTensor) -> Floats {
+        Floats::Flex(tensor)
+    }
+
+    fn unwrap(floats: Floats) -> FlexTensor {
+        #[allow(irrefutable_let_patterns, reason = "flex may be the only backend")]
+        let Floats::Flex(tensor) = floats else { unreachable!("a tensor stays with its backend") };
+        tensor
+    }
+}
+
+/// Runs `$run` and returns its result where the tensors of `$B` are those of a host, plain in the first form and
+/// differentiated in the second.
+macro_rules! on_hosts {
+    ($B:ty, $H:ident => $plain:expr, $tracked:expr) => {
+        #[cfg(feature = "ndarray")]
+        {
+            type $H = burn_ndarray::NdArray;
+            $crate::ops::host::on_hosts!(@one $B, $H => $plain, $tracked);
+        }
+        {
+            type $H = burn_flex::Flex;
+            $crate::ops::host::on_hosts!(@one $B, $H => $plain, $tracked);
+        }
+    };
+    (@one $B:ty, $H:ident => $plain:expr, $tracked:expr) => {
+        if $crate::ops::host::has_tensors_of::<$B, $H>() {
+            return $plain;
+        }
+        if $crate::ops::host::has_tensors_of::<$B, burn_autodiff::Autodiff<$H>>() {
+            return $tracked;
+        }
+    };
+}
+pub(super) use on_hosts;
+
+/// Whether the float tensors of a backend are those of `H`.
+pub(super) fn has_tensors_of<B: Backend, H: Backend>() -> bool {
+    TypeId::of::<FloatTensor<B>>() == TypeId::of::<FloatTensor<H>>()
+}
+
+/// Whether the kernels read the tensors of a backend, or those inside its graph.
+pub(super) fn is_read<B: Backend>() -> bool {
+    let is_single = TypeId::of::<B::FloatElem>() == TypeId::of::<f32>();
+    on_hosts!(B, H => is_single, is_single);
+    false
+}
+
+/// A value under another name of its type.
+///
+/// # Panics
+/// Where it has another type.
+pub(super) fn cast<T: 'static, U: 'static>(value: T) -> U {
+    let mut value = Some(value);
+    let same = (&mut value as &mut dyn Any).downcast_mut::<Option<U>>();
+    same.and_then(Option::take).expect("a value of the same type")
+}
+
+/// The numbers of a tensor that lies in the host's memory, row by row, in single precision.
+pub(super) fn slice<B: Backend>(tensor: &FloatTensor<B>) -> Option<&[f32]> {
+    let tensor = tensor as &dyn Any;
+    #[cfg(feature = "ndarray")]
+    if let Some(tensor) = tensor.downcast_ref() {
+        return ndarray_slice(tensor);
+    }
+    if let Some(tensor) = tensor.downcast_ref::<FlexTensor>() {
+        return tensor.as_slice();
+    }
+    None
+}
+
+#[cfg(feature = "ndarray")]
+fn ndarray_slice(tensor: &NdArrayTensor) -> Option<&[f32]> {
+    match tensor {
+        NdArrayTensor::F32(storage) => storage.view().to_slice(),
+        _ => None,
+    }
+}
+
+/// The numbers of a tensor of tokens in the host's memory, row by row.
+pub(super) fn integers<B: Backend>(tensor: IntTensor<B>) -> Option<Vec<i64>> {
+    let tensor = &tensor as &dyn Any;
+    #[cfg(feature = "ndarray")]
+    match tensor.downcast_ref() {
+        Some(NdArrayTensor::I32(storage)) => {
+            return Some(storage.view().iter().map(|&value| value.into()).collect());
+        }
+        Some(NdArrayTensor::I64(storage)) => return Some(storage.view().iter().copied().collect()),
+        _ => {}
+    }
+    if let Some(tensor) = tensor.downcast_ref::<FlexTensor>() {
+        let narrow =
+            tensor.as_slice::<i32>().map(|values| values.iter().map(|&value| value.into()).collect());
+        return narrow.or_else(|| tensor.as_slice::<i64>().map(<[i64]>::to_vec));
+    }
+    None
+}
+
+/// The values of a tensor in the host's memory, row by row: anything but zero is true.
+pub(super) fn bools<B: Backend>(tensor: BoolTensor<B>) -> Option<Vec<u8>> {
+    let tensor = &tensor as &dyn Any;
+    #[cfg(feature = "ndarray")]
+    if let Some(NdArrayTensor::Bool(storage)) = tensor.downcast_ref() {
+        return Some(storage.view().iter().map(|&value| value.into()).collect());
+    }
+    if let Some(tensor) = tensor.downcast_ref::<FlexTensor>() {
+        return Some(tensor.to_contiguous().bytes().to_vec());
+    }
+    None
+}
+
+/// A float tensor of a backend whose tensors the kernels read.
+#[derive(Debug, Clone)]
+pub(super) enum Floats {
+    #[cfg(feature = "ndarray")]
+    NdArray(NdArrayTensor),
+    Flex(FlexTensor),
+}
+
+impl Floats {
+    /// The tensor, rearranged if it must be; none where the kernels do not serve it or are not wanted.
+    pub fn new<B: Backend>(tensor: &FloatTensor<B>) -> Option<Self> {
+        let is_wanted = kernels() == Kernels::Fused && tensor.shape().num_elements() > 0;
+        is_wanted.then(|| Self::read::<B>(tensor.clone()))?
+    }
+
+    /// The tensor, or what lies inside its graph, rearranged if it must be; none where the kernels cannot read it.
+    pub fn read<B: Backend>(tensor: FloatTensor<B>) -> Option<Self> {
+        on_hosts!(
+            B,
+            H => H::wrap(cast(tensor)).row_major(),
+            H::wrap(cast::<_, FloatTensor<Autodiff<H>>>(tensor).primitive).row_major()
+        );
+        None
+    }
+
+    /// A tensor that the kernels made, or its gradient.
+    ///
+    /// # Panics
+    /// If it has another precision than that, which no backend gives it.
+    pub fn contiguous<B: Backend>(tensor: FloatTensor<B>) -> Self {
+        Self::read::<B>(tensor).expect("a gradient has the precision of its tensor")
+    }
+
+    /// The same tensor, laid out so that its numbers can be read; none in another precision.
+    fn row_major(self) -> Option<Self> {
+        let tensor = match self.try_slice() {
+            Some(_) => return Some(self),
+            None => match self {
+                #[cfg(feature = "ndarray")]
+                Self::NdArray(NdArrayTensor::F32(storage)) => {
+                    let array = storage.view().as_standard_layout().into_owned();
+                    Self::NdArray(NdArrayTensor::F32(array.into_shared().into()))
+                }
+                #[cfg(feature = "ndarray")]
+                Self::NdArray(_) => return None,
+                Self::Flex(tensor) => Self::Flex(tensor.to_contiguous()),
+            },
+        };
+        tensor.try_slice().is_some().then_some(tensor)
+    }
+
+    fn try_slice(&self) -> Option<&[f32]> {
+        match *self {
+            #[cfg(feature = "ndarray")]
+            Self::NdArray(ref tensor) => ndarray_slice(tensor),
+            Self::Flex(ref tensor) => tensor.as_slice(),
+        }
+    }
+
+    /// The numbers, row by row.
+    pub fn slice(&self) -> &[f32] {
+        self.try_slice().expect("a tensor that was readable stays so")
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        match *self {
+            #[cfg(feature = "ndarray")]
+            Self::NdArray(ref tensor) => tensor.shape(),
+            Self::Flex(ref tensor) => tensor.shape(),
+        }
+    }
+
+    /// The size of the last axis.
+    pub fn width(&self) -> usize {
+        let shape = self.shape();
+        shape[shape.num_dims() - 1]
+    }
+
+    /// A tensor of these numbers, where this one lies, without a copy.
+    pub fn place(&self, values: impl Into<Vec<f32>>, shape: impl Into<Shape>) -> Self {
+        let data = TensorData::new(values.into(), shape.into());
+        match *self {
+            #[cfg(feature = "ndarray")]
+            Self::NdArray(_) => Self::NdArray(NdArrayTensor::from_data(data)),
+            Self::Flex(_) => Self::Flex(FlexTensor::from_data(data)),
+        }
+    }
+
+    /// The numbers, without a copy where nobody else shares them.
+    pub fn into_vec(self) -> Vec<f32> {
+        self.try_into_vec().unwrap_or_else(|shared| shared.slice().to_vec())
+    }
+
+    /// Returns the memory to the pool, unless another tensor shares it.
+    pub fn recycle(self) {
+        if let Ok(values) = self.try_into_vec() {
+            pool::give(values);
+        }
+    }
+
+    /// Returns the memory to the pool as soon as no other tensor shares it.
+    pub fn recycle_once_free(self) {
+        let mut tensor = Some(self);
+        pool::give_once_free(move || {
+            tensor.take()?.try_into_vec().map_err(|shared| tensor = Some(shared)).ok()
+        });
+    }
+
+    /// The numbers, without a copy, of a tensor that nobody shares.
+    fn try_into_vec(self) -> Result<Vec<f32>, Self> {
+        match self {
+            #[cfg(feature = "ndarray")]
+            Self::NdArray(tensor) => ndarray_vec(tensor).map_err(Self::NdArray),
+            Self::Flex(tensor) if tensor.is_unique() && tensor.as_slice::<f32>().is_some() => {
+                Ok(tensor.into_data().into_vec().expect("a slice of this precision was there"))
+            }
+            Self::Flex(tensor) => Err(Self::Flex(tensor)),
+        }
+    }
+}
+
+#[cfg(feature = "ndarray")]
+fn ndarray_vec(tensor: NdArrayTensor) -> Result<Vec<f32>, NdArrayTensor> {
+    let NdArrayTensor::F32(storage) = tensor else { return Err(tensor) };
+    if !storage.is_unique() || !storage.view().is_standard_layout() {
+        return Err(NdArrayTensor::F32(storage));
+    }
+    let array = match storage.into_owned().try_into_owned_nocopy() {
+        Ok(array) => array,
+        Err(shared) => return Err(NdArrayTensor::F32(shared.into())),
+    };
+    let length = array.len();
+    let (values, offset) = array.into_raw_vec_and_offset();
+    let start = offset.unwrap_or(0);
+    // The array may be a part of its memory.
+    Ok(if values.len() == length { values } else { values[start..start + length].to_vec() })
+}
+
+/// A tensor of these numbers, without a copy.
+pub(super) fn tensor<B: Backend>(
+    values: Vec<f32>,
+    shape: impl Into<Shape>,
+    device: &B::Device,
+) -> FloatTensor<B> {
+    B::float_from_data(TensorData::new(values, shape.into()), device)
+}
