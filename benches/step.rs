@@ -71,7 +71,8 @@ fn operations(shape: &Shape) -> f64 {
     let looked_up =
         vocab * model.d_model + if model.position.ends_with_context() { time * model.d_model } else { 0 };
     let attended = model.blocks() * model.heads * model.head_width() * time;
-    let of_a_token = 6.0 * (model.parameters::<burn_flex::Flex>(sizes) - looked_up) as f64 + 12.0 * attended as f64;
+    let of_a_token =
+        6.0 * (model.parameters::<burn_flex::Flex>(sizes) - looked_up) as f64 + 12.0 * attended as f64;
     of_a_token * (rows * time) as f64
 }
 

@@ -1,4 +1,5 @@
-//! Attention, positions and decoders for [Burn](burn), generic over its backends.
+#![doc = include_str!("../README.md")]
+//! ## Modules
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,6 +14,7 @@ pub mod error;
 pub mod model;
 pub mod ops;
 pub mod position;
+pub mod prelude;
 pub mod range;
 
 pub use causal_attention_kernels as kernels;
